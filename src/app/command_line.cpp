@@ -26,7 +26,7 @@ constexpr std::int64_t most_length = 1 << 24;
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
   return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify ||
-         verb == Verb::calibrate || verb == Verb::tune;
+         verb == Verb::calibrate;
 }
 
 // Verbs that look at what was trained.
@@ -115,7 +115,7 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
-                    verb == Verb::plan || verb == Verb::generate || verb == Verb::verify || verb == Verb::tune;
+                    verb == Verb::plan || verb == Verb::generate || verb == Verb::verify;
   if (deck)
     o.add_options()(
         "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
@@ -125,7 +125,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
                     "go on from the newest checkpoint of checkpoint.directory that is whole, or from this one")(
         "fresh", po::bool_switch(&c.fresh), "start anew; earlier checkpoints are moved aside");
   if (takes_trained_model(verb)) add_trained_model_options(o, c);
-  if (verb == Verb::gradients || verb == Verb::tokenize || verb == Verb::tune)
+  if (verb == Verb::gradients || verb == Verb::tokenize)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
   if (verb == Verb::export_model) add_export_options(o, c);
   if (verb == Verb::show) add_show_options(o, c);
@@ -208,7 +208,7 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
 void check_count(const CommandLine& c, const std::string& verb) {
   const std::size_t n = c.inputs.size();
   const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
-                   c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::generate || c.verb == Verb::tune;
+                   c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::generate;
   const std::string more = "; `forge " + verb + " --help` has an example";
   if (one && n != 1)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) +

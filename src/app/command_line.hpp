@@ -14,7 +14,6 @@ enum class Verb {
   plan,
   calibrate,
   generate,
-  tune,
   tokenize,
   verify,
   verify_checkpoint,

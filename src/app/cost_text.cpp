@@ -107,7 +107,6 @@ class Table {
     const Operations operations = operations_of(buffers_, setup_.share, task);
     count_reads_ += operations.count_reads;
     for (const ExpertProduct& p : operations.expert_products) described_ = described_ || p.described;
-    flag_reads_ += task.op == TaskOp::check_overflow;
     add_operations(phases, floors_, operations);
     const TaskCost expected = expected_(setup_.share, task), least = least_(setup_.share, task);
     phases[0].expected += expected.of(CostPart::products);
@@ -142,10 +141,7 @@ class Table {
       text +=
           "  machine.grouped: automatic is taken to be CUTLASS, of two launches a product; in a build without it each "
           "has one\n";
-    text += "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step";
-    if (flag_reads_ > 0)
-      text += ", and " + std::to_string(flag_reads_) + " times for a flag that says whether any overflowed";
-    return text + "\n";
+    return text + "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step\n";
   }
 
  private:

@@ -8,7 +8,6 @@
 
 #include "app/job.hpp"
 #include "app/node_fit.hpp"
-#include "app/product_table.hpp"
 #include "config/attention_kernel.hpp"
 #include "config/grouped_products.hpp"
 #include "config/keys.hpp"
@@ -221,10 +220,6 @@ void refuse_what_the_device_lacks(const Deck& deck) {
         ": this build has no cuDNN; legal: automatic, the default, tensor_cores, or a build with FORGE_CUDNN "
         "(docs/building.md)");
   refuse_grouped_products(deck.machine.grouped);
-  if (!deck.machine.product_algorithms.empty() && std::string(device_info().kind) == "cpu")
-    throw BadInput(
-        "machine.product_algorithms: this build computes on the CPU; legal: empty, the default, or a build for GPUs");
-  if (!deck.machine.product_algorithms.empty()) read_product_algorithms(deck.machine.product_algorithms);
 }
 
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world) {

@@ -8,6 +8,7 @@
 #include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
+#include "core/file_errors.hpp"
 #include "hf/config.hpp"
 #include "layout/mesh_shape.hpp"
 #include "train/restart.hpp"
@@ -17,11 +18,6 @@ namespace forge {
 namespace fs = std::filesystem;
 
 namespace {
-
-bool is_file(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
 
 bool sets(const std::vector<std::string>& options, const std::string& begin) {
   return std::any_of(options.begin(), options.end(), [&](const std::string& o) { return o.starts_with(begin); });

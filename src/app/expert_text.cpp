@@ -61,15 +61,14 @@ std::string parameters(const RunSetup& s) {
 }
 
 std::string capacity(const RunSetup& s, const MoeShape& m) {
-  return number(m.capacity) + " rows of " + (m.fixed ? "a rank's microbatch" : "a sequence") + " at most (factor " +
-         format_exact(s.spec.options.capacity_factor) + ")";
+  return number(m.capacity) + " rows of a sequence at most (factor " + format_exact(s.spec.options.capacity_factor) +
+         ")";
 }
 
 std::string round(const RunSetup& s, const MoeShape& m) {
   const std::string rows =
       number(m.round_rows) + " rows, " +
       bytes(m.round_rows * s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute)));
-  if (m.fixed || m.pads) return rows + ", whatever the router does";
   const std::int64_t balanced = m.rows * m.chosen * s.mesh.etp;
   return rows + " at most; " + number(balanced) + " where the router balances: " + number(m.rows) + " rows x " +
          number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
@@ -80,12 +79,12 @@ std::string round(const RunSetup& s, const MoeShape& m) {
 std::string sent(const RunSetup& s, const MoeShape& m) {
   const std::int64_t ep = s.mesh.ep, etp = s.mesh.etp;
   const auto line = [&](std::int64_t row) {
-    const std::int64_t over_ep = m.gathers ? m.rows * etp * row : m.sent / ep * row;
-    return bytes(over_ep * (ep - 1)) + " over ep, " + bytes((m.gathers ? m.rows : m.sent) * row * (etp - 1)) +
+    const std::int64_t over_ep = m.gathers ? m.rows * etp * row : m.places / ep * row;
+    return bytes(over_ep * (ep - 1)) + " over ep, " + bytes((m.gathers ? m.rows : m.places) * row * (etp - 1)) +
            " over etp";
   };
   const std::string numbers = line(s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute)));
-  const std::string where = m.gathers || m.fixed || m.pads ? "" : ", where the router balances";
+  const std::string where = m.gathers ? "" : ", where the router balances";
   if (!s.buffers.fp8.dispatch) return numbers + ", each way" + where;
   const ScaledOperand rows = rows_to_experts(s.buffers, ProductOf::output, m.rows);
   return line(coded_row_bytes(rows)) + " there as codes; " + numbers + " back" + where;

@@ -16,7 +16,6 @@
 
 #include "app/device_fit.hpp"
 #include "app/directory_deck.hpp"
-#include "app/product_table.hpp"
 #include "app/rank_devices.hpp"
 #include "app/trained_model.hpp"
 #include "checkpoint/hf_tensors.hpp"
@@ -65,21 +64,10 @@ void refuse_what_is_no_deck(const std::string& file, const std::string& text, bo
         "in data.files, checkpoints by --restart or checkpoint.model_from");
 }
 
-// Where a directory is given in the place of a deck.
-std::string directory_hint(const std::string& directory) {
-  const auto has = [&](const char* name) { return std::filesystem::exists(directory + "/" + name); };
-  if (has("config.json")) return "; to train its model, name it in a deck as model.hf, with model.load_weights: true";
-  if (has(manifest_name) || has("latest")) return "; to go on from it, give the deck and --restart " + directory;
-  if (has("deck.yaml")) return "; it has " + directory + "/deck.yaml";
-  return "";
-}
-
 // A deck is read more than once, by every rank: pipes and devices would wait, or be empty the next time.
 std::string read_text(const std::string& file) {
   std::error_code unknown;
   const std::filesystem::file_status status = std::filesystem::status(file, unknown);
-  if (std::filesystem::is_directory(status))
-    throw BadInput("the deck " + file + " is a directory; legal: the path of a YAML file" + directory_hint(file));
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     throw BadInput(file + " is no deck: it is " +
                    (std::filesystem::is_character_file(status) ? "a device" : "a pipe or a socket") +
@@ -156,8 +144,6 @@ void agree_on_deck(const Deck& deck, const World& world) {
   if (!deck.schedule.file.empty())
     text +=
         write_schedule_csv(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
-  if (const std::string& path = deck.machine.product_algorithms; !path.empty())
-    text += read_text_file(path, most_product_table_bytes, "machine.product_algorithms");
   const auto hashes = world.make_world()->gather_host(std::to_string(hash_of(text)));
   const auto other =
       std::find_if(hashes.begin(), hashes.end(), [&](const std::string& h) { return h != hashes.front(); });
@@ -226,10 +212,6 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
   world.watchdog().start_other(0, "parameters");
   session = std::make_unique<Session<T>>(setup, memory.total(), kind, mesh, threads);
   session->set_heartbeat(&world.watchdog().heartbeat());
-  if (!setup.deck.machine.product_algorithms.empty()) {
-    algorithms = read_product_algorithms(setup.deck.machine.product_algorithms);
-    session->gemm().use(algorithms);
-  }
   load_parameters();
   if (kind != RunKind::training || setup.deck.checkpoint.optimizer_from.empty()) return;
   updates = load_optimizer(setup.deck, session_state(*session, StateUse::read, {false, true}), session->stream(),

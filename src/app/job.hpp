@@ -8,7 +8,6 @@
 #include "comm/mesh.hpp"
 #include "comm/world.hpp"
 #include "config/read.hpp"
-#include "kernels/product_algorithms.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/rank_memory.hpp"
 #include "train/session.hpp"
@@ -45,7 +44,6 @@ struct Job {
   int threads;
   Mesh mesh;
   MemoryPlan memory;
-  ProductAlgorithms algorithms;  // of machine.product_algorithms
   std::unique_ptr<Session<T>> session;
   std::string parameters;          // where they come from: "model.hf DIR, 290 tensors", "initial values, seed 5"
   std::vector<std::string> notes;  // for the log: what of files is left out, or not usable

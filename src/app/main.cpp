@@ -43,9 +43,6 @@ Left run_as_rank(const CommandLine& line, const forge::World& world) {
       case Verb::calibrate:
         forge::run_calibrate(line, world);
         break;
-      case Verb::tune:
-        forge::run_tune(line, world);
-        break;
       case Verb::generate:
         forge::run_generate(line, world);
         break;

@@ -24,7 +24,7 @@ constexpr std::array verb_meanings = {
     Meaning{"convert save tohf hf", "export"},
     Meaning{"info inspect summary memory describe print config", "show"},
     Meaning{"estimate predicttime search autotune optimise optimize simulate", "plan"},
-    Meaning{"bench benchmark measure", "calibrate, or tune on GPUs"},
+    Meaning{"bench benchmark measure", "calibrate"},
     Meaning{"preprocess prepare encode tokenise tok traintokenizer bpe", "tokenize"},
     Meaning{"check fsck verifycheckpoints checkpoint", "verify-checkpoint"},
     Meaning{"selftest tests", "verify"},

@@ -21,8 +21,7 @@ namespace fs = std::filesystem;
 // What a verb writes under the name that its option gives, not the directories of several files.
 std::vector<std::string> written_files(const CommandLine& c) {
   std::vector<std::string> files;
-  const bool writes_output =
-      c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate || c.verb == Verb::tune;
+  const bool writes_output = c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate;
   if (writes_output) files.push_back(c.output);
   if (c.verb == Verb::calibrate && c.output.empty()) files.push_back("inputs/machines/this.yaml");
   if (c.verb == Verb::plan) files.insert(files.end(), {c.json, c.trace});
@@ -57,7 +56,7 @@ std::vector<std::string> files_of(const Deck& deck) {
     append(files, source.files);
     append(files, source.mask_files);
   }
-  append(files, {deck.schedule.file, deck.machine.product_algorithms});
+  files.push_back(deck.schedule.file);
   for (const std::string& model : {deck.model.hf, deck.model.tokenizer, deck.checkpoint.model_from}) {
     files.push_back(model);
     std::error_code none;
@@ -70,8 +69,8 @@ std::vector<std::string> files_of(const Deck& deck) {
 }  // namespace
 
 void check_outputs(const CommandLine& line) {
-  const bool needs_output = line.verb == Verb::gradients || line.verb == Verb::tune || line.verb == Verb::tokenize ||
-                            line.verb == Verb::export_model;
+  const bool needs_output =
+      line.verb == Verb::gradients || line.verb == Verb::tokenize || line.verb == Verb::export_model;
   if (needs_output && line.output.empty()) throw BadInput("--output is empty; legal: the name of what is written");
   const std::vector<std::string> written = written_files(line), read = read_files(line);
   for (std::size_t i = 0; i < written.size(); ++i) {

@@ -57,8 +57,7 @@ std::vector<std::string> settings_of(const CommandLine& line) {
     if (line.precision != "fp8" && key.section == "train" && std::string_view(key.name).starts_with("fp8_"))
       settings.push_back(key.qualified() + "=" + default_text(key));
   if (line.precision != "fp8" && line.precision != "bf16")
-    settings.insert(settings.end(),
-                    {"machine.grouped=library", "machine.dispatch_counts=host", "machine.attention=cuda_cores"});
+    settings.insert(settings.end(), {"machine.grouped=library", "machine.attention=cuda_cores"});
   settings.insert(settings.end(), line.set.begin(), line.set.end());
   return settings;
 }

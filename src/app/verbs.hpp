@@ -15,7 +15,6 @@ void run_calibrate(const CommandLine& line, const World& world);
 void run_generate(const CommandLine& line, const World& world);
 void run_tokenize(const CommandLine& line);
 void run_verify(const CommandLine& line, const World& world);
-void run_tune(const CommandLine& line, const World& world);
 void run_export(const CommandLine& line);
 void run_verify_checkpoint(const CommandLine& line);
 void run_help(const CommandLine& line);

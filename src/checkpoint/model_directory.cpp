@@ -9,6 +9,7 @@
 #include "config/output_lock.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/file_errors.hpp"
 #include "hf/json_input.hpp"
 #include "tokenizer/files.hpp"
 #include "tokenizer/model_ids.hpp"
@@ -22,11 +23,6 @@ namespace {
 
 constexpr const char* mark_name = ".forge_export";
 constexpr std::size_t most_mark_bytes = 1 << 20, most_file_bytes = std::size_t{1} << 30;
-
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
 
 bool same_place(const fs::path& a, const fs::path& b) {
   std::error_code ignored;  // what doesn't exist is not the same

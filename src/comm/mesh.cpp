@@ -52,7 +52,6 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   group(Group::parameter_shards) = device->sub(shard_axes);
   group(Group::matrices) = groups.matrices ? device->sub(matrix_axes) : self_communicator();
   make_expert_groups(groups.experts, groups.matrices);
-  group(Group::stage) = groups.stage ? device->sub(stage_axes) : self_communicator();
 }
 
 // The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.

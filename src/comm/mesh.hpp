@@ -48,9 +48,6 @@ class Mesh {
   // Matrices that are updated whole, in a stream of their own: dp_shard, cp, tp; of experts their shards and etp.
   Communicator& matrices(bool experts) { return of(experts ? Group::expert_matrices : Group::matrices); }
 
-  // In the compute stream: all ranks of the stage, where they agree to repeat a forward pass.
-  Communicator& stage() { return of(shape_.pp > 1 ? Group::stage : Group::scalars); }
-
   // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;
   // Collectives of all groups are measured in the timeline while it runs; null: no more.

@@ -273,7 +273,6 @@ void check_machine(const Deck& deck, Report& report) {
     report.add(
         "", asked + " with model.attention_soft_cap = " + value_text(*find_key("model", "attention_soft_cap"), deck) +
                 ", which these kernels don't have; legal: automatic, cuda_cores, or attention_soft_cap 0");
-  check_dispatch_counts(deck, report);
   if (deck.machine.grouped == GroupedProducts::automatic || deck.machine.grouped == GroupedProducts::library) return;
   const std::string grouped = "machine.grouped = " + value_text(*find_key("machine", "grouped"), deck);
   if (!bf16)

@@ -2,7 +2,6 @@
 #include <array>
 
 #include "config/check_parts.hpp"
-#include "config/grouped_products.hpp"
 #include "config/keys.hpp"
 #include "config/router_bounds.hpp"
 #include "config/router_score.hpp"
@@ -27,18 +26,29 @@ void check_unused(const ModelDeck& m, const std::array<const char*, N>& names, c
 
 constexpr std::array latent_keys = {"q_lora",    "kv_lora",         "nope_dim",           "rope_dim",
                                     "value_dim", "rope_interleave", "latent_norm_epsilon"};
-constexpr std::array expert_keys = {"experts_per_token",    "expert_ffn",
-                                    "shared_expert_ffn",    "shared_expert_gate",
-                                    "first_dense_layers",   "moe_every",
-                                    "dense_layers",         "router_score",
-                                    "router_renormalise",   "router_scale",
-                                    "router_groups",        "router_groups_used",
-                                    "router_group_score",   "router_bias",
-                                    "router_bias_rate",     "auxiliary_loss_coefficient",
-                                    "auxiliary_loss_scope", "router_z_coefficient",
-                                    "router_jitter",        "forced_balance",
-                                    "capacity_factor",      "capacity_drop",
-                                    "capacity_scope",       "dispatch",
+constexpr std::array expert_keys = {"experts_per_token",
+                                    "expert_ffn",
+                                    "shared_expert_ffn",
+                                    "shared_expert_gate",
+                                    "first_dense_layers",
+                                    "moe_every",
+                                    "dense_layers",
+                                    "router_score",
+                                    "router_renormalise",
+                                    "router_scale",
+                                    "router_groups",
+                                    "router_groups_used",
+                                    "router_group_score",
+                                    "router_bias",
+                                    "router_bias_rate",
+                                    "auxiliary_loss_coefficient",
+                                    "auxiliary_loss_scope",
+                                    "router_z_coefficient",
+                                    "router_jitter",
+                                    "forced_balance",
+                                    "capacity_factor",
+                                    "capacity_drop",
+                                    "dispatch",
                                     "dispatch_rows"};
 
 void check_router(ModelDeck& m, Report& report) {
@@ -68,17 +78,6 @@ void check_router(ModelDeck& m, Report& report) {
                        std::to_string(m.experts / 2) + ", or router_group_score: max");
   if (m.router_groups == 1) check_unused(m, std::array{"router_group_score"}, "with model.router_groups = 1", report);
   if (!m.router_bias) check_unused(m, std::array{"router_bias_rate"}, "without model.router_bias", report);
-}
-
-void check_dispatch(const ModelDeck& m, Report& report) {
-  if (m.dispatch == DispatchMethod::all_gather && m.capacity_factor > 0 && m.capacity_scope == CapacityScope::rank)
-    report.add("",
-               "model.dispatch = all_gather with model.capacity_scope = rank, whose padded blocks are exchanged; "
-               "legal: all_to_all, or capacity_scope: sequence");
-  if (m.capacity_factor == 0)
-    check_unused(m, std::array{"capacity_drop", "capacity_scope"}, "without model.capacity_factor", report);
-  else if (m.capacity_scope == CapacityScope::rank)
-    check_unused(m, std::array{"dispatch_rows"}, "with model.capacity_scope = rank", report);
 }
 
 void check_expert_layers(const ModelDeck& m, Report& report) {
@@ -118,21 +117,6 @@ void check_latent_attention(ModelDeck& m, Report& report) {
   check_unused(m, std::array{"qk_norm", "qkv_bias", "sliding_window"}, "with model.attention = mla", report);
 }
 
-void check_dispatch_counts(const Deck& deck, Report& report) {
-  if (deck.machine.dispatch_counts == DispatchCounts::host) return;
-  const auto refuse = [&](const std::string& why) {
-    report.add("", "machine.dispatch_counts = device " + why + "; legal: host");
-  };
-  if (deck.model.experts == 0) return refuse("without model.experts, whose rows they count");
-  if (chosen_grouped_products(deck) == GroupedProducts::library)
-    report.add(
-        "",
-        "machine.dispatch_counts = device without machine.grouped = tensor_cores or cutlass, whose products alone "
-        "need none on the host; legal: host, or one of these");
-  if (deck.model.capacity_factor > 0 && deck.model.capacity_scope == CapacityScope::rank)
-    refuse("with model.capacity_scope = rank, which has no counts");
-}
-
 void check_experts(ModelDeck& m, Report& report) {
   if (m.mtp_depth == 0) check_unused(m, std::array{"mtp_loss_factor"}, "without model.mtp_depth", report);
   if (m.experts == 0) return check_unused(m, expert_keys, "without model.experts", report);
@@ -149,7 +133,7 @@ void check_experts(ModelDeck& m, Report& report) {
     report.add("", "model.experts with another model.activation than swiglu; legal: swiglu");
   if (m.mlp_bias) report.add("", "model.mlp_bias = true with model.experts, which have no biases; legal: false");
   check_router(m, report);
-  check_dispatch(m, report);
+  if (m.capacity_factor == 0) check_unused(m, std::array{"capacity_drop"}, "without model.capacity_factor", report);
   check_expert_layers(m, report);
 }
 

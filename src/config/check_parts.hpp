@@ -21,8 +21,6 @@ void check_epsilons(const Deck& deck, bool trains, Report& report);
 // router_groups_used. Keys that have no effect are refused.
 void check_latent_attention(ModelDeck& model, Report& report);
 void check_experts(ModelDeck& model, Report& report);
-// Of padded rows, whose counts products find on the device.
-void check_dispatch_counts(const Deck& deck, Report& report);
 
 // The data section.
 void check_data(const Deck& deck, Report& report);

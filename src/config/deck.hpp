@@ -22,14 +22,12 @@ enum class ScoreKind : int;       // config/router_score.hpp
 enum class GroupScoreKind : int;  // config/router_score.hpp
 enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
-enum class CapacityScope { sequence, rank };
 enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
-enum class Fp8Carrier { bf16, fp64 };        // type of all that isn't quantised
-enum class GroupedProducts : int;            // config/grouped_products.hpp
-enum class DispatchCounts { host, device };  // who knows how many rows go to the experts of each rank
+enum class Fp8Carrier { bf16, fp64 };  // type of all that isn't quantised
+enum class GroupedProducts : int;      // config/grouped_products.hpp
 enum class Recompute { none, selective, full };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
@@ -128,7 +126,6 @@ struct ModelDeck {
   bool forced_balance = false;
   double capacity_factor = 0;  // 0 = dropless
   CapacityDrop capacity_drop = CapacityDrop::position;
-  CapacityScope capacity_scope = CapacityScope::sequence;
   DispatchMethod dispatch = DispatchMethod::all_to_all;
   double dispatch_rows = 1.5;  // rows of a round, times the balanced count
 
@@ -308,8 +305,6 @@ struct MachineDeck {
   std::int64_t deadline_seconds = 60;         // of a step, at least: or ten times the median one
   AttentionKernel attention{};
   GroupedProducts grouped{};
-  DispatchCounts dispatch_counts = DispatchCounts::host;
-  std::string product_algorithms;  // file of forge tune; empty: the library's first proposals
 };
 
 struct Deck {

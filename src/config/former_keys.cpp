@@ -8,7 +8,11 @@ namespace forge {
 namespace {
 
 constexpr std::array former_keys = {
+    FormerKey{"model", "capacity_scope", "", "sequence", "a capacity is one of each sequence's tokens"},
     FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
+    FormerKey{"machine", "product_algorithms", "", "",
+              "products on a GPU take the algorithm that cuBLASLt proposes first"},
+    FormerKey{"machine", "dispatch_counts", "", "host", "the host reads how many rows go to experts of other ranks"},
     FormerKey{"machine", "fp8_products", "", "bf16 cublaslt",
               "products in fp8 are cuBLASLt's of 8-bit codes where the GPU and train.fp8_recipe allow it, else bf16's"},
 };

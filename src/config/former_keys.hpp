@@ -8,7 +8,8 @@ namespace forge {
 struct FormerKey {
   const char *section, *name;
   const char* key;            // its name today, "section.key"; "": it has none
-  const char* meant_nothing;  // of a key that is gone: the values, parted by spaces, that changed nothing
+  const char* meant_nothing;  // of a key that is gone: the values, parted by spaces, that changed nothing; an empty one
+                              // never did
   const char* instead;        // of a key that is gone: what there is now
 };
 

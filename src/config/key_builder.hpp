@@ -75,7 +75,7 @@ class SectionKeys {
     return add(name, rule, "", doc, ChoiceKey{as_index, std::move(words)});
   }
   Key& add(const char* name, OnRestart rule, const char* unit, const char* doc, decltype(Key::kind) kind) {
-    keys_.push_back(Key{name_, name, rule, unit, doc, Required::never, std::move(kind), ""});
+    keys_.push_back(Key{name_, name, rule, unit, doc, Required::never, std::move(kind)});
     return keys_.back();
   }
 

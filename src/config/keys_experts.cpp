@@ -66,12 +66,11 @@ void add_router(Keys& k) {
 }
 
 void add_dispatch(Keys& k) {
-  k.number<&M::capacity_factor>("capacity_factor", may_change, at_least(0),
-                                "an expert takes at most this times the balanced number of tokens; 0 = all of them");
+  k.number<&M::capacity_factor>(
+      "capacity_factor", may_change, at_least(0),
+      "an expert takes at most this times the balanced number of a sequence's tokens; 0 = all of them");
   k.choice<&M::capacity_drop>("capacity_drop", may_change, {"position", "probability"},
                               "which tokens a full expert drops: the last ones, or those it weighs least");
-  k.choice<&M::capacity_scope>("capacity_scope", may_change, {"sequence", "rank"},
-                               "what the capacity is counted over; rank gives static shapes and depends on the layout");
   k.choice<&M::dispatch>("dispatch", may_change, {"all_to_all", "all_gather"},
                          "how rows come to their experts: each to the ranks that have them, or, for few ranks, all to "
                          "all of them");

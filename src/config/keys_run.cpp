@@ -339,15 +339,6 @@ void add_machine(std::vector<Key>& keys) {
       "tensor_cores, one launch for all of them, bf16 alone; cutlass: the same by kernels of that "
       "library on sm_90, in a build with FORGE_CUTLASS; automatic: cutlass or else tensor_cores in bf16 "
       "where an expert's matrix has less than 2^24 numbers, else library");
-  k.choice<&M::dispatch_counts>(
-      "dispatch_counts", may_change, {"host", "device"},
-      "where rows go to experts of other ranks: host, each pass of a layer waits for their counts; device, without a "
-      "wait model.dispatch_rows times the balanced number of rows, padded, go to each group of experts, and where a "
-      "router wants more, a stage's forward pass of a microbatch is done again with counts on the host; needs grouped: "
-      "tensor_cores");
-  k.path<&M::product_algorithms>("product_algorithms", may_change,
-                                 "file that forge tune wrote on such GPUs: products take its algorithms, except of "
-                                 "generation and of 8-bit numbers; empty: those that the library proposes first");
 }
 
 }  // namespace

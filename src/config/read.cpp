@@ -32,7 +32,7 @@ YamlNode::Entry* find_entry(YamlNode& map, const std::string& name) {
 // What a deck of an earlier version has where it isn't read; "": it changed nothing.
 std::string gone_problem(const FormerKey& former, const YamlNode& value) {
   if (value.kind == YamlNode::Kind::null ||
-      (value.kind == YamlNode::Kind::scalar && has_word(former.meant_nothing, value.text)))
+      (value.kind == YamlNode::Kind::scalar && (value.text.empty() || has_word(former.meant_nothing, value.text))))
     return "";
   return std::string("is gone, and this value meant something: ") + former.instead;
 }

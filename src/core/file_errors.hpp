@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <string>
 #include <system_error>
@@ -66,6 +67,12 @@ auto reading(F f) {
 // Whether an open file still has the name that it was opened by: it may have been removed or replaced since. True where
 // that can't be known.
 bool has_still_name(int descriptor, const std::string& path);
+
+// Whether there is a regular file of this name, or a link to one; not where that can't be known.
+inline bool is_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
 
 // What is free for this user on the file system of `path`, which need not exist yet; −1: unknown.
 std::int64_t free_bytes_at(const std::string& path);

@@ -58,10 +58,9 @@ enum class Group {
   expert_gradient_replicas,
   expert_parameter_shards,
   matrices,
-  expert_matrices,
-  stage
+  expert_matrices
 };
-inline constexpr int group_count = 20;
+inline constexpr int group_count = 19;
 
 constexpr std::string_view name_of(Group group) {
   constexpr std::string_view names[group_count] = {"scalars",
@@ -82,8 +81,7 @@ constexpr std::string_view name_of(Group group) {
                                                    "expert_gradient_replicas",
                                                    "expert_parameter_shards",
                                                    "matrices",
-                                                   "expert_matrices",
-                                                   "stage"};
+                                                   "expert_matrices"};
   return names[static_cast<int>(group)];
 }
 

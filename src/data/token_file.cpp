@@ -4,13 +4,13 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <filesystem>
 #include <set>
 #include <vector>
 
 #include "config/contents.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/file_errors.hpp"
 #include "core/to_size.hpp"
 #include "data/npy_header.hpp"
 
@@ -92,11 +92,6 @@ std::vector<std::byte> head_of(const FileHandle& file, std::size_t most) {
   return head;
 }
 
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored);
-}
-
 // llm.c (dev/data/data_common.py): 256 int32; magic, version, tokens.
 constexpr std::int64_t llm_c_header_bytes = 1024;
 struct LlmCKind {
@@ -121,7 +116,7 @@ const LlmCKind* llm_c_kind(std::span<const std::byte> head) {
 // where it names the tokenizer only, as datatrove's first versions wrote it.
 TokenType ds_type(const std::string& path) {
   const std::string metadata = path + ".metadata";
-  if (!exists(metadata)) return TokenType::none;
+  if (!is_file(metadata)) return TokenType::none;
   const std::string text = read_text_file(metadata, 1 << 16, "metadata of token file");
   const std::string line = text.substr(0, text.find('\n'));
   const auto bar = line.rfind('|');
@@ -229,19 +224,19 @@ TokenFile TokenFile::open_raw(FileHandle file, const std::string& path, TokenTyp
                    " (data.dtype " + std::string(name_of(type)) + "): the last token is cut at byte offset " +
                    number(bytes / size * size));
   TokenFile opened(std::move(file), path, ds ? TokenFormat::ds : TokenFormat::raw, type, bytes / size, 0);
-  if (ds && exists(path + ".index")) opened.documents_ = open_ds_index(path + ".index", bytes / size);
+  if (ds && is_file(path + ".index")) opened.documents_ = open_ds_index(path + ".index", bytes / size);
   return opened;
 }
 
 TokenFile TokenFile::open(const std::string& path, TokenType declared) {
   const bool bin = path.ends_with(".bin");
   const std::string stem = path.substr(0, path.size() - std::min<std::size_t>(path.size(), 4)), index = stem + ".idx";
-  if (!exists(path) && exists(path + ".idx")) return open_megatron(path + ".idx", path + ".bin", declared);
+  if (!is_file(path) && is_file(path + ".idx")) return open_megatron(path + ".idx", path + ".bin", declared);
   if (path.ends_with(".idx")) return open_megatron(path, stem + ".bin", declared);
   FileHandle file = FileHandle::open_to_read(path, "token file");
   refuse_foreign(file, path, path.ends_with(".npy"));
   if (path.ends_with(".npy")) return open_npy(std::move(file), path, declared);
-  if (bin && exists(index) &&
+  if (bin && is_file(index) &&
       has_megatron_magic(head_of(FileHandle::open_to_read(index, "Megatron index"), megatron_magic_bytes)))
     return open_megatron(index, path, declared);
   const std::vector<std::byte> head = head_of(file, 16);

@@ -7,17 +7,13 @@
 #include <vector>
 
 #include "config/path_hint.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-bool is_file(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
 
 std::set<std::string> names_in(const std::string& directory) {
   std::set<std::string> names;

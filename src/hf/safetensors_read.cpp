@@ -112,18 +112,14 @@ void check_offsets(std::vector<TensorInfo>& tensors, const std::string& file, st
                    std::to_string(end));
 }
 
-// Other things that downloads leave under a safetensors file's name.
+// Other things that downloads leave under a safetensors file's name. Its own header is JSON behind eight bytes of
+// length.
 void refuse_other_contents(const FileHandle& handle, const std::string& file, std::uint64_t size) {
-  std::string begin(std::min<std::uint64_t>(size, 64), ' ');
+  std::string begin(std::min<std::uint64_t>(size, 256), ' ');
   handle.read_at(0, begin.data(), begin.size());
-  if (begin.starts_with("version https://git-lfs"))
-    throw BadInput(file +
-                   " is a Git LFS pointer, not the file that it stands for; legal: `git lfs pull` in its repository, "
-                   "or `hf download`");
-  if (begin.starts_with("<!DOCTYPE") || begin.starts_with("<!doctype") || begin.starts_with("<html"))
-    throw BadInput(file + " is an HTML page, not a safetensors file: a download that failed");
-  if (begin.starts_with("PK\x03\x04"))
-    throw BadInput(file + " is a zip archive, as torch.save writes it; legal: a safetensors file");
+  if (begin.size() > 8 && begin[8] == '{') return;
+  if (const std::string what = known_foreign_contents(begin); !what.empty())
+    throw BadInput(file + " is " + what + "; legal: a safetensors file");
 }
 
 Header read_header(const std::string& file) {

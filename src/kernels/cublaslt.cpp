@@ -1,12 +1,10 @@
 #include "kernels/cublaslt.hpp"
 
-#include "core/to_size.hpp"
-
 namespace forge {
 
-std::vector<cublasLtMatmulAlgo_t> proposed_algorithms(cublasLtHandle_t handle, const CublasLtPlan& plan,
-                                                      const OperandAlignment& alignment, std::size_t workspace_bytes,
-                                                      const std::string& extents, int most) {
+cublasLtMatmulAlgo_t proposed_algorithm(cublasLtHandle_t handle, const CublasLtPlan& plan,
+                                        const OperandAlignment& alignment, std::size_t workspace_bytes,
+                                        const std::string& extents) {
   cublasLtMatmulPreference_t preference = nullptr;
   cublas_check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const OwnedCublasLt<cublasLtMatmulPreference_t> owner(preference);
@@ -17,20 +15,17 @@ std::vector<cublasLtMatmulAlgo_t> proposed_algorithms(cublasLtHandle_t handle, c
   set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.a);
   set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.c);
   set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.c);
-  std::vector<cublasLtMatmulHeuristicResult_t> results(to_size(most));
+  cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.b.get(), plan.a.get(), plan.c.get(),
-                                     plan.c.get(), preference, most, results.data(), &found);
+                                     plan.c.get(), preference, 1, &result, &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
     throw Error("cuBLASLt has no algorithm for a product of " + extents + " in a workspace of " +
                 std::to_string(workspace_bytes) + " bytes (machine.workspace_mib)");
   cublas_check(status, "cublasLtMatmulAlgoGetHeuristic");
-  std::vector<cublasLtMatmulAlgo_t> algorithms;
-  for (int i = 0; i < found; ++i)
-    if (results[to_size(i)].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[to_size(i)].algo);
-  require(!algorithms.empty(), "cuBLASLt proposes no algorithm that works");
-  return algorithms;
+  require(result.state == CUBLAS_STATUS_SUCCESS, "cuBLASLt proposes no algorithm that works");
+  return result.algo;
 }
 
 }  // namespace forge

@@ -79,12 +79,12 @@ struct OperandAlignment {
   std::uint32_t a, b, c;
 };
 
-// At most so many algorithms that the heuristic proposes, the one first that it holds to be fastest. C^T = op(B)^T
-// op(A)^T in column-major terms: B comes first. Split sums are only reduced in the type of the sums, through the
-// workspace, in a fixed order. `extents`: m x n x k, for an error.
-std::vector<cublasLtMatmulAlgo_t> proposed_algorithms(cublasLtHandle_t handle, const CublasLtPlan& plan,
-                                                      const OperandAlignment& alignment, std::size_t workspace_bytes,
-                                                      const std::string& extents, int most);
+// The algorithm that the heuristic holds to be fastest. C^T = op(B)^T op(A)^T in column-major terms: B comes first.
+// Split sums are only reduced in the type of the sums, through the workspace, in a fixed order. `extents`: m x n x k,
+// for an error.
+cublasLtMatmulAlgo_t proposed_algorithm(cublasLtHandle_t handle, const CublasLtPlan& plan,
+                                        const OperandAlignment& alignment, std::size_t workspace_bytes,
+                                        const std::string& extents);
 
 // Plans of the shapes that were used last. The bound is for groups of rows, which come in as many sizes as tokens are
 // sent to experts.

@@ -60,9 +60,8 @@ CublasLtPlan Fp8Matmul::make_plan(const CublasLt& library, const Shape& s, const
   plan.c = matrix_layout(s.c_type, s.m, s.n, s.c_pitch);
   const std::string extents =
       std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) + " of 8-bit numbers";
-  plan.algorithm = proposed_algorithms(library.handle, plan, {s.a_alignment, s.b_alignment, s.c_alignment},
-                                       library.workspace_bytes, extents, 1)
-                       .front();
+  plan.algorithm = proposed_algorithm(library.handle, plan, {s.a_alignment, s.b_alignment, s.c_alignment},
+                                      library.workspace_bytes, extents);
   return plan;
 }
 

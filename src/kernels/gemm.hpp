@@ -16,7 +16,6 @@ enum class Transpose { no, yes };
 struct RowGroups;
 struct Fp8Codes;
 enum class Fp8Scaling;
-struct ProductAlgorithms;
 
 // Matrix products of one rank. Keeps the libraries' handles and primitives (made once a shape) and one fixed workspace
 // that the caller allocates; a library may only choose algorithms that fit into it.
@@ -71,13 +70,6 @@ class Gemm {
 
   // What the caller gave it. Nothing uses it between two products.
   std::span<std::byte> workspace() const;
-
-  // CUDA: products of these shapes take these algorithms, as long as they live. Refuses one that its workspace is too
-  // small for.
-  void use(const ProductAlgorithms& algorithms);
-  // CUDA: from now on, each shape's algorithms are timed when it comes first, and `measured`, which outlives this, gets
-  // the fastest. Products that add to C add more than once: what a step computes meanwhile is for nothing else.
-  void tune(ProductAlgorithms& measured);
 
  private:
   struct Implementation;

@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -8,13 +6,11 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "device/cuda_check.hpp"
-#include "device/time_mark.hpp"
 #include "kernels/cublaslt.hpp"
 #include "kernels/fp8_matmul.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/grouped_cutlass.hpp"
 #include "kernels/library_version.hpp"
-#include "kernels/product_algorithms.hpp"
 #include "kernels/scale.hpp"
 
 namespace forge {
@@ -37,29 +33,10 @@ struct Shape {
   friend bool operator<(const Shape& x, const Shape& y) { return x.tie() < y.tie(); }
 };
 
-// The name of a shape in files: types, transposed operands, rows x columns / pitch of A, B and C, and alignments.
-std::string name_of(const Shape& s) {
-  const auto type = [](cudaDataType_t t) { return t == CUDA_R_64F ? "fp64" : t == CUDA_R_32F ? "fp32" : "bf16"; };
-  const auto matrix = [](int64_t rows, int64_t columns, int64_t pitch) {
-    return std::to_string(rows) + "x" + std::to_string(columns) + "/" + std::to_string(pitch) + " ";
-  };
-  return std::string(type(s.type)) + " to " + type(s.c_type) + " " + (s.ta ? "T" : "N") + (s.tb ? "T " : "N ") +
-         matrix(s.a_rows, s.a_columns, s.a_pitch) + matrix(s.b_rows, s.b_columns, s.b_pitch) +
-         matrix(s.c_rows, s.c_columns, s.c_pitch) + "aligned " + std::to_string(s.a_alignment) + " " +
-         std::to_string(s.b_alignment) + " " + std::to_string(s.c_alignment);
-}
-
 std::string describe(const Shape& s) {
   return std::to_string(s.c_rows) + " x " + std::to_string(s.c_columns) + " x " +
          std::to_string(s.ta ? s.a_rows : s.a_columns);
 }
-
-// A product's arguments beside its plan.
-struct Call {
-  const void *alpha, *a, *b, *beta;
-  void* c;
-  cudaStream_t stream;
-};
 
 CublasLtPlan describe_product(const Shape& s) {
   const bool fp64 = s.type == CUDA_R_64F;
@@ -77,10 +54,6 @@ CublasLtPlan describe_product(const Shape& s) {
   return plan;
 }
 
-constexpr int most_proposals = 16, timed_rounds = 5, timed_calls = 3;
-// Another algorithm than the first takes its place where it is faster by this: timings differ by less.
-constexpr double worth_while = 0.98;
-
 }  // namespace
 
 struct Gemm::Implementation {
@@ -89,8 +62,6 @@ struct Gemm::Implementation {
   cublasLtHandle_t handle = nullptr;
   CublasLtPlans<Shape> plans;
   Fp8Matmul codes;
-  const ProductAlgorithms* known = nullptr;
-  ProductAlgorithms* measured = nullptr;
   bool cutlass;
 
   Implementation(void* w, std::size_t bytes, bool by_cutlass)
@@ -103,81 +74,13 @@ struct Gemm::Implementation {
 
   CutlassWorkspace for_cutlass() const { return {workspace, workspace_bytes}; }
 
-  // A shape that `known` has takes that algorithm; of the others the heuristic's first is taken, or, while shapes are
-  // measured, the fastest.
-  const CublasLtPlan& find(const Shape& shape, Stream& stream, const Call& call) {
+  const CublasLtPlan& find(const Shape& shape) {
     return plans.find(shape, [&] {
       CublasLtPlan plan = describe_product(shape);
-      if (known)
-        if (const auto entry = known->by_shape.find(name_of(shape)); entry != known->by_shape.end()) {
-          plan.algorithm = checked(plan, entry->first, entry->second.words);
-          return plan;
-        }
-      const auto proposed = proposed_algorithms(handle, plan, {shape.a_alignment, shape.b_alignment, shape.c_alignment},
-                                                workspace_bytes, describe(shape), measured ? most_proposals : 1);
-      plan.algorithm =
-          measured ? fastest(plan, proposed, stream, call, measured->by_shape[name_of(shape)]) : proposed.front();
+      plan.algorithm = proposed_algorithm(handle, plan, {shape.a_alignment, shape.b_alignment, shape.c_alignment},
+                                          workspace_bytes, describe(shape));
       return plan;
     });
-  }
-
-  cublasLtMatmulAlgo_t checked(const CublasLtPlan& plan, const std::string& shape,
-                               const ProductAlgorithms::Words& words) const {
-    cublasLtMatmulAlgo_t algorithm{};
-    static_assert(sizeof(algorithm) == sizeof(words));
-    std::memcpy(&algorithm, words.data(), sizeof(algorithm));
-    cublasLtMatmulHeuristicResult_t result{};
-    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle, plan.operation.get(), plan.b.get(), plan.a.get(),
-                                                          plan.c.get(), plan.c.get(), &algorithm, &result);
-    if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes)
-      throw BadInput("machine.product_algorithms: the algorithm for \"" + shape + "\" " +
-                     (status != CUBLAS_STATUS_SUCCESS
-                          ? std::string("is none of this library for such products")
-                          : "takes a workspace of " + std::to_string(result.workspaceSize) +
-                                " bytes, and machine.workspace_mib gives " + std::to_string(workspace_bytes)) +
-                     "; legal: what forge tune writes on this GPU with this machine.workspace_mib");
-    return algorithm;
-  }
-
-  // Seconds of a call of each algorithm, the median of some rounds in which they take turns: a GPU's clock follows load
-  // and heat, and whoever ran first, or alone, would have another than a step has.
-  std::vector<double> seconds_of_a_call(const CublasLtPlan& plan, const std::vector<cublasLtMatmulAlgo_t>& algorithms,
-                                        Stream& stream, const Call& call) {
-    for (const cublasLtMatmulAlgo_t& algorithm : algorithms) run(plan, algorithm, call);
-    std::vector<TimeMark> marks(to_size(timed_rounds) * algorithms.size() + 1);
-    marks[0].record(stream);
-    for (std::size_t turn = 1; turn < marks.size(); ++turn) {
-      for (int i = 0; i < timed_calls; ++i) run(plan, algorithms[(turn - 1) % algorithms.size()], call);
-      marks[turn].record(stream);
-    }
-    stream.synchronize();
-    std::vector<double> seconds;
-    for (std::size_t algorithm = 0; algorithm < algorithms.size(); ++algorithm) {
-      std::vector<double> rounds;
-      for (std::size_t turn = algorithm; turn + 1 < marks.size(); turn += algorithms.size())
-        rounds.push_back(marks[turn + 1].seconds_since(marks[turn]) / timed_calls);
-      std::nth_element(rounds.begin(), rounds.begin() + timed_rounds / 2, rounds.end());
-      seconds.push_back(rounds[to_size(timed_rounds / 2)]);
-    }
-    return seconds;
-  }
-
-  cublasLtMatmulAlgo_t fastest(const CublasLtPlan& plan, const std::vector<cublasLtMatmulAlgo_t>& proposed,
-                               Stream& stream, const Call& call, ProductAlgorithms::Entry& entry) {
-    const std::vector<double> seconds = seconds_of_a_call(plan, proposed, stream, call);
-    std::size_t best = to_size(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
-    if (seconds[best] >= worth_while * seconds[0]) best = 0;
-    entry.first_seconds = seconds[0];
-    entry.seconds = seconds[best];
-    std::memcpy(entry.words.data(), &proposed[best], sizeof(proposed[best]));
-    return proposed[best];
-  }
-
-  void run(const CublasLtPlan& plan, const cublasLtMatmulAlgo_t& algorithm, const Call& call) const {
-    cublas_check(
-        cublasLtMatmul(handle, plan.operation.get(), call.alpha, call.b, plan.b.get(), call.a, plan.a.get(), call.beta,
-                       call.c, plan.c.get(), call.c, plan.c.get(), &algorithm, workspace, workspace_bytes, call.stream),
-        "cublasLtMatmul");
   }
 
   // C = beta · C, for sums without terms.
@@ -200,17 +103,8 @@ Gemm::~Gemm() = default;
 std::span<std::byte> Gemm::workspace() const {
   return {static_cast<std::byte*>(impl_->workspace), impl_->workspace_bytes};
 }
-std::string products_library() {
-  return "cuBLASLt " + std::to_string(cublasLtGetVersion());
-}
 std::string products_library_version() {
-  return products_library();
-}
-void Gemm::use(const ProductAlgorithms& algorithms) {
-  impl_->known = &algorithms;
-}
-void Gemm::tune(ProductAlgorithms& measured) {
-  impl_->measured = &measured;
+  return "cuBLASLt " + std::to_string(cublasLtGetVersion());
 }
 
 template <class T, class TC>
@@ -226,8 +120,6 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
   if (k == 0) return impl_->scale(stream, beta, c);
   const float alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool fp64 = std::is_same_v<T, double>;
-  const Call call{fp64 ? static_cast<const void*>(&alpha) : &alpha32, a.data, b.data,
-                  fp64 ? static_cast<const void*>(&beta) : &beta32,   c.data, native};
   const Shape shape{cuda_type<T>(),
                     cuda_type<TC>(),
                     flip_a,
@@ -244,8 +136,12 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
                     alignment_of(a.data),
                     alignment_of(b.data),
                     alignment_of(c.data)};
-  const CublasLtPlan& plan = impl_->find(shape, stream, call);
-  impl_->run(plan, plan.algorithm, call);
+  const CublasLtPlan& plan = impl_->find(shape);
+  cublas_check(cublasLtMatmul(impl_->handle, plan.operation.get(), fp64 ? static_cast<const void*>(&alpha) : &alpha32,
+                              b.data, plan.b.get(), a.data, plan.a.get(),
+                              fp64 ? static_cast<const void*>(&beta) : &beta32, c.data, plan.c.get(), c.data,
+                              plan.c.get(), &plan.algorithm, impl_->workspace, impl_->workspace_bytes, native),
+               "cublasLtMatmul");
 }
 
 // Each number of rows that a group has takes a plan of its own.

@@ -13,7 +13,6 @@
 #include "kernels/gemm_matmul.hpp"
 #include "kernels/gemm_packed.hpp"
 #include "kernels/grouped_product.hpp"
-#include "kernels/product_algorithms.hpp"
 
 namespace forge {
 
@@ -249,15 +248,6 @@ Gemm::~Gemm() = default;
 
 std::span<std::byte> Gemm::workspace() const {
   return {impl_->workspace.data, impl_->workspace.bytes};
-}
-std::string products_library() {
-  return "";
-}
-void Gemm::use(const ProductAlgorithms&) {
-  throw Error("products on a CPU have no algorithms to choose from");
-}
-void Gemm::tune(ProductAlgorithms&) {
-  throw Error("products on a CPU have no algorithms to choose from");
 }
 
 template <class T, class TC>

@@ -16,14 +16,13 @@ namespace forge {
 // order that `offsets` cuts into groups.
 struct RowGroups {
   std::int64_t count = 0;
-  const std::int64_t* offsets = nullptr;  // (count + 1), ascending; nullptr: each group has `each` rows
-  std::int64_t each = 0;
+  const std::int64_t* offsets = nullptr;  // (count + 1), ascending
   std::int64_t begin = 0, end = 0;
 
   std::int64_t rows() const { return end - begin; }
   // The first of the operands' rows that is of group g; of group `count`, the first behind them all.
   FORGE_INLINE std::int64_t begin_of(std::int64_t g) const {
-    const std::int64_t at = offsets ? offsets[g] : g * each;
+    const std::int64_t at = offsets[g];
     return (at < begin ? begin : at < end ? at : end) - begin;
   }
 };

@@ -110,38 +110,10 @@ void router_bias_update(Stream&, View<const double, 1> load, double rate, View<A
 void moe_sort(Stream&, View<const std::int32_t, 2> experts, View<std::int32_t, 2> workspace,
               View<std::int64_t, 1> counts, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
               View<std::int32_t, 2> place);
-// The order of moe_sort in blocks of `capacity` places for each expert: expert e's i-th assignment stands at e·capacity
-// + i. padded_order(E·capacity) is −1 at the places without an assignment. No expert may have more than `capacity`
-// assignments.
-void moe_pad(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order, std::int64_t capacity,
-             View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place);
-// The order of moe_sort in blocks of `rows` places for each of G groups of E / G consecutive experts: a group's i-th
-// assignment stands at g·rows + i. padded_order(G·rows) is −1 at the places without an assignment. overflow[g] = 1 for
-// a group that has more; what is beyond stands nowhere, and its places mean nothing.
-void moe_pad_groups(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order, std::int64_t rows,
-                    View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place, View<float, 1> overflow);
-// The places of the experts [first, first + here) of an order of moe_sort, at most N of them: window.order(N), −1
-// behind the last; window.offsets(here + 1), from 0; window.place(R,k), −1 where it is elsewhere. overflow[0] = 1 where
-// there are more than N.
-struct PlaceWindow {
-  View<std::int32_t, 1> order;
-  View<std::int64_t, 1> offsets;
-  View<std::int32_t, 2> place;
-};
-void moe_window(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
-                View<const std::int32_t, 2> place, std::int64_t first, PlaceWindow window, View<float, 1> overflow);
 // What stands in rows that were received block by block: counts(B) rows of each block, block b of expert b mod E.
 // experts(P): the expert of each row; −1 behind the last.
 void experts_of_blocks(Stream&, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,
                        View<std::int32_t, 1> experts);
-// The same of what moe_pad_groups has made, where each of ep·etp sources sends `rows` rows to every group of experts
-// and they stand by etp coordinate, then ep coordinate. counts(ep·etp, E): of each source, by ep coordinate, then etp
-// coordinate; the group's experts are [first, first + here).
-struct SourcesOfRows {
-  std::int64_t ep = 1, etp = 1, first = 0, here = 0, rows = 0;
-};
-void experts_of_sources(Stream&, View<const std::int64_t, 2> counts, SourcesOfRows sources,
-                        View<std::int32_t, 1> experts);
 
 // rows(P,C) = x(R,C) of each assignment of order(P); zero where it is −1. P may be a part of the places:
 // order.slice(…).

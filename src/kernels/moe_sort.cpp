@@ -29,17 +29,6 @@ Assignments<T> one_by_one(const View<T, 2>& x) {
   return {x.data, x.pitch, x.columns()};
 }
 
-// Begins of experts from the first one on, of which `rows` places are taken.
-struct TakenPlaces {
-  const std::int64_t* offsets;
-  std::int64_t rows;
-
-  FORGE_INLINE std::int64_t begin_of(std::int64_t e) const {
-    const std::int64_t begin = offsets[e] - offsets[0];
-    return begin < rows ? begin : rows;
-  }
-};
-
 }  // namespace
 
 // Counting sort: how many of each expert a chunk of assignments has, and where in its chunk each stands (kept in
@@ -87,73 +76,6 @@ void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int
       if (e >= 0) order[at] = static_cast<std::int32_t>(q);
       if (q >= used) order[q] = -1;
     });
-  });
-}
-
-void moe_pad(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
-             std::int64_t capacity, View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place) {
-  const auto places = one_by_one(place);
-  require(padded_order.rows() == (offsets.rows() - 1) * capacity, "moe_pad: shapes differ");
-  parallel_for(stream, padded_order.rows(), [=] FORGE_LAMBDA(std::int64_t p) {
-    const std::int64_t e = quotient(p, capacity), i = p - e * capacity;
-    const bool there = i < offsets[e + 1] - offsets[e];
-    const std::int32_t q = there ? order[offsets[e] + i] : -1;
-    padded_order[p] = q;
-    if (there) places[q] = static_cast<std::int32_t>(p);
-  });
-}
-
-void moe_pad_groups(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
-                    std::int64_t rows, View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place,
-                    View<float, 1> overflow) {
-  const auto places = one_by_one(place);
-  const std::int64_t experts = offsets.rows() - 1, of_group = experts / overflow.rows();
-  require(padded_order.rows() == overflow.rows() * rows && experts == of_group * overflow.rows(),
-          "moe_pad_groups: shapes differ");
-  parallel_for(stream, padded_order.rows(), [=] FORGE_LAMBDA(std::int64_t p) {
-    const std::int64_t g = quotient(p, rows), i = p - g * rows;
-    const std::int64_t begin = offsets[g * of_group], count = offsets[(g + 1) * of_group] - begin;
-    const std::int32_t q = i < count ? order[begin + i] : -1;
-    padded_order[p] = q;
-    if (q >= 0) places[q] = static_cast<std::int32_t>(p);
-    if (i == 0 && count > rows) overflow[g] = 1;
-  });
-}
-
-void moe_window(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
-                View<const std::int32_t, 2> place, std::int64_t first, PlaceWindow window, View<float, 1> overflow) {
-  const std::int64_t here = window.offsets.rows() - 1, rows = window.order.rows();
-  require(first + here < offsets.rows() && window.place.size() == place.size(), "moe_window: shapes differ");
-  const auto all = one_by_one(place);
-  const auto mine = one_by_one(window.place);
-  const TakenPlaces taken{offsets.data + first, rows};
-  parallel_for(stream, rows, [=] FORGE_LAMBDA(std::int64_t p) {
-    window.order[p] = p < taken.begin_of(here) ? order[taken.offsets[0] + p] : -1;
-    if (p == 0 && taken.offsets[here] - taken.offsets[0] > rows) overflow[0] = 1;
-  });
-  parallel_for(stream, here + 1, [=] FORGE_LAMBDA(std::int64_t e) { window.offsets[e] = taken.begin_of(e); });
-  parallel_for(stream, place.size(), [=] FORGE_LAMBDA(std::int64_t q) {
-    const std::int64_t p = all[q] - taken.offsets[0];
-    mine[q] = all[q] >= 0 && p >= 0 && p < taken.begin_of(here) ? static_cast<std::int32_t>(p) : -1;
-  });
-}
-
-// A block of rows for each source and expert, and one behind them for the rest of the source's.
-void experts_of_sources(Stream& stream, View<const std::int64_t, 2> counts, SourcesOfRows s,
-                        View<std::int32_t, 1> experts) {
-  require(
-      counts.rows() == s.ep * s.etp && experts.rows() == s.ep * s.etp * s.rows && s.first + s.here <= counts.columns(),
-      "experts_of_sources: shapes differ");
-  const std::int64_t blocks = s.here + 1;
-  parallel_rows(stream, s.ep * s.etp * blocks, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
-    const std::int64_t arrival = quotient(b, blocks), e = b - arrival * blocks, etp_rank = quotient(arrival, s.ep);
-    const std::int64_t* const count = counts.row((arrival - etp_rank * s.ep) * s.etp + etp_rank) + s.first;
-    std::int64_t begin = 0;
-    for (std::int64_t j = 0; j < e; ++j) begin += count[j];
-    const std::int64_t end = e < s.here ? begin + count[e] : s.rows;
-    const std::int64_t size = (end < s.rows ? end : s.rows) - begin;
-    std::int32_t* const to = experts.data + arrival * s.rows + begin;
-    team.each(size, [=](std::int64_t i) { to[i] = e < s.here ? static_cast<std::int32_t>(e) : -1; });
   });
 }
 

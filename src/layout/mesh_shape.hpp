@@ -30,8 +30,7 @@ constexpr AxisBits bits_of(std::initializer_list<ExpertAxis> axes) {
 // Sets of axes with a name of their own.
 inline constexpr AxisBits data_axes = bits_of({Axis::dp_replicate, Axis::dp_shard});  // read different data
 inline constexpr AxisBits gradient_axes = bits_of({Axis::dp_replicate, Axis::dp_shard, Axis::cp});  // sum gradients
-inline constexpr AxisBits shard_axes = bits_of({Axis::dp_shard, Axis::cp});  // share dense parameters
-inline constexpr AxisBits stage_axes = gradient_axes | bits_of({Axis::tp});
+inline constexpr AxisBits shard_axes = bits_of({Axis::dp_shard, Axis::cp});             // share dense parameters
 inline constexpr AxisBits matrix_axes = bits_of({Axis::dp_shard, Axis::cp, Axis::tp});  // hold parts of a matrix
 
 // A resolved mesh: world = pp dp_replicate dp_shard cp tp, and ep etp edp = dp_replicate dp_shard cp tp.
@@ -71,7 +70,6 @@ struct MeshGroups {
   std::vector<int> table_stages;  // pp coordinates that hold the token table
   bool experts = false;           // the expert view's groups are wanted
   bool matrices = false;          // those of optimizers that update whole matrices
-  bool stage = false;             // all ranks of a stage that isn't the only one, which repeat a forward pass together
 };
 
 }  // namespace forge

@@ -117,8 +117,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
           fp8_options(deck),
           chosen_grouped_products(deck) != GroupedProducts::library,
-          deck.machine.grouped == GroupedProducts::cutlass,
-          deck.machine.dispatch_counts == DispatchCounts::device};
+          deck.machine.grouped == GroupedProducts::cutlass};
 }
 
 }  // namespace forge

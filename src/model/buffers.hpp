@@ -70,10 +70,9 @@ struct BufferContext {
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   Fp8Options fp8{};
-  bool grouped = false;        // products of routed experts take one launch (machine.grouped: tensor_cores)
-  bool cutlass = false;        // … by that library, behind one that describes the groups to it
-  bool device_counts = false;  // the host doesn't know how many rows travel to experts (machine.dispatch_counts)
-  double expert_load = 1;      // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
+  bool grouped = false;    // products of routed experts take one launch (machine.grouped: tensor_cores)
+  bool cutlass = false;    // … by that library, behind one that describes the groups to it
+  double expert_load = 1;  // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }

@@ -99,8 +99,6 @@ struct Context {
   RouterRun<T> router = {};
   OperationTape* operations = nullptr;   // for tests
   FreshSums<acc_t<T>>* fresh = nullptr;  // gradients in which nothing stands yet; null: none
-  bool device_counts = false;            // of the pass that runs: MoeShape::pads, where it hasn't overflowed
-  View<float, 1> overflow = {};          // (ep) 1 for a group that this rank has more rows for than it sends
   AttentionKernel attention = AttentionKernel::cuda_cores;
   bool rows_in_order = false;       // AttentionMask::in_order of this rank's own rows
   bool one_document = false;        // the host knows that a sequence is one

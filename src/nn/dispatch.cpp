@@ -19,13 +19,12 @@ void add_load(Context<T>& ctx, const SortScratch& sorting, View<double, 1> load)
   if (!load.empty() && (!of_group || first)) add_counts(ctx.stream, sorting.counts, load);
 }
 
-// The order of this rank's choices, still without the padding of what is sent.
+// The order of this rank's choices.
 template <class T>
 void sort_own(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
               const DispatchBuffers<T>& b) {
-  const bool pads = moe_shape(ctx.buffers).fixed || ctx.device_counts;
-  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets,
-           pads ? sorting.unpadded : b.order.slice(0, choices.size()), b.place);
+  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets, b.order,
+           b.place);
 }
 
 // Without counts on the host FP8 takes the magnitudes of all rows: those of filler, which are zero, then go to the last
@@ -37,15 +36,11 @@ void give_away_filler(Context<T>& ctx, const DispatchBuffers<T>& b) {
   fill_counts(ctx.stream, m.places, b.offsets.slice(m.experts, m.experts + 1));
 }
 
-// Behind it: padding, or the counts that the host, or whoever receives the rows, will read.
+// Behind it: the counts that the host will read.
 template <class T>
 void finish_own(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
-  if (m.fixed) return moe_pad(ctx.stream, sorting.offsets, sorting.unpadded, m.capacity, b.order, b.place);
-  if (ctx.device_counts)
-    moe_pad_groups(ctx.stream, sorting.offsets, sorting.unpadded, m.pair_rows, b.order.slice(0, m.sent), b.place,
-                   ctx.overflow);
-  if (!m.reads_counts && !m.pads_pairs()) return;
+  if (!m.reads_counts) return;
   if (m.exchanges()) return ExchangeDispatch<T>::share(ctx, sorting, b);
   copy_on_device(ctx.stream, b.counts.data, sorting.counts.data, to_size(m.experts) * sizeof(std::int64_t));
 }

@@ -10,9 +10,8 @@
 namespace forge {
 
 // Moves the rows of a layer's assignments to the ranks that have their experts, and back, in rounds of bounded size.
-// The host reads the counts of assignments once, when a Dispatch is made, where MoeShape::reads_counts, and in passes
-// that are done again for rows that overflowed; every rank that shares the layer's experts then takes the same number
-// of rounds, and in each calls the same operations.
+// The host reads the counts of assignments once, when a Dispatch is made, where MoeShape::reads_counts; every rank that
+// shares the layer's experts then takes the same number of rounds, and in each calls the same operations.
 template <class T>
 class Dispatch {
  public:

@@ -15,22 +15,14 @@ struct MoeShape {
   std::int64_t experts = 0;       // E
   std::int64_t experts_here = 0;  // E / ep
   std::int64_t ffn = 0;           // Fe / etp
-  std::int64_t capacity = 0;      // the most assignments of an expert in a scope, which filler lowers; 0: all
-  std::int64_t places = 0;        // P, of this rank's assignments in the order of experts; static shapes: E · capacity
-  std::int64_t sent = 0;          // of them, those whose rows are sent in a pass of one round, padding included
+  std::int64_t capacity = 0;      // the most assignments of an expert in a sequence, which filler lowers; 0: all
+  std::int64_t places = 0;        // P, of this rank's assignments in the order of experts
   std::int64_t round_rows = 0;    // N, rows that a rank takes in a round
-  std::int64_t pair_rows = 0;     // Q, rows that each source sends to each group of ep where these are padded
   int sources = 1;                // ranks that share the layer's experts: ep · etp
   bool gathers = false;      // all rows of the sources go to each of them, and their assignments stand in one order
-  bool fixed = false;        // static shapes: every source sends `capacity` rows to every expert, padded
   bool reads_counts = true;  // each pass waits until the host has read how many rows each expert gets
-  // Whether the counts stay on the device, though rows go to other ranks (machine.dispatch_counts): one round of N
-  // rows, padded, and a rank says where there were more. Of rows that are sent, each source sends every group Q, and
-  // ep·etp·Q = N.
-  bool pads = false;
 
   bool exchanges() const { return sources > 1; }
-  bool pads_pairs() const { return pair_rows > 0; }
 };
 MoeShape moe_shape(const BufferContext&);
 // The most assignments of its own rows that a rank keeps: all of them, or what capacities leave. Without other sources
@@ -40,8 +32,6 @@ std::int64_t most_own_assignments(const BufferContext&);
 // Rows that this rank's experts get, of all sources together: where the host reads no counts always as many, else where
 // the router loads all experts alike, or this rank's `expert_load` times as much, as far as rows and capacity allow.
 std::int64_t expected_expert_rows(const BufferContext&);
-// Of these, those that their products multiply: not the padding of sources, unless FP8 rounds it.
-std::int64_t multiplied_expert_rows(const BufferContext&, bool rounded);
 // Whether filler's rows go to the last expert: where FP8 takes the magnitudes of all rows, as many as there may be.
 bool gives_filler_away(const BufferContext&, bool fp8_block);
 // Rounds in which they come.
@@ -54,8 +44,7 @@ struct DispatchBuffers {
   View<std::int32_t, 2> place;    // (S, k) their places; of all sources where rows are gathered
   View<std::int64_t, 1> offsets;  // (E + 1) of assignments in one order: of all sources where rows are gathered, of
                                   // this rank where its products look for them on the device
-  View<std::int64_t, 2> counts;   // (sources, E), for the host or, of padded pairs, the order of what is received; not
-                                  // where all rows are gathered
+  View<std::int64_t, 2> counts;   // (sources, E), for the host; not where all rows are gathered
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -63,9 +52,9 @@ struct DispatchBuffers {
     l.save(place, "places of assignments", m.rows * (m.gathers ? m.sources : 1), m.chosen, l.B);
     if (m.gathers)
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
-    else if (!m.fixed) {
+    else {
       if (l.c.grouped && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
-      if (m.reads_counts || m.pads_pairs()) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
+      if (m.reads_counts) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
     }
   }
 };
@@ -75,7 +64,6 @@ struct SortScratch {
   View<std::int64_t, 1> counts, offsets;  // (E), (E + 1) of this rank's rows, or of all sources'
   View<std::int32_t, 2> sort;             // workspace of moe_sort
   View<std::int32_t, 2> group_choices;    // (S sources, k) where rows are gathered
-  View<std::int32_t, 1> unpadded;         // (S k) the order without padding, where there is any
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -84,7 +72,6 @@ struct SortScratch {
     l.add(offsets, "their begins", m.experts + 1, 1);
     l.add(sort, "order of assignments", moe_sort_rows(sorted * m.chosen), m.experts);
     if (m.gathers) l.add(group_choices, "choices of all sources", sorted, m.chosen);
-    if (m.fixed || m.pads_pairs()) l.add(unpadded, "assignments without padding", m.rows * m.chosen, 1);
   }
 };
 
@@ -95,7 +82,6 @@ struct DispatchScratch {
   // Where rows are gathered: of all sources.
   View<T, 2> group_rows, group_sums;  // (S sources, C)
   View<A, 2> group_weights;           // (S sources, k)
-  View<std::int32_t, 2> window;       // (S sources, k) places among this rank's rows, where the device has the counts
   // Elsewhere: assignments on their way there or back; rows as they were received, by source and then by expert.
   View<T, 2> assignments;         // (P, C)
   View<A, 2> weights;             // (P, 1), of assignments either way
@@ -120,11 +106,6 @@ struct DispatchScratch {
       l.add(group_sums, "sums for all sources", rows, C);
       l.add(group_weights, "weights of all sources", rows, m.chosen);
       l.add(weights, "weights of assignments", m.places, 1);
-      if (m.pads) {
-        l.add(window, "places among this rank's rows", rows, m.chosen);
-        l.add(order, "received rows by expert", N, 1);
-        l.add(offsets, "their begins", m.experts_here + 1, 1);
-      }
       return;
     }
     l.add(assignments, "rows of assignments", m.places, C);

@@ -15,24 +15,14 @@ ExpertRanks ExchangeDispatch<T>::ranks_of(const Context<T>& ctx) {
   return {g.ep_size(), g.ep_rank(), g.etp_size(), g.etp_rank(), ctx.spec().E()};
 }
 
-// All sources' counts. Static shapes need no exchange, and nothing is read.
+// All sources' counts.
 template <class T>
 std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
-  std::vector<std::int64_t> counts(to_size(m.sources * m.experts), m.capacity);
-  if (m.fixed) return counts;
+  std::vector<std::int64_t> counts(to_size(m.sources * m.experts));
   copy_to_host(ctx.stream, counts.data(), b.counts.data, counts.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   return counts;
-}
-
-template <class T>
-DispatchPlan ExchangeDispatch<T>::plan_of(Context<T>& ctx, const DispatchBuffers<T>& b) {
-  const MoeShape m = moe_shape(ctx.buffers);
-  ExpertRanks ranks = ranks_of(ctx);
-  if (!ctx.device_counts) return {ranks, read_counts(ctx, b), m.round_rows};
-  ranks.experts = ranks.ep;
-  return {ranks, std::vector<std::int64_t>(to_size(m.sources * ranks.ep), m.pair_rows), m.round_rows};
 }
 
 template <class T>
@@ -43,8 +33,7 @@ ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>&
       s_(s),
       shape_(moe_shape(ctx.buffers)),
       ranks_(ranks_of(ctx)),
-      plan_(plan_of(ctx, b)),
-      padded_(ctx.device_counts) {}
+      plan_(ranks_, read_counts(ctx, b), shape_.round_rows) {}
 
 // Gathered over etp, and those over ep: by ep coordinate, etp coordinate.
 template <class T>
@@ -61,30 +50,19 @@ void ExchangeDispatch<T>::share(Context<T>& ctx, const SortScratch& sorting, con
 // The experts of a round's received rows, which stand by source.
 template <class T>
 void ExchangeDispatch<T>::find_experts(int round) {
-  const View<std::int32_t, 1> experts = line_of(s_.experts);
-  if (padded_)
-    return experts_of_sources(
-        ctx_.stream, b_.counts,
-        {ranks_.ep, ranks_.etp, ranks_.ep_rank * shape_.experts_here, shape_.experts_here, shape_.pair_rows}, experts);
-  if (shape_.fixed) {
-    fill_counts(ctx_.stream, shape_.capacity, s_.blocks);  // nothing comes from the host: a step can be captured
-  } else {
-    const std::vector<std::int64_t> blocks = plan_.blocks(round);
-    copy_to_device(ctx_.stream, s_.blocks.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
-    ctx_.stream.synchronize();  // `blocks` ends here
-  }
-  experts_of_blocks(ctx_.stream, s_.blocks, shape_.experts_here, experts);
+  const std::vector<std::int64_t> blocks = plan_.blocks(round);
+  copy_to_device(ctx_.stream, s_.blocks.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
+  ctx_.stream.synchronize();  // `blocks` ends here
+  experts_of_blocks(ctx_.stream, s_.blocks, shape_.experts_here, line_of(s_.experts));
 }
 
-// Their order by expert. FP8 takes the magnitudes of all rows: padding, which is zero, then goes to the last expert.
+// Their order by expert.
 template <class T>
 void ExchangeDispatch<T>::sort_received(int round) {
   if (sorted_ == round) return;
   sorted_ = round;
   find_experts(round);
   moe_sort(ctx_.stream, s_.experts, s_.sort, s_.counts, s_.offsets, s_.order, s_.place);
-  if (!padded_ || !ctx_.fp8_block || !ctx_.buffers.fp8.experts) return;
-  fill_counts(ctx_.stream, shape_.round_rows, s_.offsets.slice(shape_.experts_here, shape_.experts_here + 1));
 }
 
 namespace {
@@ -174,7 +152,7 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 
 // Received rows stand in an order of their own.
 template <class T>
 RowGroups ExchangeDispatch<T>::groups(int round) const {
-  return {shape_.experts_here, s_.offsets.data, 0, 0, plan_.rows(round)};
+  return {shape_.experts_here, s_.offsets.data, 0, plan_.rows(round)};
 }
 
 template <class T>

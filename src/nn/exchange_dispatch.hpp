@@ -6,20 +6,17 @@
 namespace forge {
 
 // model.dispatch all_to_all: rows go to their experts by all-to-all over ep and then a gather over etp; back, the etp
-// ranks' parts of a sum, then all-to-all. layout/dispatch.hpp says who sends what; of padded pairs as if each group had
-// one expert, to which every source sends as many rows.
+// ranks' parts of a sum, then all-to-all. layout/dispatch.hpp says who sends what.
 template <class T>
 class ExchangeDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
   ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
-  // What sort_assignments() does before, without static shapes: this rank's counts to all ranks.
+  // What sort_assignments() does before: this rank's counts to all ranks.
   static void share(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b);
 
   int rounds() const override { return plan_.rounds(); }
-  std::vector<std::int64_t> offsets(int round) const override {
-    return padded_ ? std::vector<std::int64_t>() : plan_.offsets(round);
-  }
+  std::vector<std::int64_t> offsets(int round) const override { return plan_.offsets(round); }
   RowGroups groups(int round) const override;
   void prepare(int round) override;
   void send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes, View<T, 2> to) override;
@@ -32,7 +29,6 @@ class ExchangeDispatch final : public Dispatch<T> {
 
  private:
   static ExpertRanks ranks_of(const Context<T>& ctx);
-  static DispatchPlan plan_of(Context<T>& ctx, const DispatchBuffers<T>& b);
   static std::vector<std::int64_t> read_counts(Context<T>& ctx, const DispatchBuffers<T>& b);
 
   void sort_received(int round);
@@ -51,7 +47,6 @@ class ExchangeDispatch final : public Dispatch<T> {
   MoeShape shape_;
   ExpertRanks ranks_;
   DispatchPlan plan_;
-  bool padded_;      // Context::device_counts
   int sorted_ = -1;  // the round whose order of received rows stands in the buffers
 };
 

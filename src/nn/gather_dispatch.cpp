@@ -44,10 +44,6 @@ void GatherDispatch<T>::sort(Context<T>& ctx, View<const std::int32_t, 2> choice
 template <class T>
 GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
     : Dispatch<T>(ctx.stream), ctx_(ctx), b_(b), s_(s), shape_(moe_shape(ctx.buffers)) {
-  if (ctx.device_counts) {
-    cut_window();
-    return;
-  }
   offsets_.resize(to_size(shape_.experts + 1));
   copy_to_host(ctx.stream, offsets_.data(), b.offsets.data, offsets_.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
@@ -57,26 +53,14 @@ GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, 
   rounds_ = static_cast<int>(std::max<std::int64_t>((most + shape_.round_rows - 1) / shape_.round_rows, 1));
 }
 
-// This rank's places, as the device finds them. FP8 takes the magnitudes of all rows: padding, which is zero, then goes
-// to the last expert.
-template <class T>
-void GatherDispatch<T>::cut_window() {
-  const std::int64_t group = ctx_.groups.ep_rank(), here = shape_.experts_here, rows = shape_.round_rows;
-  moe_window(ctx_.stream, b_.offsets, b_.order, b_.place, group * here, {s_.order, s_.offsets, s_.window},
-             ctx_.overflow.slice(group, group + 1));
-  if (ctx_.fp8_block && ctx_.buffers.fp8.experts) fill_counts(ctx_.stream, rows, s_.offsets.slice(here, here + 1));
-}
-
 template <class T>
 View<const std::int32_t, 1> GatherDispatch<T>::order(int round) const {
-  if (ctx_.device_counts) return s_.order;
   const Range here = window(round);
   return b_.order.slice(here.begin, here.end);
 }
 
 template <class T>
 Range GatherDispatch<T>::window(int round) const {
-  if (ctx_.device_counts) return {0, shape_.round_rows};
   const auto first = to_size(ctx_.groups.ep_rank() * shape_.experts_here);
   const Range own{offsets_[first], offsets_[first + to_size(shape_.experts_here)]};
   const std::int64_t begin = std::min(own.begin + round * shape_.round_rows, own.end);
@@ -85,7 +69,6 @@ Range GatherDispatch<T>::window(int round) const {
 
 template <class T>
 std::vector<std::int64_t> GatherDispatch<T>::offsets(int round) const {
-  if (ctx_.device_counts) return {};
   const auto first = to_size(ctx_.groups.ep_rank() * shape_.experts_here);
   const Range here = window(round);
   std::vector<std::int64_t> list;
@@ -97,8 +80,7 @@ std::vector<std::int64_t> GatherDispatch<T>::offsets(int round) const {
 template <class T>
 RowGroups GatherDispatch<T>::groups(int round) const {
   const Range here = window(round);
-  if (ctx_.device_counts) return {shape_.experts_here, s_.offsets.data, 0, here.begin, here.end};
-  return {shape_.experts_here, b_.offsets.data + ctx_.groups.ep_rank() * shape_.experts_here, 0, here.begin, here.end};
+  return {shape_.experts_here, b_.offsets.data + ctx_.groups.ep_rank() * shape_.experts_here, here.begin, here.end};
 }
 
 template <class T>
@@ -145,7 +127,7 @@ View<T, 2> GatherDispatch<T>::outbox(int round, View<T, 2> buffer) const {
 template <class T>
 void GatherDispatch<T>::return_rows(int round, View<const T, 2> from) {
   const Range here = window(round);
-  unpermute_rows<T>(ctx_.stream, from.slice(0, here.size()), places(), here.begin, {}, summed_, s_.group_sums);
+  unpermute_rows<T>(ctx_.stream, from.slice(0, here.size()), b_.place, here.begin, {}, summed_, s_.group_sums);
   summed_ = true;
 }
 
@@ -170,7 +152,7 @@ void GatherDispatch<T>::return_weights(int round, View<A, 1> from) {
 
 template <class T>
 void GatherDispatch<T>::place_weights(View<A, 2> values) {
-  unpermute_weights<A>(ctx_.stream, line_of(s_.weights), places(), s_.group_weights);
+  unpermute_weights<A>(ctx_.stream, line_of(s_.weights), b_.place, s_.group_weights);
   reduce<A>(s_.group_weights, values);
 }
 

@@ -30,12 +30,9 @@ class GatherDispatch final : public Dispatch<T> {
   void place_weights(View<A, 2> values) override;
 
  private:
-  // This rank's places of a round in the order of all assignments; what stands there; all assignments' places. Where
-  // the device has the counts, in an order of this rank's own rows alone.
+  // This rank's places of a round in the order of all assignments; what stands there.
   Range window(int round) const;
   View<const std::int32_t, 1> order(int round) const;
-  View<const std::int32_t, 2> places() const { return ctx_.device_counts ? s_.window : b_.place; }
-  void cut_window();
   // The codes of all ranks' rows, where the rows stand otherwise.
   View<std::uint8_t, 2> gather_codes(View<const T, 2> x, const ScaledOperand& rows);
   // own(S, columns) of all ranks, by ep coordinate and etp coordinate; and the sum of all ranks' parts, own rows.

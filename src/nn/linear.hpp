@@ -1,6 +1,5 @@
 #pragma once
 
-#include "device/memory.hpp"
 #include "kernels/grouped_product.hpp"
 #include "nn/context.hpp"
 #include "nn/expert_rows.hpp"
@@ -13,23 +12,13 @@ void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, b
   if (!ctx.operations) return;
   ctx.operations->product({c.rows(), c.columns(), k, dtype_of<T>, dtype_of<TC>, fp8, ProductOf::output, codes});
 }
-// Rows that the experts' products multiply. Where the device alone knows, tests wait for it.
-template <class T>
-std::int64_t multiplied_rows(const Context<T>& ctx, const ExpertRows& rows) {
-  if (!ctx.device_counts) return rows.count();
-  std::int64_t count = 0;
-  copy_to_host(ctx.stream, &count, rows.groups.offsets + rows.groups.count, sizeof count);
-  ctx.stream.synchronize();
-  return count;
-}
 // The experts' products of so many columns run next.
 template <class T>
 void note_experts(const Context<T>& ctx, bool sums, const ExpertRows& rows, std::int64_t n, std::int64_t k, bool fp8,
                   bool grouped) {
   if (!ctx.operations) return;
   const DType result = sums ? dtype_of<acc_t<T>> : dtype_of<T>;
-  ctx.operations->experts(
-      {sums, rows.groups.count, multiplied_rows(ctx, rows), n, k, dtype_of<T>, result, fp8, grouped});
+  ctx.operations->experts({sums, rows.groups.count, rows.count(), n, k, dtype_of<T>, result, fp8, grouped});
 }
 
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.

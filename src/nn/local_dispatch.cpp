@@ -20,7 +20,6 @@ LocalDispatch<T>::LocalDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, co
   require(ctx.groups.ep_size() == 1 && ctx.groups.etp_size() == 1,
           "experts: the ep or etp group and the buffers differ");
   if (shape_.reads_counts) read_counts();
-  for (std::int64_t e = 0; shape_.fixed && e <= shape_.experts; ++e) begins_.push_back(e * shape_.capacity);
 }
 
 template <class T>
@@ -56,7 +55,7 @@ std::vector<std::int64_t> LocalDispatch<T>::offsets(int round) const {
 template <class T>
 RowGroups LocalDispatch<T>::groups(int round) const {
   const Range here = window(round);
-  return {shape_.experts, b_.offsets.data, shape_.capacity, here.begin, here.end};
+  return {shape_.experts, b_.offsets.data, here.begin, here.end};
 }
 
 // Codes stand where the rows of the same places would.

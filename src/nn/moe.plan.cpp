@@ -110,8 +110,7 @@ void add_rows_out(Operations& o, ProductOf of) {
 void add_forward(Operations& o, bool recompute) {
   const ModelSpec& s = o.spec;
   const MoeShape m = moe_shape(o.c);
-  const std::int64_t rows = expected_expert_rows(o.c),
-                     multiplied = multiplied_expert_rows(o.c, o.fp8 && o.c.fp8.experts);
+  const std::int64_t rows = expected_expert_rows(o.c);
   const bool gate = s.options.shared_expert_gate;
   add_router_operations(o, Pass::forward);
   add_sort_operations(o);
@@ -123,18 +122,17 @@ void add_forward(Operations& o, bool recompute) {
   if (gate) o.linear_to_sums(o.S, 1, s.C());
   if (s.Fs() > 0 && (!recompute || gate)) o.block_linear(ProductOf::output, o.R, mlp_down_split(s, s.Fs()));
   if (gate && !recompute) o.over_rows("gate_rows", o.S, s.C(), 1, 1);
-  o.expert_linear(ProductOf::output, multiplied, expert_up_split(s, m.ffn));
+  o.expert_linear(ProductOf::output, rows, expert_up_split(s, m.ffn));
   o.over_rows("weighted_swiglu_forward", rows, m.ffn, 2, 1);
   if (recompute) return;
-  o.expert_linear(ProductOf::output, multiplied, expert_down_split(s, m.ffn));
+  o.expert_linear(ProductOf::output, rows, expert_down_split(s, m.ffn));
   add_operations_back(o, s.Fs() > 0);
 }
 
 void add_backward_input(Operations& o) {
   const ModelSpec& s = o.spec;
   const MoeShape m = moe_shape(o.c);
-  const std::int64_t rows = expected_expert_rows(o.c),
-                     multiplied = multiplied_expert_rows(o.c, o.fp8 && o.c.fp8.experts);
+  const std::int64_t rows = expected_expert_rows(o.c);
   const bool gate = s.options.shared_expert_gate;
   if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
   o.count_reads += m.reads_counts;
@@ -143,11 +141,11 @@ void add_backward_input(Operations& o) {
   if (gate) o.over_rows("gate_rows_backward", o.S, s.C(), 2, 1);
   if (s.Fs() > 0) add_mlp_operations(o, Pass::backward_input, s.Fs(), false);
   if (gate) o.linear_backward_input(o.S, 1, s.C());
-  o.expert_linear(ProductOf::weight_gradient, multiplied, expert_down_split(s, m.ffn));
-  o.expert_linear(ProductOf::input_gradient, multiplied, expert_down_split(s, m.ffn));
+  o.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, m.ffn));
+  o.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, m.ffn));
   o.over_rows("weighted_swiglu_backward", rows, m.ffn, 3, 2);
-  o.expert_linear(ProductOf::weight_gradient, multiplied, expert_up_split(s, m.ffn));
-  o.expert_linear(ProductOf::input_gradient, multiplied, expert_up_split(s, m.ffn));
+  o.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, m.ffn));
+  o.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, m.ffn));
   add_operations_back(o, s.Fs() > 0);
   add_operations_of_weights(o, Pass::backward_input);
   add_router_operations(o, Pass::backward_input);

@@ -122,15 +122,15 @@ void Router<T>::drop(const CapacityScratch<T>& s, View<std::int64_t, 1> uncounte
   const LayerGroups& g = ctx.groups;
   const RouterState<T>& run = ctx.router.state;
   const CapacityOptions options{
-      m.experts, m.fixed ? 1 : ctx.buffers.microbatch.sequences, ctx.spec().options.capacity_factor,
+      m.experts, ctx.buffers.microbatch.sequences, ctx.spec().options.capacity_factor,
       ctx.spec().options.capacity_drop == CapacityDrop::position ? DropBy::position : DropBy::probability};
   const CapacityWorkspace workspace{s.bins, s.place, s.order, s.counts, s.offsets, s.sort};
   // Dropped assignments are counted by the first of the ranks that see the same rows.
-  const bool first = m.fixed || (g.tp_rank() == 0 && g.cp_rank() == 0);
+  const bool first = g.tp_rank() == 0 && g.cp_rank() == 0;
   const View<std::int64_t, 1> count = counts && first ? run.dropped.slice(layer, layer + 1) : uncounted;
-  if (m.fixed || (!g.tp && !g.cp)) {
-    capacity_drop<A>(ctx.stream, options, b.choices, b.weights, own_rows(g, m.fixed ? run.zero_scopes : run.row_scopes),
-                     own_rows(g, batch.positions), workspace, b.kept, count);
+  if (!g.tp && !g.cp) {
+    capacity_drop<A>(ctx.stream, options, b.choices, b.weights, run.row_scopes, batch.positions, workspace, b.kept,
+                     count);
     return;
   }
   gather_choices<std::int32_t>(b.choices, s.tp_choices, s.all_choices);

@@ -19,7 +19,7 @@ void add_router_sends(Sends& sends) {
   if (o.auxiliary_loss_coefficient > 0)
     for (const Group group : {Group::tp, Group::cp})
       sends.add(group, Collective::all_reduce, balance_scopes(c) * (2 * m.experts + 1), DType::f64);
-  if (o.capacity_factor == 0 || m.fixed) return;
+  if (o.capacity_factor == 0) return;
   for (const DType type : {DType::i32, c.precision.accumulate}) {
     sends.add(Group::tp, Collective::all_gather, m.rows * m.chosen, type);
     sends.add(Group::cp, Collective::all_gather, c.tp * m.rows * m.chosen, type);

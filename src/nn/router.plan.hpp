@@ -6,10 +6,9 @@ namespace forge {
 
 // The pure half of nn/router.hpp.
 
-// A layer's sums of a step, behind the assignments of each expert. repeated: microbatches whose forward pass was done
-// again (plan/repeat.hpp).
-enum RouterSum : std::int64_t { balance_sum, z_sum, dropped_sum, repeated_sum };
-inline constexpr std::int64_t router_sum_count = 4;
+// A layer's sums of a step, behind the assignments of each expert.
+enum RouterSum : std::int64_t { balance_sum, z_sum, dropped_sum };
+inline constexpr std::int64_t router_sum_count = 3;
 
 // Scopes of the auxiliary loss in a microbatch on this rank: its sequences, or one.
 std::int64_t balance_scopes(const BufferContext&);
@@ -50,9 +49,8 @@ struct CapacityScratch {
   View<std::int32_t, 2> sort;             // workspace of capacity_drop
 
   void list(BufferLister& l) {
-    const bool sequence = l.spec.options.capacity_scope == CapacityScope::sequence;
-    const std::int64_t ranks = sequence ? l.c.tp * l.c.microbatch.cp : 1, rows = l.S * ranks;
-    const std::int64_t k = l.spec.experts_per_token(), count = (sequence ? l.c.microbatch.sequences : 1) * l.spec.E();
+    const std::int64_t ranks = l.c.tp * l.c.microbatch.cp, rows = l.S * ranks;
+    const std::int64_t k = l.spec.experts_per_token(), count = l.c.microbatch.sequences * l.spec.E();
     if (ranks > 1) {
       l.add(all_choices, "choices of all ranks", rows, k);
       l.add(all_weights, "weights of all ranks", rows, k);

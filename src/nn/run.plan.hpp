@@ -33,14 +33,6 @@ struct RunBuffers {
   View<double, 2> unit_norms;  // (units of the model, 2) squares of weights, of their last update
   View<double, 2> fp8_counts;  // of a step's numbers in FP8 (model/fp8_counts.hpp), where norms are reported
   Fp8History fp8_history;      // with the delayed recipe
-  // Where rows go to experts of other ranks before the host knows how many (MoeShape::pads): the groups of ep
-  // that this rank had more rows for than it sends, and the step's sums as they were before the layers at hand.
-  View<float, 1> overflow;  // (ep) 1: more
-  View<double, 2> kept_sums;
-  View<std::int64_t, 1> kept_dropped;
-  View<acc_t<T>, 2> kept_peaks;
-  View<double, 2> kept_fp8_counts;
-  View<float, 1> kept_fp8_step;
 
   void list(BufferLister& l) {
     l.add(scalars, "step scalars", l.c.sources + 5, 1);
@@ -59,18 +51,6 @@ struct RunBuffers {
     if (counts_fp8(l.c)) l.add(fp8_counts, "counts of FP8", fp8_count_rows, fp8_count_columns);
     fp8_history.list(l);
     if (l.spec.options.mtp_depth > 0) l.add(mtp_sums, "losses of depths", l.spec.options.mtp_depth, 2);
-    if (moe_shape(l.c).pads) list_overflow(l);
-  }
-
- private:
-  void list_overflow(BufferLister& l) {
-    const std::int64_t layers = Fp8History::blocks(l.spec);
-    l.add(overflow, "groups with too many rows", l.c.ep, 1);
-    l.add(kept_sums, "kept sums of routers", layers, l.spec.E() + router_sum_count);
-    l.add(kept_dropped, "kept dropped assignments", layers, 1);
-    if (l.c.attention_peaks) l.add(kept_peaks, "kept attention logits", layers, l.spec.H() * l.c.tp);
-    if (counts_fp8(l.c)) l.add(kept_fp8_counts, "kept counts of FP8", fp8_count_rows, fp8_count_columns);
-    if (l.c.fp8.history > 0) l.add(kept_fp8_step, "kept magnitudes of the step", Fp8History::rows(l.spec), 1);
   }
 };
 

@@ -4,8 +4,7 @@ namespace forge {
 
 template <class T>
 Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
-                      GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh,
-                      const RunBuffers<T>& run)
+                      GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh)
     : context_(context),
       storage_(storage),
       gather_(gather),
@@ -13,10 +12,7 @@ Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& stor
       share_(part.share),
       vocabulary_(vocabulary),
       slots_(context.arena, context.buffers, part.share, part.slots, sync != nullptr),
-      transfers_(mesh.pipeline()),
-      overflow_(run, mesh.stage(), part.share, part.repeats) {
-  context_.overflow = overflow_.groups();
-}
+      transfers_(mesh.pipeline()) {}
 
 template <class T>
 void Executor<T>::run(const Task& task) {
@@ -36,11 +32,6 @@ void Executor<T>::run(const Task& task) {
       return;
     case TaskOp::close:
       return frames_[to_size(task.frame)].reset();
-    case TaskOp::keep_sums:
-      return overflow_.keep(stream, task, layer_of(task, share_).state);
-    case TaskOp::check_overflow:
-      for (const Task& again : overflow_.check(stream, task, layer_of(task, share_).state)) run(again);
-      return;
     case TaskOp::gather:
       return gather_.gather(stream, task.unit, task.place);
     case TaskOp::weight_amaxes:

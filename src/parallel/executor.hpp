@@ -10,7 +10,6 @@
 #include "nn/head.hpp"
 #include "nn/mtp.hpp"
 #include "parallel/gradient_sync.hpp"
-#include "parallel/overflow.hpp"
 #include "parallel/parameter_gather.hpp"
 #include "parallel/slots.hpp"
 #include "parallel/step_inputs.hpp"
@@ -24,7 +23,6 @@ namespace forge {
 struct PipelinePart {
   const RankShare& share;
   std::vector<SlotTables> slots;
-  std::vector<std::vector<std::vector<Task>>> repeats;  // of the same lists (forward_repeats); perhaps empty
 };
 
 // Replays a rank's tasks (plan/tasks.hpp) on its part of the model. Slots hold what the microbatches in flight have
@@ -34,8 +32,7 @@ class Executor {
  public:
   // Slots are allocated here, for the whole run. `sync` null: evaluation only.
   Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
-           GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh,
-           const RunBuffers<T>& run);
+           GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh);
 
   // Of the tasks that follow, until the next begins: a step's, or an evaluation's of one microbatch of the source,
   // without gradients, in the first slots. All stages' ranks call it together.
@@ -43,7 +40,6 @@ class Executor {
     context_.step = step;
     context_.training = true;
     inputs_ = inputs;
-    overflow_.begin_step(slots_.microbatches());
   }
   void begin_evaluation(const StepInputs& inputs) {
     context_.training = false;
@@ -53,15 +49,12 @@ class Executor {
   void count_fp8(const Fp8Counts& counts) { context_.fp8_counts = counts; }
   // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
   void use(std::size_t list, const RouterRun<T>& router) {
-    overflow_.use(list);
     slots_.use(list);
     context_.router.balance_scale = router.balance_scale;
     context_.router.z_scale = router.z_scale;
   }
   // Any task but those of the whole step's scalars and update.
   void run(const Task& task);
-  // Forward passes of layers with experts that were done again so far (plan/repeat.hpp), by microbatch and state.
-  std::int64_t repeats() const { return overflow_.repeats(); }
   void set_routing_tape(RoutingTape* tape) { context_.router.tape = tape; }
   void set_operation_tape(OperationTape* tape) { context_.operations = tape; }
   // Throws what went wrong in the background.
@@ -101,7 +94,6 @@ class Executor {
   VocabularyPart vocabulary_;
   ActivationSlots slots_;
   Transfers transfers_;
-  ForwardOverflow<T> overflow_;
   std::array<std::optional<OpenFrame>, kept_count> frames_;  // by what stands there
   StepInputs inputs_;
 };

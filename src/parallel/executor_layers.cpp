@@ -233,7 +233,6 @@ void Executor<T>::run_layer(const Task& task) {
   if (context_.fp8_block)
     context_.samples = slots_.batch(task.action.chunk, task.action.microbatch, layer.state).samples;
   context_.kept_amaxes = {};
-  context_.device_counts = share_.checks_overflow && context_.training && !overflow_.has_happened(task, layer.state);
   gather_.coded().enter(context_, storage_, layer, task.op == TaskOp::forward);
   context_.fp8_history.layer = layer.number;
   context_.fp8_history.records = context_.training && task.op != TaskOp::recompute;

@@ -19,7 +19,6 @@ class ActivationSlots {
                   bool training);
   // Microbatches are those of another list from here on.
   void use(std::size_t list) { now_ = list; }
-  int microbatches() const { return lists_[now_].front().microbatches; }
 
   // Memory of a part of a region (slot_parts): of what layer l of the chunk's list keeps.
   void* part(Region region, int chunk, int m, std::size_t part) const;

@@ -60,8 +60,6 @@ std::vector<int> ranks_of_group(const MeshShape& m, Group group, int rank, const
       return grid.group_of(rank, bits_of({Axis::dp_replicate}));
     case Group::matrices:
       return grid.group_of(rank, matrix_axes);
-    case Group::stage:
-      return grid.group_of(rank, stage_axes);
     case Group::gradient_copies: {
       std::vector<int> ranks;
       for (int r = 0; r < groups.kv_copies; ++r) ranks.push_back(rank / groups.kv_copies * groups.kv_copies + r);
@@ -120,7 +118,6 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::expert_parameter_shards, m.expert_shards());
   set(Group::matrices, m.dense_shards() * m.tp);
   set(Group::expert_matrices, m.expert_shards() * m.etp);
-  set(Group::stage, m.world() / m.pp);
   return sizes;
 }
 

@@ -2,7 +2,6 @@
 
 #include "config/optimizer_table.hpp"
 #include "core/to_size.hpp"
-#include "nn/dispatch.plan.hpp"
 
 #include <algorithm>
 #include <set>
@@ -75,9 +74,6 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
     resolve_coded(c.fp8, model.deck, model.mesh);
     share.coded = coded_units(c, share.units, layout.tp_rank, layout.etp_rank);
   }
-  share.checks_overflow =
-      moe_shape(buffer_context(model.deck, local_spec(model.spec, model.mesh.tp, model.mesh.etp))).pads;
-  if (model.mesh.pp == 1) share.overflow_group = Group::scalars;
   share.clips_heads = model.deck.optimizer.qk_clip > 0;
   share.reports_norms = model.deck.output.norms_every_steps > 0;
   return share;

@@ -24,8 +24,6 @@ struct RankShare {
   FactoredMoments factored;                     // likewise
   bool clips_heads = false;                     // optimizer.qk_clip
   bool reports_norms = false;                   // output.norms_every_steps
-  bool checks_overflow = false;                 // machine.dispatch_counts: device, where rows go to other ranks
-  Group overflow_group = Group::stage;          // all ranks of the stage; without other stages those of scalars
   CodedUnits coded;                             // train.fp8_gather
 
   // What the rank keeps of rows and columns of matrices, or of matrices that it owns.

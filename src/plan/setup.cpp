@@ -110,8 +110,7 @@ RunSetup on_devices(RunSetup setup, int capability) {
 
 MeshGroups groups_of(const RunSetup& setup) {
   return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0,
-          row_of(setup.deck.optimizer.name).shares_matrices() || setup.deck.train.fp8_gather,
-          setup.share.checks_overflow && setup.share.overflow_group == Group::stage};
+          row_of(setup.deck.optimizer.name).shares_matrices() || setup.deck.train.fp8_gather};
 }
 
 }  // namespace forge

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/repeat.hpp"
-
 namespace forge {
 
 SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbatches) {
@@ -44,13 +42,12 @@ RunTasks run_tasks(const RankShare& share, const Schedule& schedule, const std::
                    Recompute recompute, bool training) {
   if (!training) {
     const std::vector<Task> tasks = evaluation_tasks(share, schedule);
-    return {{tasks}, {assign_slots(tasks, schedule.chunks_per_rank, 1)}, {}};
+    return {{tasks}, {assign_slots(tasks, schedule.chunks_per_rank, 1)}};
   }
   RunTasks run;
   const auto add = [&](const Schedule& s) {
     run.tasks.push_back(step_tasks(share, s, recompute));
     run.tables.push_back(assign_slots(run.tasks.back(), s.chunks_per_rank, s.microbatches));
-    run.repeats.push_back(forward_repeats(run.tasks.back(), share));
   };
   add(schedule);
   for (const Schedule& s : smaller) add(s);

@@ -27,7 +27,6 @@ SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbat
 struct RunTasks {
   std::vector<std::vector<Task>> tasks;
   std::vector<SlotTables> tables;
-  std::vector<std::vector<std::vector<Task>>> repeats;  // by list: forward_repeats
 };
 RunTasks run_tasks(const RankShare& share, const Schedule& schedule, const std::vector<Schedule>& smaller,
                    Recompute recompute, bool training);

@@ -27,7 +27,6 @@ CostPart part_of(Group group) {
       return CostPart::transfers;
     case Group::ep:
     case Group::etp:
-    case Group::stage:
       return CostPart::ep;
     case Group::parameter_shards:
     case Group::expert_parameter_shards:

@@ -10,7 +10,6 @@
 #include "core/to_size.hpp"
 #include "layout/unit_buffers.hpp"
 #include "plan/gather_pool.hpp"
-#include "plan/repeat.hpp"
 #include "schedule/lower.hpp"
 
 namespace forge {
@@ -116,7 +115,7 @@ class Writer {
     }
     mark_last_reductions();
     if (training_) end_of_gradients();
-    return training_ ? with_checks(std::move(tasks_), share_) : std::move(tasks_);
+    return std::move(tasks_);
   }
 
  private:

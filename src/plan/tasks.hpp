@@ -19,10 +19,6 @@ enum class TaskOp : std::uint8_t {
   backward_weight,
   open,   // a frame of the workspace, for buffers of a layer or of all layers of a pass (Task::frame)
   close,  // the frame of these that was opened last
-  // Layers with experts whose rows go to other ranks before the host knows how many (machine.dispatch_counts).
-  keep_sums,       // what the first of them finds in the step's sums
-  check_overflow,  // behind the last of them: whether a rank of the stage had more rows than it sent; then the sums are
-                   // put back, and the layers' forward passes are done again (plan/repeat.hpp)
   // Parameters of a unit that ZeRO shards.
   gather,           // in the stream of parameters
   wait_parameters,  // the compute stream waits for the gather

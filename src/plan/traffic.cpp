@@ -23,8 +23,6 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
     case TaskOp::reduce_tied:
       return {{Group::gradient_tied, Collective::all_reduce, share.units[task.unit].state().size(),
                c.precision.accumulate}};
-    case TaskOp::check_overflow:
-      return {{share.overflow_group, Collective::all_reduce, c.ep, DType::f32}};
     case TaskOp::clip:
       return scalar_sums(c);
     case TaskOp::unit_norms:

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/error.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
@@ -25,11 +26,6 @@ constexpr std::array tokenizer_file_names = {"tokenizer.json",
                                              "chat_template.json"};
 // tiktoken.model, spiece.model, qwen.tiktoken and its pattern; code of a tokenizer of its own.
 constexpr std::array tokenizer_endings = {".model", ".tiktoken", ".pattern"};
-
-bool is_file(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
 
 bool is_part(const std::string& name) {
   return std::find(tokenizer_file_names.begin(), tokenizer_file_names.end(), name) != tokenizer_file_names.end() ||

@@ -5,6 +5,7 @@
 #include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/file_errors.hpp"
 #include "tokenizer/directory_tokens.hpp"
 #include "tokenizer/files.hpp"
 #include "tokenizer/readers.hpp"
@@ -19,11 +20,6 @@ constexpr std::size_t most_file_bytes = std::size_t{1} << 30, most_pattern_file_
 
 std::string read(const std::string& path, std::size_t most = most_file_bytes) {
   return read_text_file(path, most, "the tokenizer");
-}
-
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
 }
 
 // A file that is none of a tokenizer's.
@@ -42,9 +38,9 @@ std::string pattern_of(const std::string& path, const std::string& pattern) {
   if (const std::string known = tiktoken_pattern(pattern); !known.empty()) return known;
   const std::string beside = path + ".pattern";
   std::string text;
-  if (!pattern.empty() && exists(pattern))
+  if (!pattern.empty() && is_file(pattern))
     text = read(pattern, most_pattern_file_bytes);
-  else if (pattern.empty() && exists(beside))
+  else if (pattern.empty() && is_file(beside))
     text = read(beside, most_pattern_file_bytes);
   else
     throw BadInput((pattern.empty() ? path + ": a tiktoken file holds no pattern, and " + beside + " isn't there"

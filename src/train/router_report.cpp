@@ -42,7 +42,6 @@ std::string to_json(const std::vector<RouterReport>& routers) {
                            .add("load_max", r.load_max())
                            .add("entropy", r.entropy())
                            .add("dropped_share", r.dropped_share())
-                           .add("repeated", r.repeated)
                            .add("bias_min", r.bias_min)
                            .add("bias_max", r.bias_max)
                            .add("balance_loss", r.balance_loss)
@@ -57,14 +56,13 @@ std::string to_json(const std::vector<RouterReport>& routers) {
 std::string routers_line(const std::vector<RouterReport>& routers) {
   if (routers.empty()) return "";
   const RouterReport* heaviest = &routers.front();
-  double least = heaviest->load_min(), entropy = 0, dropped = 0, repeated = 0, assignments = 0, balance = 0, z = 0;
+  double least = heaviest->load_min(), entropy = 0, dropped = 0, assignments = 0, balance = 0, z = 0;
   double bias_min = heaviest->bias_min, bias_max = heaviest->bias_max;
   for (const RouterReport& r : routers) {
     if (r.load_max() > heaviest->load_max()) heaviest = &r;
     least = std::min(least, r.load_min());
     entropy += r.entropy() / static_cast<double>(routers.size());
     dropped += r.dropped;
-    repeated = std::max(repeated, r.repeated);
     assignments += r.assignments();
     balance += r.balance_loss;
     z += r.z_loss;
@@ -81,7 +79,6 @@ std::string routers_line(const std::vector<RouterReport>& routers) {
     text.append(line, to_size(n));
   };
   if (dropped > 0) add(", dropped %.2f %%", 100 * dropped / assignments);
-  if (repeated > 0) add(", forward again in %.0f microbatches", repeated);
   if (bias_min != 0 || bias_max != 0) add(", bias %.3g to %.3g", bias_min, bias_max);
   if (balance > 0) add(", auxiliary loss %.3f a layer", balance / static_cast<double>(routers.size()));
   if (z > 0) add(", z-loss %.3f a layer", z / static_cast<double>(routers.size()));

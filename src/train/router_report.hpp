@@ -11,7 +11,6 @@ struct RouterReport {
   std::int64_t layer = 0;
   std::vector<double> load;  // assignments of each expert over the whole step, before any were dropped
   double dropped = 0;        // assignments
-  double repeated = 0;       // microbatches whose forward pass was done again, as rows had overflowed
   double balance_loss = 0;   // mean over the scopes of E Σ f P; 1 where all experts are loaded alike
   double z_loss = 0;         // mean over the tokens of lse²
   double bias_min = 0, bias_max = 0;

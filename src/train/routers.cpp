@@ -108,7 +108,6 @@ std::vector<RouterReport> Routers<T>::reports(const RouterReading<A>& read, doub
     RouterReport report{layer,
                         {row, row + experts},
                         row[experts + dropped_sum],
-                        row[experts + repeated_sum],
                         row[experts + balance_sum] / scopes,
                         row[experts + z_sum] / tokens,
                         0,

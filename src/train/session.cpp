@@ -81,9 +81,9 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   readback_ = Readback(readback_bytes());
   RunTasks run = run_tasks(share, setup_.schedule, setup_.smaller, setup_.buffers.recompute, stored.gradients);
   if (stored.gradients) steps_ = std::move(run.tasks);
-  const PipelinePart part{share, std::move(run.tables), std::move(run.repeats)};
+  const PipelinePart part{share, std::move(run.tables)};
   executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
-                                            VocabularyPart{rows.begin, rows.size()}, mesh, run_);
+                                            VocabularyPart{rows.begin, rows.size()}, mesh);
   mesh.measure_in(&timeline_);
 }
 

@@ -83,7 +83,6 @@ class Session {
   double evaluated_loss();
 
   Stream& stream() { return stream_; }
-  Gemm& gemm() { return *gemm_; }
   Arena& arena() { return arena_; }
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
@@ -109,8 +108,6 @@ class Session {
   Routers<T>& routers() { return *routers_; }
   // Of the delayed recipe of FP8; empty with another one.
   const Fp8History& fp8_history() const { return run_.fp8_history; }
-  // Forward passes of layers with experts that were done again so far, as rows had overflowed (plan/repeat.hpp).
-  std::int64_t repeats() const { return executor_->repeats(); }
   bool has_gradients() const { return sync_ != nullptr; }
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }

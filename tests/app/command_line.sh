@@ -101,9 +101,7 @@ expect 2 "this build computes on the CPU; legal: automatic, the default, or libr
   --set train.precision=bf16 --set model.experts=4 --set model.experts_per_token=2
 expect 2 "machine.grouped = cutlass: this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.grouped=cutlass \
   --set train.precision=bf16 --set model.experts=4 --set model.experts_per_token=2
-expect 2 "machine.product_algorithms: this build computes on the CPU; legal: empty" "$forge" "$deck" --set machine.product_algorithms="$deck"
-expect 2 "forge tune measures products on GPUs" "$forge" tune "$deck" --output "$work/products"
-expect 2 "the option '--output' is required" "$forge" tune "$deck"
+expect 2 "the option '--output' is required" "$forge" gradients "$deck"
 expect 2 "mesh.ep = 2 without model.experts; legal: 1" "$forge" show --all --deck "$deck" --ranks 2 --set mesh.ep=2
 expect 2 "model.experts_per_token = 0; legal: 1 to model.experts = 4" "$forge" "$deck" --set model.experts=4
 expect 2 "mesh.ep = 3 does not divide model.experts = 4" "$forge" show --all --deck "$deck" --ranks 3 --set mesh.ep=3 \

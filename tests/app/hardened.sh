@@ -17,6 +17,9 @@ grep -q 'BIND_NOW\|FLAGS.*NOW' <<< "$dynamic" || fail "what the linker resolves 
 readelf -lW "$forge" | grep -q GNU_RELRO || fail "no GNU_RELRO (-z relro)"
 readelf -lW "$forge" | grep GNU_STACK | grep -q 'RWE' && fail "the stack is executable (-z noexecstack)"
 readelf -hW "$forge" | grep -q 'DYN' || fail "not position independent (-pie)"
+symbols=$(readelf --dyn-syms -W "$forge")
+grep -q ' __stack_chk_fail' <<< "$symbols" || fail "no stack protector (-fstack-protector-strong)"
+[ "$(grep -cE ' __[a-z]+_chk(@|$)' <<< "$symbols")" -ge 3 ] || fail "buffers of known size aren't checked (_FORTIFY_SOURCE)"
 
 # A library of each name that the program asks for, which says so when it is loaded.
 mkdir "$work/planted"

@@ -97,12 +97,8 @@ TEST(Experts, KeysWithoutEffectAreRefused) {
   expect_refused(moe_model(), [](ModelDeck& d) { d.shared_expert_gate = true; }, {"without model.shared_expert_ffn"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.router_group_score = GroupScoreKind::max; },
                  {"with model.router_groups = 1"});
-  expect_refused(moe_model(), [](ModelDeck& d) { d.capacity_scope = CapacityScope::rank; },
+  expect_refused(moe_model(), [](ModelDeck& d) { d.capacity_drop = CapacityDrop::probability; },
                  {"without model.capacity_factor"});
-  expect_refused(
-      moe_model(),
-      [](ModelDeck& d) { d.capacity_factor = 1, d.capacity_scope = CapacityScope::rank, d.dispatch_rows = 2; },
-      {"model.dispatch_rows = 2 has no effect with model.capacity_scope = rank"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.mtp_loss_factor = 1; }, {"without model.mtp_depth"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.rope_dim = 4; }, {"with model.attention = standard; legal: 0"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.mlp_bias = true; }, {"model.mlp_bias = true", "no biases"});

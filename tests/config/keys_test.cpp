@@ -143,7 +143,6 @@ TEST(Keys, WordsFollowTheEnumerators) {
   deck.model.router_group_score = GroupScoreKind::max;
   deck.model.auxiliary_loss_scope = AuxiliaryScope::microbatch;
   deck.model.capacity_drop = CapacityDrop::probability;
-  deck.model.capacity_scope = CapacityScope::rank;
   deck.schedule.name = ScheduleName::zero_bubble;
   deck.train.precision = PrecisionName::fp32;
   deck.train.recompute = Recompute::selective;
@@ -160,7 +159,6 @@ TEST(Keys, WordsFollowTheEnumerators) {
   EXPECT_EQ(word("model", "router_group_score"), "max");
   EXPECT_EQ(word("model", "auxiliary_loss_scope"), "microbatch");
   EXPECT_EQ(word("model", "capacity_drop"), "probability");
-  EXPECT_EQ(word("model", "capacity_scope"), "rank");
   EXPECT_EQ(word("schedule", "name"), "zero_bubble");
   EXPECT_EQ(word("train", "precision"), "fp32");
   EXPECT_EQ(word("train", "recompute"), "selective");

@@ -97,27 +97,5 @@ TEST(CheckMachine, AutomaticProductsOfSmallExpertsAreGrouped) {
   EXPECT_EQ(chosen_grouped_products(asked), GroupedProducts::library);
 }
 
-TEST(CheckMachine, CountsOnTheDeviceAreOfPaddedRows) {
-  const auto deck = [](auto change) {
-    return [=](Deck& d) {
-      d.train.precision = PrecisionName::bf16, d.machine.grouped = GroupedProducts::tensor_cores;
-      d.machine.dispatch_counts = DispatchCounts::device;
-      d.model.experts = 4, d.model.experts_per_token = 2;
-      change(d);
-    };
-  };
-  EXPECT_NO_THROW(checked(deck([](Deck&) {})));
-  EXPECT_NO_THROW(checked(deck([](Deck& d) { d.machine.grouped = GroupedProducts::automatic; })));
-  EXPECT_NO_THROW(checked(deck([](Deck& d) { d.model.capacity_factor = 1; })));
-  EXPECT_NO_THROW(checked(deck([](Deck& d) { d.model.dispatch = DispatchMethod::all_gather; })));
-  expect_refused(
-      deck([](Deck& d) { d.machine.grouped = GroupedProducts::library; }),
-      {"machine.dispatch_counts = device without machine.grouped = tensor_cores or cutlass", "legal: host, or"});
-  expect_refused(deck([](Deck& d) { d.model.capacity_factor = 1, d.model.capacity_scope = CapacityScope::rank; }),
-                 {"machine.dispatch_counts = device with model.capacity_scope = rank", "legal: host"});
-  expect_refused(deck([](Deck& d) { d.model.experts = d.model.experts_per_token = 0; }),
-                 {"machine.dispatch_counts = device without model.experts", "legal: host"});
-}
-
 }  // namespace
 }  // namespace forge

@@ -155,6 +155,50 @@ TEST(Read, FormerKeysAreReadFromCheckpointsWhereTheyMeantNothing) {
   expect_bad_input([&] { read(minimal + "machine: {fp8_products: bf16}\n"); }, {"deck.yaml:6:", "is gone: ", instead});
 }
 
+// A key that is gone is passed over in a checkpoint where it meant nothing; a person is told what there is now.
+TEST(Read, FormerKeysWithoutMeaningAreReadFromCheckpoints) {
+  const auto kept = [](const std::string& value) {
+    return read_deck(minimal + "machine: {threads: 3, product_algorithms: " + value + "}\n", "deck.yaml", {},
+                     Needs::training, DeckWriter::forge);
+  };
+  for (const char* nothing : {"\"\"", "~"}) EXPECT_EQ(kept(nothing).machine.threads, 3) << nothing;
+  EXPECT_EQ(write_deck(kept("\"\"")).find("product_algorithms"), std::string::npos);
+  expect_bad_input([&] { kept("products.txt"); },
+                   {"deck.yaml:6:", "machine.product_algorithms: is gone, and this value meant something: products"});
+  for (const char* value : {"\"\"", "products.txt"})
+    expect_bad_input([&] { read(minimal + "machine: {product_algorithms: " + value + "}\n"); },
+                     {"deck.yaml:6:", "machine.product_algorithms: is gone: products on a GPU take"});
+}
+
+// Of a key that is gone, values that changed nothing are passed over in checkpoints; a person is told what there is
+// now.
+TEST(Read, GoneKeysArePassedOverInCheckpointsWhereTheyMeantNothing) {
+  const auto kept = [](const std::string& counts) {
+    return read_deck(minimal + "machine: {dispatch_counts: " + counts + "}\n", "deck.yaml", {}, Needs::training,
+                     DeckWriter::forge);
+  };
+  EXPECT_EQ(write_deck(kept("host")), write_deck(read(minimal)));
+  const char *name = "machine.dispatch_counts: is gone", *now = "the host reads how many rows go to experts";
+  expect_bad_input([&] { kept("device"); }, {name, "this value meant something", now});
+  expect_bad_input([&] { read(minimal + "machine: {dispatch_counts: host}\n"); }, {"deck.yaml:6:", name, now});
+  expect_bad_input([&] { with({"machine.dispatch_counts=device"}); }, {"--set", name, now});
+}
+
+// A checkpoint's deck may have a key that is gone, with a value that changed nothing.
+TEST(Read, GoneKeysOfCheckpointsArePassedOver) {
+  const std::string experts = "model: {layers: 2, width: 32, heads: 4, ffn: 64, vocabulary: 256, capacity_scope: ";
+  const auto text = [&](const std::string& value) {
+    return experts + value + "}\n" + minimal.substr(minimal.find('\n') + 1);
+  };
+  const auto kept = [&](const std::string& value) {
+    return read_deck(text(value), "deck.yaml", {}, Needs::training, DeckWriter::forge);
+  };
+  EXPECT_EQ(test::difference(kept("sequence"), read(minimal)), "");
+  expect_bad_input([&] { kept("rank"); },
+                   {"model.capacity_scope: is gone, and this value meant something", "sequence"});
+  expect_bad_input([&] { read(text("sequence")); }, {"deck.yaml:1:", "model.capacity_scope: is gone: a capacity"});
+}
+
 TEST(Read, Integers) {
   const auto steps = [](const char* text) { return with({std::string("train.steps=") + text}).train.steps; };
   EXPECT_EQ(steps("12"), 12);

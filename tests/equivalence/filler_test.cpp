@@ -96,20 +96,19 @@ std::string difference_of(const LayoutResult& result, const LayoutResult& one) {
   return text.empty() ? training_difference(result, one, 1e-9) : text;
 }
 
-// Where the counts of experts' rows are; the rules of decks have the device for GPUs alone.
-enum class Counts { host, device, device_for_others };
+// Where products look for the begins of experts' rows; the rules of decks have the device for GPUs alone.
+enum class Begins { on_host, on_device };
 
-LayoutResult trained(const Deck& deck, Counts counts = Counts::host) {
+LayoutResult trained(const Deck& deck, Begins begins = Begins::on_host) {
   RunOptions options;
   options.train_steps = deck.train.steps;
   Deck here = checked(deck);
-  if (counts != Counts::host) here.machine.grouped = GroupedProducts::tensor_cores;
-  if (counts == Counts::device_for_others) here.machine.dispatch_counts = DispatchCounts::device;
+  if (begins == Begins::on_device) here.machine.grouped = GroupedProducts::tensor_cores;
   return run_threads(here, options);
 }
 
-// Models with experts, of one and of several depths, and others of what they lack: a capacity of a rank and of a
-// sequence that drop much, both losses over microbatches, moving biases, choices in turn.
+// Models with experts, of one and of several depths, and others of what they lack: a capacity that drops much, both
+// losses over microbatches, moving biases, choices in turn.
 std::vector<TestModel> models_with_experts() {
   std::vector<TestModel> models = moe_models();
   for (const TestModel& model : mtp_models())
@@ -129,25 +128,15 @@ std::vector<TestModel> models_with_experts() {
 }
 
 TEST(Filler, ChangesNothingOnOneRank) {
-  auto models = models_with_experts();
-  Deck rank = models[0].deck;
-  rank.model.capacity_factor = 0.9;
-  rank.model.capacity_scope = CapacityScope::rank;
-  rank.model.dispatch_rows = Deck().model.dispatch_rows;
-  for (const auto by : {CapacityDrop::position, CapacityDrop::probability}) {
-    rank.model.capacity_drop = by;
-    rank.train.microbatch_sequences = 2;
-    models.push_back({"drops of a rank", rank});
-  }
   std::size_t number = 0;
-  for (const TestModel& model : models)
+  for (const TestModel& model : models_with_experts())
     for (const Documents& documents : {one_each, two_each}) {
       const Directory dir;
       Deck deck = one_rank(with_filler(model.deck, dir, documents));
       deck.train.microbatch_sequences = model.deck.train.microbatch_sequences;
       deck.train.recompute = static_cast<Recompute>(number++ % 3);
-      const Counts counts = number % 4 == 1 ? Counts::device : Counts::host;
-      EXPECT_EQ(difference_of(trained(deck, counts), trained(without_filler(deck, documents))), "") << model.name;
+      const Begins begins = number % 4 == 1 ? Begins::on_device : Begins::on_host;
+      EXPECT_EQ(difference_of(trained(deck, begins), trained(without_filler(deck, documents))), "") << model.name;
     }
 }
 
@@ -173,8 +162,7 @@ TEST(Filler, ChangesNothingOnAnyLayout) {
     const Documents& documents = c.deck.train.sequence_tokens == one_each.T ? one_each : two_each;
     Deck one = one_rank(without_filler(c.deck, documents));
     one.train.microbatch_sequences = c.deck.train.microbatch_sequences;
-    const bool counts = c.deck.mesh.dp_shard > 1 && c.deck.model.capacity_scope != CapacityScope::rank;
-    return difference_of(trained(c.deck, counts ? Counts::device_for_others : Counts::host), trained(one));
+    return difference_of(trained(c.deck, c.deck.mesh.dp_shard > 1 ? Begins::on_device : Begins::on_host), trained(one));
   };
   EXPECT_EQ(failures_of(thinned(cases, 1), part_of(2 * 15, 1), check), "");
 }
@@ -212,7 +200,7 @@ TEST(Filler, MovesNoScale) {
         deck.train.fp8_experts = deck.model.experts > 0;
         deck.output.norms_every_steps = 1;
         const LayoutResult one = trained(without_filler(deck, one_each));
-        const LayoutResult filled = trained(deck, on_device ? Counts::device : Counts::host);
+        const LayoutResult filled = trained(deck, on_device ? Begins::on_device : Begins::on_host);
         EXPECT_EQ(difference_of(filled, one), "") << model.name << ", recipe " << static_cast<int>(recipe);
         if (recipe == Fp8Recipe::current) {
           EXPECT_EQ(filled.amaxes, one.amaxes) << model.name;

@@ -162,8 +162,7 @@ TEST(Fp8, DispatchedCodesEqualOneRank) {
       Choice choice;
       choice.zero_stage = mesh.dp_shard > 1 ? 3 : 0;
       choice.recompute = static_cast<Recompute>(n / 3 % 3);
-      const bool fixed = models[n % models.size()].deck.model.capacity_scope == CapacityScope::rank;
-      const auto method = n / 2 % 2 && !fixed ? DispatchMethod::all_gather : DispatchMethod::all_to_all;
+      const auto method = n / 2 % 2 ? DispatchMethod::all_gather : DispatchMethod::all_to_all;
       const Deck deck = dispatching(models[n % models.size()].deck, recipe, method);
       cases.push_back({models[n % models.size()].name, with_training(layout_deck(deck, mesh, choice, n), 4)});
       if (n % 4 == 2) cases.back().deck.train.fp8_last_layers_bf16 = 1;

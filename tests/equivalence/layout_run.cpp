@@ -100,12 +100,10 @@ Deviations deviations(Session<T>& session, TensorSource source, const Tensors& o
   return result;
 }
 
-// Keeps what it sees, or has everything follow a recording. `repeats`: a forward pass may be done again, with other
-// rows.
+// Keeps what it sees, or has everything follow a recording.
 class Tape : public RoutingTape {
  public:
-  Tape(Routing& recorded, const Routing* replayed, bool repeats)
-      : recorded_(recorded), replayed_(replayed), repeats_(repeats) {}
+  Tape(Routing& recorded, const Routing* replayed) : recorded_(recorded), replayed_(replayed) {}
 
   bool visit(std::int64_t layer, View<const std::int64_t, 1> samples, View<const std::int32_t, 1> positions,
              View<std::int32_t, 2> choices) override {
@@ -117,7 +115,6 @@ class Tape : public RoutingTape {
       }
       const std::vector<std::int32_t> row(choices.row(r), choices.row(r) + choices.columns());
       const auto [place, fresh] = recorded_.try_emplace(key, row);
-      if (repeats_) place->second = row;
       require(fresh || place->second == row, "a row was routed to other experts when it was recomputed");
     }
     return replayed_ != nullptr;
@@ -126,7 +123,6 @@ class Tape : public RoutingTape {
  private:
   Routing& recorded_;
   const Routing* replayed_;
-  bool repeats_;
 };
 
 std::string memory_problem(const Arena& arena, const MemoryPlan& plan) {
@@ -174,8 +170,7 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
       const MoeShape moe = moe_shape(setup.buffers);
       const bool gathers = static_cast<Collective>(c) == Collective::all_gather;
       // So do the largest magnitudes of experts' rows in FP8.
-      const bool amaxes = gathers && setup.buffers.fp8.experts && !moe.fixed;
-      const bool known = moe.fixed || moe.pads || (gathers && !amaxes);
+      const bool amaxes = gathers && setup.buffers.fp8.experts, known = gathers && !amaxes;
       const bool one_round = moe.round_rows >= moe.rows * moe.sources * std::min(moe.chosen, moe.experts_here);
       const bool routed =
           (plan[g].first == "ep" || plan[g].first == "etp") && (moe.gathers ? !one_round || amaxes : !known);
@@ -246,7 +241,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   const auto started = mesh.traffic();
   LayoutResult result;
   {
-    Tape tape(result.routing, options.routing, setup.share.checks_overflow);
+    Tape tape(result.routing, options.routing);
     if (setup.spec.E() > 0) session.set_routing_tape(&tape);
     const FirstBatch first(setup, data, mesh);
     BatchFeed feed(first.batch);
@@ -265,22 +260,19 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (const View<float, 1>& seen = session.fp8_history().step; !seen.empty())
       for (const float amax : values_of(session.stream(), seen)) result.amaxes.insert(amax);
     result.problem = load_problem(setup, first.labels, step);
-    result.repeats = result.most_repeats = session.repeats();
-    if (result.problem.empty() && result.repeats == 0)
-      result.problem = operations_problem(setup, operations, options.alike);
-    if (result.problem.empty() && result.repeats == 0) result.problem = timeline_problem(setup, spans);
+    if (result.problem.empty()) result.problem = operations_problem(setup, operations, options.alike);
+    if (result.problem.empty()) result.problem = timeline_problem(setup, spans);
   }
   const bool peak_in_update =
       plan.peak == name_of(TaskOp::compute_matrices) || plan.peak == name_of(TaskOp::update_factored);
   if (result.problem.empty() && !peak_in_update) result.problem = memory_problem(session.arena(), plan);
-  if (result.problem.empty() && result.repeats == 0) result.problem = traffic_problem(mesh, setup, 0, started);
+  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, 0, started);
   if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);
   if (options.one) result.gradient_deviations = deviations(session, TensorSource::gradients, options.one->gradients);
   if (options.train_steps == 0) return result;
   require(deck.train.steps == options.train_steps, "a layout trains for as many steps as its deck says");
   train(setup, session, data, result);
-  if (result.problem.empty() && session.repeats() == 0)
-    result.problem = traffic_problem(mesh, setup, options.train_steps, started);
+  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, options.train_steps, started);
   if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
   if (options.whole) result.parameters = collect(setup, session, TensorSource::parameters);
   if (options.one) result.parameter_deviations = deviations(session, TensorSource::parameters, options.one->parameters);
@@ -335,7 +327,6 @@ LayoutResult merged(std::vector<LayoutResult> ranks) {
     add_deviations(all.parameter_deviations, ranks[r].parameter_deviations);
     all.routing.merge(ranks[r].routing);
     all.amaxes.merge(ranks[r].amaxes);
-    all.most_repeats = std::max(all.most_repeats, ranks[r].most_repeats);
     if (!all.problem.empty()) continue;
     if (!ranks[r].problem.empty())
       all.problem = rank + ranks[r].problem;

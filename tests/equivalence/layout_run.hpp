@@ -41,9 +41,7 @@ struct LayoutResult {
   Deviations parameter_deviations;
   Routing routing;         // of step 1's rows on this rank
   std::set<float> amaxes;  // largest magnitudes of operands in FP8 in step 1, each once
-  // Forward passes of step 1 that the first rank did again, as experts' rows had overflowed, and the most of any rank.
-  std::int64_t repeats = 0, most_repeats = 0;
-  std::string problem;  // what this rank found wrong by itself: memory, bytes sent or products other than planned
+  std::string problem;     // what this rank found wrong by itself: memory, bytes sent or products other than planned
 };
 
 struct RunOptions {

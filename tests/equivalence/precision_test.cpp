@@ -224,16 +224,16 @@ TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
   EXPECT_EQ(failures_of(cases, sampled, check), "");
 }
 
-// Models with experts. Their rows are those of this rank, in rounds or in places of a fixed number; those that came
-// from other ranks; and those of its part of an order that all ranks have.
+// Models with experts. Their rows are those of this rank, in rounds or at once; those that came from other ranks, the
+// same ways; and those of its part of an order that all ranks have.
 std::vector<LayoutCase> layouts_of_experts() {
   const auto models = moe_models();
   const MeshDeck one{1, 1, 1, 1, 1}, ep{1, 1, 2, 1, 1, 2, 1}, etp{1, 1, 1, 1, 2, 1, 2}, both{1, 1, 2, 1, 2, 2, 2};
   std::vector<LayoutCase> cases;
   for (const auto& [name, mesh] : {std::pair{"fine", one},
-                                   {"static", one},
+                                   {"drops nothing", one},
                                    {"fine", ep},
-                                   {"static", ep},
+                                   {"drops nothing", ep},
                                    {"gathered", both},
                                    {"one expert", etp},
                                    {"drops by position", one}}) {

@@ -95,7 +95,7 @@ void bench_products_of(const Bench& b, Memory& memory, const Layer& n, const std
       }));
   if (std::string(device_info().kind) == "cpu") return;
   // The same with the other choices of machine.grouped.
-  const RowGroups groups{E, memory.values(offsets).data, 0, 0, P};
+  const RowGroups groups{E, memory.values(offsets).data, 0, P};
   const auto grouped = [&](Gemm& by, const std::string& choice) {
     row("weight gradient, " + choice, seconds_of(b, [&] {
           by.grouped_sums<bf16>(b.stream, groups, out, act, true, d_down);

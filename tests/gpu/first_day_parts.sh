@@ -167,7 +167,7 @@ steps() {
   local model contender device=cuda
   if [ "$rehearse" = yes ]; then device=cpu; fi
   for model in "$@"; do
-    for contender in forge pytorch forge_again forge_cudnn forge_own_experts forge_tuned forge_fp8 forge_cuda_cores; do
+    for contender in forge pytorch forge_again forge_cudnn forge_own_experts forge_fp8 forge_cuda_cores; do
       [ "$rehearse" = no ] || [[ $contender != forge_* ]] || continue
       run_case "${model}_$contender" 260 "$python" "$here/steps.py" "$contender" "$model" --device "$device" \
         --forge "$forge" --folder "$folder/$model.$contender" --output "$folder/$model.$contender.json"
@@ -193,14 +193,6 @@ layout() {
   run_case "$name" 120 "$here/layout.sh" "$forge" "tests/gpu/$model.yaml" "$folder/$name" "${options[@]}"
 }
 
-# counts CASE KEY=VALUE…: four ranks with counts of experts' rows on the device against counts on the host.
-counts() {
-  local name=counts_$1 word options=()
-  shift
-  for word in "$@"; do options+=(--set "$word"); done
-  run_case "$name" 120 "$here/counts.sh" "$forge" tests/gpu/experts.yaml "$folder/$name" "${options[@]}"
-}
-
 part_ranks() {
   layout zero_3 dense mesh.dp_shard=4 train.zero_stage=3
   layout ep_4 experts mesh.dp_shard=4 mesh.ep=4
@@ -215,10 +207,6 @@ part_ranks() {
   layout ep_2_etp_2 experts mesh.tp=2 mesh.dp_shard=2 mesh.ep=2 mesh.etp=2
   layout pp_2_ep_2_zero_1 experts mesh.pp=2 mesh.dp_shard=2 mesh.ep=2 train.zero_stage=1
   layout all_gather_ep_4 experts mesh.dp_shard=4 mesh.ep=4 model.dispatch=all_gather
-  counts fit mesh.dp_shard=4 mesh.ep=4 model.dispatch_rows=4
-  counts overflow mesh.dp_shard=4 mesh.ep=4 model.dispatch_rows=1
-  counts pp_2_overflow mesh.pp=2 mesh.dp_shard=2 mesh.ep=2 model.dispatch_rows=1 train.zero_stage=3 train.recompute=full
-  counts all_gather_overflow mesh.dp_shard=4 mesh.ep=4 model.dispatch_rows=1 model.dispatch=all_gather
   local test
   for test in comm train; do
     local command="$root/tests/mpirun.sh 4 $here/shared_gpu.sh $build/test_$test"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """steps.py CONTENDER MODEL --device D --forge PROGRAM --folder F --output FILE: whole training steps of a model of
 tests/benchmark/models.py in bf16 with fp32 masters: forward, backward, clipping, AdamW. CONTENDER: forge or forge_again
-(`forge train` as it is by default), forge_tuned (also with the algorithms of `forge tune`), forge_fp8 (in FP8), forge_cudnn (attention by cuDNN, and a workspace that holds its backward at once), forge_own_experts (routed experts by forge's tensor cores, where the default takes CUTLASS), forge_cuda_cores (attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
+(`forge train` as it is by default), forge_fp8 (in FP8), forge_cudnn (attention by cuDNN, and a workspace that holds its backward at once), forge_own_experts (routed experts by forge's tensor cores, where the default takes CUTLASS), forge_cuda_cores (attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
 JSON object with the median of the steps after three others, and forge's timeline of its last step beside it (.trace.json). Ends with 77 where there is no PyTorch."""
 
 import argparse
@@ -22,7 +22,7 @@ from models import GPU_MODELS
 CUDA_CORES, OWN_EXPERTS = ["machine.attention=cuda_cores", "machine.grouped=library"], ["machine.grouped=tensor_cores"]
 CUDNN = ["machine.attention=cudnn", "machine.workspace_mib=2560"]
 FP8 = ["train.precision=fp8"]
-LABELS = {"forge_cudnn": "forge, attention by cuDNN", "forge_own_experts": "forge, experts by its own kernels", "forge_tuned": "forge, tuned", "forge_fp8": "forge, FP8", "forge_cuda_cores": "forge, attention by CUDA cores"}
+LABELS = {"forge_cudnn": "forge, attention by cuDNN", "forge_own_experts": "forge, experts by its own kernels", "forge_fp8": "forge, FP8", "forge_cuda_cores": "forge, attention by CUDA cores"}
 
 
 class GpuForge(Forge):
@@ -30,30 +30,17 @@ class GpuForge(Forge):
         super().__init__(*arguments)
         version = subprocess.run([self.program, "version"], env=self.environment(), capture_output=True, text=True).stdout
         self.choices = {"forge_cuda_cores": CUDA_CORES, "forge_cudnn": CUDNN, "forge_own_experts": OWN_EXPERTS, "forge_fp8": FP8}.get(contender, [])
-        self.choices, self.profile = list(self.choices), []
         if contender == "forge_cudnn" and ", cuDNN" not in version:
             print("the build has no cuDNN")
             sys.exit(77)
         if contender == "forge_own_experts" and (", CUTLASS" not in version or not self.model.experts):
             print("the build has no CUTLASS, or the model no experts")
             sys.exit(77)
-        if contender == "forge_tuned":
-            self.tune()
         self.profile = [f"output.profile={WARM_UP + self.model.steps}"]
 
     def command(self, deck):
         options = ["machine.peak_tflops=989.4", *self.choices, *self.profile]
         return super().command(deck) + [word for option in options for word in ("--set", option)]
-
-    def tune(self):
-        """Makes the table of algorithms that the training takes."""
-        self.write_tokens(self.model.steps)
-        deck, table = (os.path.join(self.folder, name) for name in ("tuned.yaml", "products.txt"))
-        with open(deck, "w") as file:
-            file.write(self.deck(1))
-        command = [self.program, "tune", *self.command(deck)[2:], "--output", table]
-        print(subprocess.run(command, env=self.environment(), check=True, stdout=subprocess.PIPE, text=True).stdout)
-        self.choices.append(f"machine.product_algorithms={table}")
 
 
 def forge(arguments, model):

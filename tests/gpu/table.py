@@ -133,7 +133,7 @@ def steps(folder):
         peer = [r for r in results if r["model"] == model and r["contender"] == "pytorch"]
         if forge and peer:
             lines += ["", f"{model}: forge / {peer[0]['label']}: {peer[0]['seconds'] / min(forge):.2f}"]
-            lines[-1] += "".join(f"; {r['label']}: {peer[0]['seconds'] / r['seconds']:.2f}" for r in results if r["model"] == model and r["contender"] in ("forge_cudnn", "forge_own_experts", "forge_tuned", "forge_fp8", "forge_cuda_cores"))
+            lines[-1] += "".join(f"; {r['label']}: {peer[0]['seconds'] / r['seconds']:.2f}" for r in results if r["model"] == model and r["contender"] in ("forge_cudnn", "forge_own_experts", "forge_fp8", "forge_cuda_cores"))
             lines[-1] += f" (forge's runs {' and '.join(f'{1e3 * s:.1f}' for s in forge)} ms)"
     return lines
 

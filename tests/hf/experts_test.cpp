@@ -219,11 +219,11 @@ TEST(HfExperts, WhatTrainingDoesIsTheDecksOwn) {
   deck.forced_balance = true;
   deck.capacity_factor = 1.25;
   deck.capacity_drop = CapacityDrop::probability;
-  deck.capacity_scope = CapacityScope::rank;
   deck.mtp_depth = 1;
   deck.mtp_loss_factor = 0.3;
-  deck.given = {"auxiliary_loss_scope", "router_bias_rate", "router_z_coefficient", "router_jitter", "forced_balance",
-                "capacity_factor",      "capacity_drop",    "capacity_scope",       "mtp_depth",     "mtp_loss_factor"};
+  deck.given = {"auxiliary_loss_scope", "router_bias_rate", "router_z_coefficient",
+                "router_jitter",        "forced_balance",   "capacity_factor",
+                "capacity_drop",        "mtp_depth",        "mtp_loss_factor"};
   const ModelDeck m = read(small("deepseek_v3", {{"router_jitter_noise", 0.7}}), deck);
   EXPECT_EQ(m.auxiliary_loss_scope, AuxiliaryScope::microbatch);
   EXPECT_EQ(m.router_bias_rate, 1e-3);
@@ -232,7 +232,6 @@ TEST(HfExperts, WhatTrainingDoesIsTheDecksOwn) {
   EXPECT_TRUE(m.forced_balance);
   EXPECT_EQ(m.capacity_factor, 1.25);
   EXPECT_EQ(m.capacity_drop, CapacityDrop::probability);
-  EXPECT_EQ(m.capacity_scope, CapacityScope::rank);
   EXPECT_EQ(m.mtp_depth, 1);
   EXPECT_EQ(m.mtp_loss_factor, 0.3);
   deck.experts = 16;

@@ -18,11 +18,10 @@ using std::int64_t;
 using Offsets = std::vector<int64_t>;
 
 struct Sizes {
-  Offsets offsets;     // empty: groups of `each` rows
+  Offsets offsets;
   int64_t begin, end;  // of the order's places, those that the operands have
   int64_t inner, width;
-  int64_t groups = 0, each = 0;
-  int64_t count() const { return offsets.empty() ? groups : static_cast<int64_t>(offsets.size()) - 1; }
+  int64_t count() const { return static_cast<int64_t>(offsets.size()) - 1; }
   int64_t rows() const { return end - begin; }
 };
 
@@ -40,7 +39,7 @@ std::vector<Sizes> cases() {
           {{5, 5, 5}, 0, 9, 8, 8},
           {many, 0, many.back(), 16, 8},
           {{0, 5}, 0, 5, 2200, 264},
-          {{}, 0, 66, 32, 24, 3, 22}};
+          {{0, 22, 44, 66}, 0, 66, 32, 24}};
 }
 
 // What a sum of products rounds to at each instruction, which adds 16 of them: the emulated tensor core's to fp32; a
@@ -81,13 +80,10 @@ class Kernels {
 class Problem {
  public:
   explicit Problem(const Sizes& sizes, const Kernels& kernels = own_kernels())
-      : n(sizes), kernels_(kernels), memory_(std::max<std::size_t>(1, sizes.offsets.size()) * 8) {
-    if (!n.offsets.empty()) {
-      copy_to_device(s, memory_.data(), n.offsets.data(), n.offsets.size() * 8);
-      s.synchronize();
-      groups_.offsets = reinterpret_cast<const int64_t*>(memory_.data());
-    }
-    groups_.count = n.count(), groups_.each = n.each, groups_.begin = n.begin, groups_.end = n.end;
+      : n(sizes), kernels_(kernels), memory_(sizes.offsets.size() * 8) {
+    copy_to_device(s, memory_.data(), n.offsets.data(), n.offsets.size() * 8);
+    s.synchronize();
+    groups_ = {n.count(), reinterpret_cast<const int64_t*>(memory_.data()), n.begin, n.end};
   }
 
   // C(rows of g) = A(rows of g) B_gᵀ, or B_g.
@@ -153,10 +149,7 @@ class Problem {
   }
 
   // The first row of a group, among the operands' rows.
-  int64_t first(int64_t g) const {
-    const int64_t place = n.offsets.empty() ? g * n.each : n.offsets[to_size(g)];
-    return std::clamp(place, n.begin, n.end) - n.begin;
-  }
+  int64_t first(int64_t g) const { return std::clamp(n.offsets[to_size(g)], n.begin, n.end) - n.begin; }
 
   template <class Factors>
   static void expect_element(double found, double old, double roundoff, int64_t length, Factors factors) {

@@ -92,78 +92,12 @@ TEST(MoeSort, any_number_of_threads_gives_the_same_order) {
   });
 }
 
-TEST(MoePad, BlocksOfCapacity) {
-  const Values experts{2, 0, 2, -1, 0, 2};  // expert 1 is empty
-  Sort sort(3, 4, 2, experts);
-  Field<std::int32_t> padded(1, 16);
-  Stream s;
-  sort.run(s);
-  moe_pad(s, sort.offsets.vector(), sort.order.vector(), 4, padded.vector(), sort.place.view());
-  EXPECT_EQ(padded.read(s), (Values{1, 4, -1, -1, -1, -1, -1, -1, 0, 2, 5, -1, -1, -1, -1, -1}));
-  EXPECT_EQ(sort.place.read(s), (Values{8, 0, 9, -1, 1, 10}));
-}
-
 TEST(MoeBlocks, ExpertsOfRowsThatArrivedInBlocks) {
   Field<std::int64_t> counts(1, 6, Values{2, 0, 1, 0, 3, 1});  // two sources, three experts
   Field<std::int32_t> experts(1, 9, Values(9, 7.0));
   Stream s;
   experts_of_blocks(s, counts.vector(), 3, experts.vector());
   EXPECT_EQ(experts.read(s), (Values{0, 0, 2, 1, 1, 1, 2, -1, -1}));
-}
-
-// Two groups of two experts: the first has three assignments for two places.
-TEST(MoePad, BlocksOfGroups) {
-  const Values experts{2, 0, 1, -1, 0, 3};
-  Sort sort(3, 4, 2, experts);
-  Field<std::int32_t> padded(1, 6);
-  Field<float> overflow(1, 2, Values{0, 0});
-  Stream s;
-  sort.run(s);
-  moe_pad_groups(s, sort.offsets.vector(), sort.order.vector(), 3, padded.vector(), sort.place.view(),
-                 overflow.vector());
-  EXPECT_EQ(padded.read(s), (Values{1, 4, 2, 0, 5, -1}));
-  EXPECT_EQ(sort.place.read(s), (Values{3, 0, 2, -1, 1, 4}));
-  EXPECT_EQ(overflow.read(s), (Values{0, 0}));
-  Field<std::int32_t> less(1, 4);
-  moe_pad_groups(s, sort.offsets.vector(), sort.order.vector(), 2, less.vector(), sort.place.view(), overflow.vector());
-  EXPECT_EQ(less.read(s), (Values{1, 4, 0, 5}));
-  EXPECT_EQ(overflow.read(s), (Values{1, 0}));
-}
-
-// The last two of four experts, with three assignments.
-TEST(MoeWindow, PlacesOfSomeExperts) {
-  const Values experts{2, 0, 3, -1, 0, 2};
-  Sort sort(3, 4, 2, experts);
-  Stream s;
-  sort.run(s);
-  const auto check = [&](std::int64_t rows, const Values& order, const Values& offsets, const Values& place,
-                         double over) {
-    Field<std::int32_t> own_order(1, rows), own_place(3, 2);
-    Field<std::int64_t> own_offsets(1, 3);
-    Field<float> overflow(1, 1, Values{0});
-    moe_window(s, sort.offsets.vector(), sort.order.vector(), sort.place.view(), 2,
-               {own_order.vector(), own_offsets.vector(), own_place.view()}, overflow.vector());
-    EXPECT_EQ(own_order.read(s), order);
-    EXPECT_EQ(own_offsets.read(s), offsets);
-    EXPECT_EQ(own_place.read(s), place);
-    EXPECT_EQ(overflow.read(s), Values{over});
-  };
-  check(4, {0, 5, 2, -1}, {0, 2, 3}, {0, -1, 2, -1, -1, 1}, 0);
-  check(3, {0, 5, 2}, {0, 2, 3}, {0, -1, 2, -1, -1, 1}, 0);
-  check(1, {0}, {0, 1, 1}, {0, -1, -1, -1, -1, -1}, 1);
-}
-
-// Sources by ep coordinate, then etp coordinate; their rows arrive by etp coordinate first. The group's experts are 2
-// to 4 of six; one source has more rows than it sends, one fewer.
-TEST(MoeBlocks, ExpertsOfRowsThatSourcesSent) {
-  Field<std::int64_t> counts(4, 6, Values{9, 9, 1, 0, 2, 9,  // ep 0, etp 0
-                                          9, 9, 0, 0, 0, 9,  // ep 0, etp 1
-                                          9, 9, 2, 3, 9, 9,  // ep 1, etp 0
-                                          9, 9, 0, 1, 3, 9});
-  Field<std::int32_t> experts(1, 16, Values(16, 7.0));
-  Stream s;
-  experts_of_sources(s, counts.view(), {2, 2, 2, 3, 4}, experts.vector());
-  EXPECT_EQ(experts.read(s), (Values{0, 2, 2, -1, 0, 0, 1, 1, -1, -1, -1, -1, 1, 2, 2, 2}));
 }
 
 // ---- capacity

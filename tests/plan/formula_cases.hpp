@@ -33,8 +33,7 @@ inline void simplify(Deck& deck) {
                       deck.schedule.name != ScheduleName::zb_v && deck.schedule.virtual_stages == 1;
   if (deck.train.zero_stage == 3 && !closed) deck.train.gather = GatherPolicy::step;
   if (m.experts == 0) return;
-  // What goes to experts depends on the router, but for static shapes: here all of a rank's pairs, balanced, at once.
-  if (m.capacity_scope == CapacityScope::rank) return;
+  // What goes to experts depends on the router: here all of a rank's pairs, balanced, at once.
   m.capacity_factor = 0;
   m.capacity_drop = CapacityDrop::position;
   m.dispatch_rows = static_cast<double>(m.experts);

@@ -268,14 +268,11 @@ class Step {
       group.messages(factor * S * k, a, layers);
       return group;
     }
-    const bool fixed = m.capacity_factor > 0;
-    const auto of_expert =
-        static_cast<std::int64_t>(m.capacity_factor * static_cast<double>(S * k) / static_cast<double>(E));
-    const std::int64_t assignments = fixed ? E * of_expert : S * k;
+    const std::int64_t assignments = S * k;
     group.messages(assignments * columns / parts, size, layers * (2 + full));
     group.messages(assignments * C / parts, e, layers * 2);
     group.messages(assignments / parts, a, layers * (2 + full));
-    if (!fixed) group.all_gather(factor * E, 8, layers * (1 + full));
+    group.all_gather(factor * E, 8, layers * (1 + full));
     return group;
   }
 
@@ -371,7 +368,7 @@ class Step {
     std::iota(world.begin(), world.end(), 0);
     Group group("scalars", world);
     group.all_reduce(3, 8);
-    if (m.experts > 0) group.all_reduce(m.layers * (m.experts + 4), 8);
+    if (m.experts > 0) group.all_reduce(m.layers * (m.experts + 3), 8);
     return group;
   }
 

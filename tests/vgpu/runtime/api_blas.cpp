@@ -82,8 +82,7 @@ std::string shapes_broken(const Problem& p) {
 }
 
 // Some problems, by their extents, get an algorithm that splits the inner dimension, where the preference allows it.
-// What is proposed second is the other kind, where the preference allows it.
-Choice choose(const Problem& p, const cublasLtMatmulPreferenceOpaque_t& preference, bool second) {
+Choice choose(const Problem& p, const cublasLtMatmulPreferenceOpaque_t& preference) {
   Choice choice{};
   choice.problem = hash_of(p);
   choice.splits = 1;
@@ -91,8 +90,8 @@ Choice choose(const Problem& p, const cublasLtMatmulPreferenceOpaque_t& preferen
   const std::uint64_t sums = p.d.rows * p.d.columns * (p.d.type == CUDA_R_64F || is_fp8(p.a.type) ? 8 : 4);
   const std::uint64_t inner = p.desc->transpose_a != CUBLAS_OP_N ? p.a.rows : p.a.columns;
   const std::uint64_t splits = 2 + choice.problem % 3;
-  if ((preference.reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) && inner >= 8 &&
-      (choice.problem % 2 == 0) != second && splits * sums <= preference.workspace)
+  if ((preference.reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) && inner >= 8 && choice.problem % 2 == 0 &&
+      splits * sums <= preference.workspace)
     choice.splits = splits;
   choice.workspace = choice.splits > 1 ? splits * sums : std::min<std::uint64_t>(preference.workspace, 256);
   return choice;
@@ -260,21 +259,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (const std::string broken = vgpu::shapes_broken(problem); !broken.empty()) return invalid(broken);
   if (const std::string lacking = vgpu::fp8_unsupported(problem); !lacking.empty())
     return vgpu::refuse(CUBLAS_STATUS_NOT_SUPPORTED, lacking);
-  const vgpu::Choice choices[] = {vgpu::choose(problem, *preference, false), vgpu::choose(problem, *preference, true)};
-  const int kinds = choices[0].splits == choices[1].splits ? 1 : 2;
-  for (; *found < std::min(wanted, kinds); ++*found) results[*found] = vgpu::result_of(choices[*found]);
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
-  if (!handle || handle->mark != vgpu::handle_mark) return CUBLAS_STATUS_NOT_INITIALIZED;
-  vgpu::Choice choice;
-  std::memcpy(&choice, algorithm, sizeof choice);
-  if (choice.problem != vgpu::hash_of({desc, *a, *b, *c, *d}) || choice.splits < 1 || choice.splits > 4)
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  *result = vgpu::result_of(choice);
+  *results = vgpu::result_of(vgpu::choose(problem, *preference));
+  *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
 
