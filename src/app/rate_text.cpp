@@ -40,7 +40,7 @@ std::set<std::int64_t> shown_steps(const Deck& deck) {
 std::string rate_text(const RunSetup& setup) {
   constexpr double bar = 50;
   const OptimizerDeck& d = setup.deck.optimizer;
-  const bool two_rates = row_of(d.name).whole_matrices && d.adam_learning_rate > 0;
+  const bool two_rates = row_of(d.name).whole_matrices() && d.adam_learning_rate > 0;
   std::string text = "learning rate and batch over the run\n      step         tokens  sequences          rate";
   text += two_rates ? "   AdamW's rate\n" : "\n";
   double most = 0;
