@@ -37,7 +37,7 @@ std::set<std::int64_t> shown_steps(const Deck& deck) {
 
 // Whether some tensors follow AdamW's rate, another one.
 bool has_two_rates(const OptimizerDeck& d) {
-  return row_of(d.name).whole_matrices && d.adam_learning_rate > 0;
+  return row_of(d.name).whole_matrices() && d.adam_learning_rate > 0;
 }
 
 }  // namespace

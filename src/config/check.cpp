@@ -64,9 +64,9 @@ void check_start(const Deck& deck, Report& report) {
     report.add("", key +
                        " without the parameters that it belongs to; legal: with checkpoint.model_from, or with "
                        "model.load_weights = true");
-  if (!in_torch(deck.optimizer.name))
+  if (!row_of(deck.optimizer.name).in_torch())
     report.add("", key + " with optimizer.name = " + row_of(deck.optimizer.name).word +
-                       ", which torch.optim doesn't have; legal: " + torch_optimizers + ", or no optimizer_from");
+                       ", which torch.optim doesn't have; legal: " + torch_optimizers() + ", or no optimizer_from");
 }
 
 // ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.
@@ -151,11 +151,11 @@ void check_groups(const Deck& deck, Report& report) {
   const OptimizerDeck& o = deck.optimizer;
   for (std::size_t i = 0; i < o.groups.size(); ++i) {
     if (!o.groups[i].optimizer || *o.groups[i].optimizer == o.name) continue;
-    const bool legal = row_of(o.name).whole_matrices && *o.groups[i].optimizer == OptimizerName::adamw;
+    const bool legal = row_of(o.name).whole_matrices() && *o.groups[i].optimizer == OptimizerName::adamw;
     if (!legal)
       report.add("", "optimizer.groups[" + std::to_string(i) + "].optimizer = " + row_of(*o.groups[i].optimizer).word +
                          " with optimizer.name = " + row_of(o.name).word + "; legal: " + row_of(o.name).word +
-                         (row_of(o.name).whole_matrices ? " | adamw" : ""));
+                         (row_of(o.name).whole_matrices() ? " | adamw" : ""));
   }
 }
 

@@ -147,7 +147,8 @@ class Bounds {
     const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
     double state = bytes(p.storage);
     for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.accumulate))
-      if (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices) state += bytes(buffer.type);
+      if (buffer.is_of_elements() && (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices))
+        state += bytes(buffer.type);
     const double whole = p.has_compute_copy() ? bytes(p.compute) : 0;
     const double gradient = bytes(deck.optimizer.gradients == StateType::bf16 ? p.compute : p.accumulate);
     const auto zero = deck.train.zero_stage;

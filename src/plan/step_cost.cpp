@@ -323,10 +323,7 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
       break;
     case TaskOp::gather_matrices:  // gradient, momentum but where owners keep it, and what goes to the owner
       add_bytes(cost, CostPart::optimizer,
-                (bytes_of_gradient() +
-                 (share.matrices.rotates ? 0 : 2 * bytes_of_type(setup_.buffers.optimizer.front().type)) +
-                 bytes_of_type(p.compute)) *
-                    held());
+                (bytes_of_gradient() + bytes_of_states({KeptOf::whole_matrices}) + bytes_of_type(p.compute)) * held());
       break;
     case TaskOp::weight_amaxes:
       for (std::size_t u = 0; u < share.units.size(); ++u)
@@ -354,17 +351,23 @@ void StepCost::add_bytes(TaskCost& cost, CostPart part, double bytes) const {
 double StepCost::bytes_of_update(const RankShare& share) const {
   const Precision& p = setup_.buffers.precision;
   if (machine_.program.optimizer_bytes > 0) return machine_.program.optimizer_bytes * elements_of_state(share);
-  const bool whole = row_of(setup_.deck.optimizer.name).whole_matrices;
+  const bool whole = row_of(setup_.deck.optimizer.name).whole_matrices();
   double sum = 0;
   for (const LocalUnit& unit : share.units) {
-    double bytes = bytes_of_gradient() +
-                   static_cast<double>(2 * size_of(p.storage) + (p.has_compute_copy() ? size_of(p.compute) : 0));
-    for (const StateBuffer& buffer : setup_.buffers.optimizer)
-      if (buffer.of == KeptOf::all || buffer.of == KeptOf::others)
-        bytes += 2 * static_cast<double>(size_of(buffer.type));
+    const double bytes = bytes_of_gradient() + bytes_of_states({KeptOf::all, KeptOf::others}) +
+                         static_cast<double>(2 * size_of(p.storage) + (p.has_compute_copy() ? size_of(p.compute) : 0));
     sum += bytes * static_cast<double>(kept_elements(unit, whole ? KeptOf::others : KeptOf::all));
   }
   return sum;
+}
+
+// States of an element, read and written.
+double StepCost::bytes_of_states(std::initializer_list<KeptOf> of) const {
+  double bytes = 0;
+  for (const StateBuffer& buffer : setup_.buffers.optimizer)
+    if (buffer.is_of_elements() && std::find(of.begin(), of.end(), buffer.of) != of.end())
+      bytes += 2 * static_cast<double>(size_of(buffer.type));
+  return bytes;
 }
 
 // Of a number of the step's gradient.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <map>
 #include <tuple>
 
@@ -56,6 +57,7 @@ class StepCost {
   std::int64_t cleared(const LocalUnit& unit) const;
   std::int64_t cleared_in_step(const LocalUnit& unit) const;
   double bytes_of_update(const RankShare& share) const;
+  double bytes_of_states(std::initializer_list<KeptOf> of) const;
   double bytes_of_gradient() const;
   double bytes_of_rounding(const LocalUnit& unit, bool last) const;
   double elements_of_state(const RankShare& share) const;
