@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 commit=${1:-HEAD}
-words=$(git show "$commit:src/config/optimizer_table.hpp" | tr -d '\n' | grep -oE 'OptimizerRow\{ *"[a-z_]+"' | cut -d'"' -f2)
+words=$(git show "$commit:src/config/optimizer_table.hpp" | tr -d '\n' | grep -oE '(OptimizerRow\{ *|\.word = )"[a-z_]+"' | cut -d'"' -f2)
 echo '| optimizer | files that name it | first commit, and the files of src/ that it changed |'
 echo '|---|---|---|'
 for word in $words; do

@@ -85,10 +85,10 @@ run_cuda() {
 }
 
 run_vgpu() {
-  local tests=(device kernels kernels_moe kernels_gemm kernels_attention kernels_attention_specialized kernels_fp8_product kernels_grouped_product nn vgpu comm_device_threads) targets=() chosen=()
+  local tests=(device kernels kernels_moe kernels_gemm kernels_attention kernels_attention_specialized kernels_fp8_matmul kernels_grouped_product nn vgpu comm_device_threads) targets=() chosen=()
   if [ "${FORGE_LONG:-}" != 1 ]; then
     targets=(forge "${tests[@]/#/test_}" test_sample nvtx_tool)
-    chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(pools|training)|kernels_fp8_product_(sm_89|cut_sums)|verify|vgpu_(steps|seeds|nccl_failure|precision|ranges)|app_(device_memory|shared_gpu))\$")
+    chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(pools|training)|kernels_fp8_matmul_sm_89|verify|vgpu_(steps|seeds|nccl_failure|precision|ranges)|app_(device_memory|shared_gpu))\$")
   fi
   build vgpu "${targets[@]}" || return 1
   FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$slots" --no-tests=error "${chosen[@]}" &&

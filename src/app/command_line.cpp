@@ -57,6 +57,7 @@ void add_show_options(po::options_description& o, CommandLine& c) {
                   "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
       "all", po::bool_switch(&c.all), "layout, parameters, FLOP, what is saved, memory and bytes sent, each in detail")(
       "deck", po::bool_switch(&c.resolved), "the resolved deck: every key with its value")(
+      "json", po::bool_switch(&c.shows_json), "all that --all and --deck say, as one object of JSON")(
       "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
       "gpu", po::value(&c.gpu)->value_name("NAME|SIZE"),
       "say whether it fits on such GPUs (h100-80, h200-141, a100-80, b200-180, 40GiB, or a machine of "
@@ -225,6 +226,12 @@ void check_count(const CommandLine& c, const std::string& verb) {
   if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
 }
 
+void check_show(const CommandLine& c) {
+  if (!c.shows_json) return;
+  if (c.all || c.resolved) throw BadInput("--json has what --all and --deck say; legal: --json without them");
+  if (!c.schedule.empty()) throw BadInput("--json and --schedule, which draws, exclude each other");
+}
+
 void check_plan(const CommandLine& c) {
   if (!c.candidates.empty() && !c.fit.empty()) throw BadInput("--candidates and --fit exclude each other");
   if (!c.candidates.empty() && c.output.empty()) throw BadInput("--candidates and --output go together");
@@ -259,6 +266,7 @@ void check_tokenize(const CommandLine& c) {
 
 void check_values(const CommandLine& c) {
   check_outputs(c);  // before anything is computed for them
+  if (c.verb == Verb::show) check_show(c);
   if (c.verb == Verb::plan) check_plan(c);
   if (c.verb == Verb::tokenize) check_tokenize(c);
   if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16" && c.type != "fp8")

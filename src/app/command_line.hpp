@@ -37,6 +37,7 @@ struct CommandLine {
   std::string cost;              // show: the machine of the table of floors; "": none
   bool rates = false;            // show: the learning rate and the batch over the run
   bool all = false;              // show: each part in detail
+  bool shows_json = false;       // show: all of it as JSON
   bool resolved = false;         // show: the resolved deck
   int tasks = -1;                // show: the rank whose tasks to print; -1: none
   // plan

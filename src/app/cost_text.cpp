@@ -54,13 +54,12 @@ void add_product(CostPhase& phase, const Floors& floors, double m, double n, dou
 void add_operations(std::array<CostPhase, 4>& phases, const Floors& floors, const Operations& o) {
   CostPhase& products = phases[to_size(static_cast<int>(What::products))];
   for (const Product& p : o.products)
-    add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result,
-                p.fp8 && o.c.fp8.tensor_cores);
+    add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result, p.codes);
   products.launches += std::ssize(o.products);
   for (const ExpertProduct& p : o.expert_products) {
     const double experts = real(p.experts), rows = real(p.rows) / experts;
     add_product(products, floors, p.sums ? real(p.n) : rows, p.sums ? real(p.k) : real(p.n), p.sums ? rows : real(p.k),
-                experts, p.operands, p.result, p.fp8 && o.c.fp8.tensor_cores);
+                experts, p.operands, p.result);
     products.launches += p.launches();
   }
   CostPhase& attention = phases[to_size(static_cast<int>(What::attention))];
@@ -86,7 +85,7 @@ std::string phase_name(const Task& task) {
 
 Floors floors_of(const RunSetup& setup, const Machine& machine) {
   const DType type = setup.buffers.precision.compute;
-  const double peak = machine.peak(type), codes = machine.fp8_peak(type, codes_multiplier(setup.buffers.fp8));
+  const double peak = machine.peak(type), codes = machine.rates(type).fp8_peak;
   return {peak, machine.memory_bandwidth, codes > 0 ? codes : peak};
 }
 
@@ -98,7 +97,62 @@ class Table {
         floors_(floors_of(setup, machine)),
         floor_machine_(at_its_floor(machine)),
         expected_(machine, setup),
-        least_(floor_machine_, setup) {}
+        least_(floor_machine_, setup) {
+    for (const auto& tasks : {step_tasks(setup.share, setup.schedule, setup.buffers.recompute),
+                              update_tasks(setup.share, setup.spec.options.router_bias)})
+      for (const Task& task : tasks) add(task);
+  }
+
+  std::string text() const {
+    std::string text;
+    CostPhase all;
+    for (const Row& row : rows()) {
+      text += line(row.phase, row.what, row.cost);
+      all.flops += row.cost.flops;
+      all.bytes += row.cost.bytes;
+      all.floor += row.cost.floor;
+      all.expected += row.cost.expected;
+      all.launches += row.cost.launches;
+    }
+    text += line("all", "", all);
+    if (setup_.spec.E() == 0) return text;
+    if (described_ && buffers_.kernels.grouped == GroupedProducts::automatic)
+      text +=
+          "  products of experts are taken to be CUTLASS's, of two launches each; in a build without it each has one\n";
+    return text + "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step\n";
+  }
+
+  JsonLine json() const {
+    JsonLine all;
+    JsonList list;
+    for (const Row& row : rows())
+      list.add(JsonLine()
+                   .add("phase", row.phase)
+                   .add("what", std::string(row.what))
+                   .add("flops", row.cost.flops)
+                   .add("bytes", row.cost.bytes)
+                   .add("launches", row.cost.launches)
+                   .add("floor_seconds", row.cost.floor)
+                   .add("expected_seconds", row.cost.expected));
+    return all.add("pp_rank", std::int64_t{setup_.share.pp_rank})
+        .add_list("rows", list)
+        .add("count_reads", count_reads_);
+  }
+
+ private:
+  struct Row {
+    std::string phase;
+    const char* what;
+    CostPhase cost;
+  };
+  std::vector<Row> rows() const {
+    std::vector<Row> list;
+    for (const std::string& name : order_)
+      for (std::size_t w = 0; w < what_names.size(); ++w)
+        if (const CostPhase& p = phases_.at(name)[w]; p.floor > 0 || p.expected > 0)
+          list.push_back({name, what_names[w], p});
+    return list;
+  }
 
   void add(const Task& task) {
     const std::string name = phase_name(task);
@@ -121,29 +175,6 @@ class Table {
     phases[2].launches += seconds > 0;
   }
 
-  std::string text() const {
-    std::string text;
-    CostPhase all;
-    for (const std::string& name : order_)
-      for (std::size_t w = 0; w < what_names.size(); ++w) {
-        const CostPhase& p = phases_.at(name)[w];
-        if (p.floor <= 0 && p.expected <= 0) continue;
-        text += line(name, what_names[w], p);
-        all.flops += p.flops;
-        all.bytes += p.bytes;
-        all.floor += p.floor;
-        all.expected += p.expected;
-        all.launches += p.launches;
-      }
-    text += line("all", "", all);
-    if (setup_.spec.E() == 0) return text;
-    if (described_ && buffers_.kernels.grouped == GroupedProducts::automatic)
-      text +=
-          "  products of experts are taken to be CUTLASS's, of two launches each; in a build without it each has one\n";
-    return text + "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step\n";
-  }
-
- private:
   static std::string line(const std::string& name, const char* what, const CostPhase& p) {
     char text[160];
     std::snprintf(text, sizeof text, "  %-18s %-12s %12.3f %12.3f %9lld %12.3f %12.3f\n", name.c_str(), what,
@@ -158,24 +189,24 @@ class Table {
   StepCost expected_, least_;
   std::map<std::string, std::array<CostPhase, 4>> phases_;
   std::vector<std::string> order_;
-  std::int64_t count_reads_ = 0, flag_reads_ = 0;
+  std::int64_t count_reads_ = 0;
   bool described_ = false;  // products of experts are CUTLASS's
 };
 
 }  // namespace
 
 std::string cost_table(const RunSetup& setup, const Machine& machine) {
-  Table table(setup, machine);
-  for (const auto& tasks : {step_tasks(setup.share, setup.schedule, setup.buffers.recompute),
-                            update_tasks(setup.share, setup.spec.options.router_bias)})
-    for (const Task& task : tasks) table.add(task);
   char titles[300];
   std::snprintf(titles, sizeof titles,
                 "what pp rank %d computes in a step on %s; its streams run side by side, so that the sums are no step\n"
                 "  %-18s %-12s %12s %12s %9s %12s %12s\n",
                 setup.share.pp_rank, machine.name.c_str(), "phase", "", "TFLOP", "GB", "launches", "floor, ms",
                 "expected, ms");
-  return titles + table.text();
+  return titles + Table(setup, machine).text();
+}
+
+JsonLine cost_json(const RunSetup& setup, const Machine& machine) {
+  return Table(setup, machine).json().add("machine", machine.name);
 }
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/json.hpp"
 #include "plan/machine.hpp"
 #include "plan/setup.hpp"
 
@@ -10,5 +11,6 @@ namespace forge {
 // What the rank of `setup` computes in a step, phase by phase, from the lists that run: FLOP, bytes, launches; the
 // floor on a machine (FLOP over its peak, bytes over its memory's bandwidth), and what the planner expects there.
 std::string cost_table(const RunSetup& setup, const Machine& machine);
+JsonLine cost_json(const RunSetup& setup, const Machine& machine);
 
 }  // namespace forge

@@ -8,7 +8,6 @@
 
 #include "app/job.hpp"
 #include "app/node_fit.hpp"
-#include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/free_memory.hpp"
@@ -16,7 +15,6 @@
 #include "kernels/attention_cudnn.hpp"
 #include "kernels/attention_tiles.hpp"
 #include "kernels/grouped_cutlass.hpp"
-#include "model/fp8_codes.hpp"
 #include "plan/machine.hpp"
 #include "schedule/check_deck.hpp"
 
@@ -77,16 +75,17 @@ std::vector<std::vector<Change>> combinations(const std::vector<std::vector<Chan
   return all;
 }
 
-// What a deck needs with the changes; none where it isn't legal with them.
-std::optional<std::size_t> bytes_with(Deck deck, int world, const std::vector<Change>& changes, RunKind kind,
+// What the setup's deck needs with the changes; none where it isn't legal with them.
+std::optional<std::size_t> bytes_with(const RunSetup& setup, const std::vector<Change>& changes, RunKind kind,
                                       FitOn on) {
+  Deck deck = setup.deck;
   for (const Change& change : changes) change.apply(deck);
   try {
-    check_deck(deck, world);
+    check_deck(deck, setup.mesh.world());
   } catch (const BadInput&) {
     return {};
   }
-  const RankMemory memory = rank_memory(make_setup(deck), kind);
+  const RankMemory memory = rank_memory(on_devices(make_setup(deck), setup.capability), kind);
   return on == FitOn::gpu ? memory.total() : memory.plan.total();
 }
 
@@ -100,7 +99,7 @@ std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limi
   std::size_t least = std::numeric_limits<std::size_t>::max();
   std::string least_keys;
   for (const auto& changes : combinations(changes_of(setup.deck))) {
-    const auto bytes = bytes_with(setup.deck, setup.mesh.world(), changes, kind, on);
+    const auto bytes = bytes_with(setup, changes, kind, on);
     if (!bytes) continue;
     std::string keys;
     for (const Change& change : changes) keys += (keys.empty() ? "" : " ") + change.key;
@@ -139,13 +138,13 @@ std::size_t mib_of_size(const std::string& text) {
 AskedGpu gpu_of(const std::string& name) {
   std::string legal;
   for (const Gpu& gpu : gpus) {
-    if (name == gpu.name) return {name, gpu.mib};
+    if (name == gpu.name) return {name, gpu.mib, gpu.capability};
     legal += (legal.empty() ? "" : ", ") + std::string(gpu.name);
   }
   if (const std::size_t mib = mib_of_size(name); mib > 0) return {name, mib};
   try {
     const Machine machine = read_machine(name);
-    if (machine.cores_per_node == 0) return {name, machine.memory_bytes >> 20};
+    if (machine.cores_per_node == 0) return {name, machine.memory_bytes >> 20, machine.capability};
   } catch (const BadInput& error) {
     throw BadInput("--gpu " + name + ": legal are " + legal + ", a size such as 40GiB, or a machine: " + error.what());
   }
@@ -172,28 +171,6 @@ std::string fit_text(const RunSetup& setup, const AskedGpu& gpu) {
 }
 
 namespace {
-
-// Products of 8 bits, and what scales cuBLASLt's have: those of rows and of blocks on sm_90 alone, as its documentation
-// says ("Narrow Precision Data Types Usage", CUDA 13).
-void refuse_products_of_codes(const Deck& deck) {
-  const Fp8Products products = deck.machine.fp8_products;
-  if (products == Fp8Products::bf16) return;
-  const DeviceInfo device = device_info();
-  const std::string features = device.features,
-                    asked = "machine.fp8_products = " + value_text(*find_key("machine", "fp8_products"), deck);
-  if (std::string(device.kind) == "cpu")
-    throw BadInput(asked + ": this build computes on the CPU; legal: bf16, the default, or a build for GPUs");
-  const int capability = std::stoi(features.substr(features.find('_') + 1));
-  if (capability < 89)
-    throw BadInput(asked + ": this GPU is of " + features +
-                   ", which has no products of 8 bits; legal: bf16, the default, or a GPU of sm_89 or later");
-  const bool of_tensors = fp8_scaling(deck.train.fp8_recipe) == Fp8Scaling::tensor;
-  if (products == Fp8Products::cublaslt && !of_tensors && capability != 90)
-    throw BadInput(asked + " with train.fp8_recipe = " + value_text(*find_key("train", "fp8_recipe"), deck) +
-                   ": this GPU is of " + features +
-                   ", where cuBLASLt has one scale for a whole operand; legal: tensor_cores, or fp8_recipe current or "
-                   "delayed, or a GPU of sm_90");
-}
 
 // Attention of a CPU has its tiles there.
 void refuse_small_workspace(const Deck& deck) {
@@ -245,7 +222,6 @@ void refuse_what_the_device_lacks(const RunSetup& setup) {
   if (std::string(device_info().kind) == "cpu") refuse_small_workspace(deck);
   refuse_attention(setup.buffers.kernels.attention);
   refuse_grouped_products(setup.buffers.kernels.grouped);
-  refuse_products_of_codes(deck);
 }
 
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world) {

@@ -8,10 +8,11 @@
 
 namespace forge {
 
-// A GPU for `forge show --gpu`, and what the driver reports of its memory.
+// A GPU for `forge show --gpu`, what the driver reports of its memory, and its compute capability; 0: not known.
 struct AskedGpu {
   std::string name;  // as it was asked for
   std::size_t mib;
+  int capability = 0;
 };
 // Of a GPU's name ("h100-80"), a machine of inputs/machines ("h100_8") or its file, or a size ("40GiB", "40GB" as GPUs
 // are sold). Throws BadInput naming the legal ones.

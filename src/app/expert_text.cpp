@@ -29,16 +29,23 @@ std::string view(const MeshShape& mesh) {
 }
 
 // Where ZeRO cuts states, the experts' are cut over a part of edp and copied over the rest.
+int state_shards(const RunSetup& s) {
+  return s.deck.train.zero_stage > 0 ? s.mesh.expert_shards() : 1;
+}
 std::string states(const RunSetup& s) {
-  const int shards = s.deck.train.zero_stage > 0 ? s.mesh.expert_shards() : 1, copies = s.mesh.edp / shards;
+  const int shards = state_shards(s), copies = s.mesh.edp / shards;
   return (shards > 1 ? "cut over " + number(shards) + " ranks of edp" : "whole on a rank") + ", " +
          (copies > 1 ? number(copies) + " copies" : "one copy");
 }
 
-std::string layers(const ModelSpec& spec) {
+std::vector<std::int64_t> layers_with_experts(const ModelSpec& spec) {
   std::vector<std::int64_t> with;
   for (std::int64_t layer = 0; layer < spec.L(); ++layer)
     if (spec.is_moe(layer)) with.push_back(layer);
+  return with;
+}
+std::string layers(const ModelSpec& spec) {
+  const std::vector<std::int64_t> with = layers_with_experts(spec);
   return number(spec.moe_layers()) + " of " + number(spec.L()) + (with.empty() ? "" : ": " + ranges_text(with));
 }
 
@@ -50,12 +57,15 @@ std::string used(const ModelSpec& spec) {
   return text;
 }
 
-std::string parameters(const RunSetup& s) {
+std::int64_t expert_parameters(const RunSetup& s) {
   std::int64_t experts = 0;
   for (const Unit& unit : s.units)
     if (unit.kind == UnitKind::experts) experts += parameter_count({unit});
+  return experts;
+}
+std::string parameters(const RunSetup& s) {
   return format_count(static_cast<double>(parameter_count(s.units))) + ", of them " +
-         format_count(static_cast<double>(experts)) + " of experts; " +
+         format_count(static_cast<double>(expert_parameters(s))) + " of experts; " +
          format_count(static_cast<double>(active_parameter_count(s.spec))) +
          " at work for a token (without the look-up in the embedding)";
 }
@@ -65,29 +75,44 @@ std::string capacity(const RunSetup& s, const MoeShape& m) {
          ")";
 }
 
+// A row of numbers.
+std::int64_t row_bytes(const RunSetup& s) {
+  return s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute));
+}
+
+std::int64_t balanced_rows(const RunSetup& s, const MoeShape& m) {
+  return m.rows * m.chosen * s.mesh.etp;
+}
 std::string round(const RunSetup& s, const MoeShape& m) {
-  const std::string rows =
-      number(m.round_rows) + " rows, " +
-      bytes(m.round_rows * s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute)));
-  const std::int64_t balanced = m.rows * m.chosen * s.mesh.etp;
-  return rows + " at most; " + number(balanced) + " where the router balances: " + number(m.rows) + " rows x " +
-         number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
+  const std::string rows = number(m.round_rows) + " rows, " + bytes(m.round_rows * row_bytes(s));
+  return rows + " at most; " + number(balanced_rows(s, m)) + " where the router balances: " + number(m.rows) +
+         " rows x " + number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
 }
 
 // What a rank sends to the others of its group, one way: rows of assignments, or with all_gather all of its rows. What
 // goes to experts in FP8 blocks may be codes.
-std::string sent(const RunSetup& s, const MoeShape& m) {
+struct SentBytes {
+  std::int64_t over_ep, over_etp;
+};
+SentBytes sent_bytes(const RunSetup& s, const MoeShape& m, std::int64_t row) {
   const std::int64_t ep = s.mesh.ep, etp = s.mesh.etp;
+  const std::int64_t over_ep = m.gathers ? m.rows * etp * row : m.places / ep * row;
+  return {over_ep * (ep - 1), (m.gathers ? m.rows : m.places) * row * (etp - 1)};
+}
+// A row on its way there.
+std::int64_t row_bytes_there(const RunSetup& s, const MoeShape& m) {
+  if (!s.buffers.fp8.dispatch) return row_bytes(s);
+  return coded_row_bytes(rows_to_experts(s.buffers, ProductOf::output, m.rows));
+}
+std::string sent(const RunSetup& s, const MoeShape& m) {
   const auto line = [&](std::int64_t row) {
-    const std::int64_t over_ep = m.gathers ? m.rows * etp * row : m.places / ep * row;
-    return bytes(over_ep * (ep - 1)) + " over ep, " + bytes((m.gathers ? m.rows : m.places) * row * (etp - 1)) +
-           " over etp";
+    const SentBytes sent = sent_bytes(s, m, row);
+    return bytes(sent.over_ep) + " over ep, " + bytes(sent.over_etp) + " over etp";
   };
-  const std::string numbers = line(s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute)));
+  const std::string numbers = line(row_bytes(s));
   const std::string where = m.gathers ? "" : ", where the router balances";
   if (!s.buffers.fp8.dispatch) return numbers + ", each way" + where;
-  const ScaledOperand rows = rows_to_experts(s.buffers, ProductOf::output, m.rows);
-  return line(coded_row_bytes(rows)) + " there as codes; " + numbers + " back" + where;
+  return line(row_bytes_there(s, m)) + " there as codes; " + numbers + " back" + where;
 }
 
 }  // namespace
@@ -129,6 +154,19 @@ std::string expert_text(const RunSetup& s) {
   add("a round takes", round(s, m));
   add("and sends", sent(s, m));
   return text + "\n";
+}
+
+JsonLine expert_json(const RunSetup& s) {
+  JsonLine all;
+  if (s.spec.E() == 0) return all;
+  const MoeShape m = moe_shape(s.buffers);
+  const SentBytes there = sent_bytes(s, m, row_bytes_there(s, m)), back = sent_bytes(s, m, row_bytes(s));
+  all.add("state_shards", std::int64_t{state_shards(s)}).add_list("layers", json_list(layers_with_experts(s.spec)));
+  all.add("experts", m.experts).add("experts_here", m.experts_here).add("parameters", expert_parameters(s));
+  all.add("capacity_rows", m.capacity).add("round_rows", m.round_rows).add("balanced_rows", balanced_rows(s, m));
+  all.add("round_bytes", m.round_rows * row_bytes(s));
+  all.add("sent_there_ep_bytes", there.over_ep).add("sent_there_etp_bytes", there.over_etp);
+  return all.add("sent_back_ep_bytes", back.over_ep).add("sent_back_etp_bytes", back.over_etp);
 }
 
 }  // namespace forge

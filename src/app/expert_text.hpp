@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.hpp"
 #include "plan/setup.hpp"
 
 namespace forge {
@@ -14,5 +15,7 @@ std::string ranges_text(const std::vector<std::int64_t>& numbers);
 // What a person asks of a model's experts, for `forge show`: the expert view of the mesh, what a rank has of them,
 // parameters in all and at work for a token, rows and bytes of a round of dispatch. "" without experts.
 std::string expert_text(const RunSetup& setup);
+// Its numbers; nothing without experts.
+JsonLine expert_json(const RunSetup& setup);
 
 }  // namespace forge

@@ -5,6 +5,7 @@
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "model/fp8_codes.hpp"
 #include "model/fp8_history.hpp"
 #include "plan/operations.hpp"
 #include "plan/pass_memo.hpp"
@@ -55,11 +56,12 @@ std::string line(const char* name, const std::string& value) {
   return label + value + "\n";
 }
 
-// By machine.fp8_products; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "By cuBLASLt".
-std::string saved_time(const Fp8Options& fp8, const std::string& carrier) {
-  if (fp8.cublaslt) return "time of products (8 layers of a 7B on an H100: 195.5 ms a step, 224.2 in bf16)";
-  if (fp8.tensor_cores) return "no time on an H100, where bf16's products are faster; not measured in a whole step";
-  return "no time: products read rounded numbers in " + carrier;
+// By what multiplies; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "On GPUs".
+std::string saved_time(const RunSetup& s, const std::string& carrier) {
+  if (s.buffers.fp8.codes) return "time of products (8 layers of a 7B on an H100: 195.5 ms a step, 224.2 in bf16)";
+  const bool elsewhere = s.capability == 0 && multiplies_codes(s.deck, 90);
+  return "no time: products read rounded numbers in " + carrier +
+         (elsewhere ? ", but of codes on an H100 (--gpu h100-80)" : "");
 }
 
 // Of the delayed recipe.
@@ -70,53 +72,80 @@ std::string history_text(const BufferContext& c) {
                              ", which all ranks have; one all-reduce of as many bytes a step");
 }
 
-// Of weights that are gathered as codes, and all that is gathered with them.
-std::string gather_text(const RunSetup& s, const std::vector<Task>& tasks) {
+// Of weights that are gathered as codes, and all that is gathered with them; bytes.
+struct Gathered {
+  std::int64_t sent = 0, whole = 0, amaxes = 0;  // in a step, as numbers instead, with an update
+  std::size_t memory = 0;
+};
+Gathered gathered(const RunSetup& s, const std::vector<Task>& tasks) {
   const BufferContext& c = s.buffers;
-  const CodedUnits& coded = s.share.coded;
-  if (!s.deck.train.fp8_gather) return "";
-  if (coded.amaxes() == 0) return line("gathered as codes", "nothing: no unit of such weights is sharded");
   const GroupSizes sizes = group_sizes(s.spec, s.mesh, s.share);
-  std::int64_t sent = 0, whole = 0;
+  Gathered g;
   for (const Task& task : tasks) {
-    if (task.op != TaskOp::gather || !coded.has(task.unit)) continue;
+    if (task.op != TaskOp::gather || !s.share.coded.has(task.unit)) continue;
     std::vector<Sent> list = sends_of(c, s.share, task);
-    for (const Sent& each : list) sent += bytes_of(each, sizes);
+    for (const Sent& each : list) g.sent += bytes_of(each, sizes);
     list.front().type = c.precision.compute;
-    whole += bytes_of(list.front(), sizes);
+    g.whole += bytes_of(list.front(), sizes);
   }
-  std::int64_t amaxes = 0;
-  for (const Sent& each : sends_of(c, s.share, {TaskOp::weight_amaxes, {}})) amaxes += bytes_of(each, sizes);
-  const std::size_t memory = with_compute_type(
+  for (const Sent& each : sends_of(c, s.share, {TaskOp::weight_amaxes, {}})) g.amaxes += bytes_of(each, sizes);
+  g.memory = with_compute_type(
       c.precision, [&](auto type) { return counted_bytes<CodedBuffers<decltype(type)>>(c, s.share.coded); });
+  return g;
+}
+std::string gather_text(const RunSetup& s, const std::vector<Task>& tasks) {
+  if (!s.deck.train.fp8_gather) return "";
+  if (s.share.coded.amaxes() == 0) return line("gathered as codes", "nothing: no unit of such weights is sharded");
+  const Gathered g = gathered(s, tasks);
   const auto bytes = [](std::int64_t n) { return format_bytes(to_size(n)); };
-  return line("saves: gathered as codes", bytes(sent) + " sent in a step for units that take " + bytes(whole) + " in " +
-                                              std::string(name_of(c.precision.compute))) +
-         line("costs: codes", format_bytes(memory) + ", and " + bytes(amaxes) + " of amaxes sent with an update");
+  return line("saves: gathered as codes", bytes(g.sent) + " sent in a step for units that take " + bytes(g.whole) +
+                                              " in " + std::string(name_of(s.buffers.precision.compute))) +
+         line("costs: codes", format_bytes(g.memory) + ", and " + bytes(g.amaxes) + " of amaxes sent with an update");
 }
 
-// Of rows that go to experts as codes, and what they would be in the carrier's type.
+// Of rows that go to experts, as codes or in the carrier's type: bytes of a step.
+std::int64_t sent_to_experts(const RunSetup& s, const std::vector<Task>& tasks, bool codes) {
+  BufferContext c = s.buffers;
+  c.fp8.dispatch = c.fp8.dispatch && codes;
+  const GroupSizes sizes = group_sizes(s.spec, s.mesh, s.share);
+  std::int64_t bytes = 0;
+  PassMemo<std::int64_t> known;
+  const auto bytes_in = [&](const Task& task) {
+    std::int64_t sum = 0;
+    for (const Sent& each : sends_of(c, s.share, task))
+      if (each.group == Group::ep || each.group == Group::etp) sum += bytes_of(each, sizes);
+    return sum;
+  };
+  for (const Task& task : tasks)
+    if (const LayerPass p = pass_of(task, s.share); p.layer) bytes += known.of(p, [&] { return bytes_in(task); });
+  return bytes;
+}
 std::string dispatch_text(const RunSetup& s, const std::vector<Task>& tasks) {
   if (!s.deck.train.fp8_dispatch) return "";
-  BufferContext as_rows = s.buffers;
-  as_rows.fp8.dispatch = false;
-  const GroupSizes sizes = group_sizes(s.spec, s.mesh, s.share);
-  const auto sent = [&](const BufferContext& c) {
-    std::int64_t bytes = 0;
-    PassMemo<std::int64_t> known;
-    const auto bytes_in = [&](const Task& task) {
-      std::int64_t sum = 0;
-      for (const Sent& each : sends_of(c, s.share, task))
-        if (each.group == Group::ep || each.group == Group::etp) sum += bytes_of(each, sizes);
-      return sum;
-    };
-    for (const Task& task : tasks)
-      if (const LayerPass p = pass_of(task, s.share); p.layer) bytes += known.of(p, [&] { return bytes_in(task); });
-    return format_bytes(to_size(bytes));
-  };
-  return line("saves: sent to experts as codes", sent(s.buffers) + " sent over ep and etp in a step, " + sent(as_rows) +
+  const auto sent = [&](bool codes) { return format_bytes(to_size(sent_to_experts(s, tasks, codes))); };
+  return line("saves: sent to experts as codes", sent(true) + " sent over ep and etp in a step, " + sent(false) +
                                                      " with rows in " +
                                                      std::string(name_of(s.buffers.precision.compute)));
+}
+
+Cost cost_of(const RunSetup& s, const std::vector<Task>& tasks) {
+  const BufferContext& c = s.buffers;
+  Cost cost;
+  PassMemo<Cost> known;
+  for (const Task& task : tasks)
+    if (const LayerPass p = pass_of(task, s.share); p.layer)
+      cost.add(known.of(p, [&] { return Cost(c, operations_of(c, s.share, task)); }));
+  return cost;
+}
+
+// Of the workspace: bytes.
+struct Copies {
+  std::size_t numbers, codes;
+};
+Copies copies_of(const RunSetup& s) {
+  const Fp8Sizes sizes = fp8_sizes(s.buffers, s.share);
+  return {to_size(sizes.a + sizes.b) * size_of(s.buffers.precision.compute),
+          to_size(sizes.a_codes + sizes.b_codes) + to_size(sizes.factors) * sizeof(float)};
 }
 
 }  // namespace
@@ -124,15 +153,9 @@ std::string dispatch_text(const RunSetup& s, const std::vector<Task>& tasks) {
 std::string fp8_text(const RunSetup& s) {
   const BufferContext& c = s.buffers;
   if (!c.fp8.on) return "";
-  Cost cost;
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
-  PassMemo<Cost> known;
-  for (const Task& task : tasks)
-    if (const LayerPass p = pass_of(task, s.share); p.layer)
-      cost.add(known.of(p, [&] { return Cost(c, operations_of(c, s.share, task)); }));
-  const Fp8Sizes sizes = fp8_sizes(c, s.share);
-  const auto copies = to_size(sizes.a + sizes.b) * size_of(c.precision.compute),
-             codes = to_size(sizes.a_codes + sizes.b_codes) + to_size(sizes.factors) * sizeof(float);
+  const Cost cost = cost_of(s, tasks);
+  const auto [copies, codes] = copies_of(s);
   char share[32];
   std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
   const std::string carrier = value_of(s.deck, "fp8_carrier");
@@ -140,13 +163,36 @@ std::string fp8_text(const RunSetup& s) {
          line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
                             (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
                             std::to_string(c.fp8.first_block) + " to " + std::to_string(c.fp8.end_block - 1)) +
-         line("of the FLOP of products", share) + line("saves", saved_time(c.fp8, carrier)) +
+         line("of the FLOP of products", share) + line("saves", saved_time(s, carrier)) +
          line("costs: rounded copies", format_bytes(copies)) +
          (codes > 0 ? line("costs: codes", format_bytes(codes)) : "") +
          line("rounding, in a step", format_bytes(to_size(cost.rounding)) + " read and written") +
          line("amaxes, in a step",
               format_bytes(to_size(cost.amaxes)) + " sent in " + std::to_string(cost.calls) + " all-gathers") +
          history_text(c) + gather_text(s, tasks) + dispatch_text(s, tasks) + "\n";
+}
+
+JsonLine fp8_json(const RunSetup& s) {
+  JsonLine all;
+  const BufferContext& c = s.buffers;
+  if (!c.fp8.on) return all;
+  const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
+  const Cost cost = cost_of(s, tasks);
+  const Copies copies = copies_of(s);
+  const auto bytes = [](std::size_t n) { return static_cast<std::int64_t>(n); };
+  all.add("first_block", c.fp8.first_block).add("end_block", c.fp8.end_block).add("history_steps", c.fp8.history);
+  all.add("product_flops", cost.products).add("product_flops_in_fp8", cost.in_fp8);
+  all.add("copies_bytes", bytes(copies.numbers)).add("codes_bytes", bytes(copies.codes));
+  all.add("rounding_bytes", cost.rounding).add("amaxes_sent_bytes", cost.amaxes).add("amaxes_calls", cost.calls);
+  if (s.deck.train.fp8_gather && s.share.coded.amaxes() > 0) {
+    const Gathered g = gathered(s, tasks);
+    all.add("gathered_bytes", g.sent).add("gathered_bytes_as_numbers", g.whole);
+    all.add("gathered_codes_bytes", bytes(g.memory)).add("gathered_amaxes_bytes", g.amaxes);
+  }
+  if (s.deck.train.fp8_dispatch)
+    all.add("sent_to_experts_bytes", sent_to_experts(s, tasks, true))
+        .add("sent_to_experts_bytes_as_numbers", sent_to_experts(s, tasks, false));
+  return all;
 }
 
 }  // namespace forge

@@ -194,9 +194,10 @@ int prepared_threads(const Deck& deck, const World& world) {
 
 }  // namespace
 
-void prepare_device(const RunSetup& setup, RunKind kind, const World& world) {
+void prepare_device(RunSetup& setup, RunKind kind, const World& world) {
   world.watchdog().start_other(0, "device");
   choose_device(world);
+  setup = on_devices(std::move(setup), device_info().capability);
   refuse_what_the_device_lacks(setup);
   refuse_what_does_not_fit(setup, kind, world);
   start_threads_of(setup.deck, world);

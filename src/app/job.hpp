@@ -34,8 +34,8 @@ int threads_of(const Deck& deck, const World& world);
 int start_threads_of(const Deck& deck, const World& world);
 
 // Chooses this rank's device, before a Job. All ranks: throws BadInput on every one where two would share a GPU, or
-// where the planned memory isn't free. Nothing has been allocated or written.
-void prepare_device(const RunSetup& setup, RunKind kind, const World& world);
+// where the planned memory isn't free. Nothing has been allocated or written. The setup is then one on this device.
+void prepare_device(RunSetup& setup, RunKind kind, const World& world);
 
 // A mesh of all ranks and a session of the planned size, with its parameters.
 template <class T>

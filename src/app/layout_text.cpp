@@ -71,7 +71,54 @@ double recompute_cost(const Deck& deck) {
   return deck.train.recompute == Recompute::full ? 1 : 0;
 }
 
+// The share of the step that the ranks idle: with equal stages, and with the stages' FLOP.
+struct Bubble {
+  double equal, weighted;
+};
+Bubble bubble_of(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
+  const double recomputed = recompute_cost(deck);
+  const auto flops = stage_flops(deck, spec, stages_of(deck, schedule));
+  const double equal = timeline(schedule, uniform_durations(1, 1 + recomputed, 1)).bubble_share();
+  const double weighted = timeline(schedule, [&](Op op, int stage) {
+                            const double f = flops[to_size(stage)];
+                            const double input = computes_input_gradient(op) ? 1 + recomputed : 0;
+                            return f * (op == Op::forward ? 1 : input + (computes_weight_gradient(op) ? 1 : 0));
+                          }).bubble_share();
+  return {equal, weighted};
+}
+
+JsonLine mesh_json(const MeshShape& m) {
+  JsonLine mesh;
+  mesh.add("ranks", std::int64_t{m.world()}).add("pp", std::int64_t{m.pp});
+  mesh.add("dp_replicate", std::int64_t{m.dp_replicate}).add("dp_shard", std::int64_t{m.dp_shard});
+  mesh.add("cp", std::int64_t{m.cp}).add("tp", std::int64_t{m.tp}).add("edp", std::int64_t{m.edp});
+  return mesh.add("ep", std::int64_t{m.ep}).add("etp", std::int64_t{m.etp});
+}
+
+JsonList stages_json(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
+  const auto stages = stages_of(deck, schedule);
+  const auto flops = stage_flops(deck, spec, stages);
+  JsonList list;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    JsonLine stage;
+    stage.add("pp_rank", std::int64_t{schedule.places[s].rank}).add("chunk", std::int64_t{schedule.places[s].chunk});
+    stage.add("layers", std::int64_t{stages[s].layers}).add("holds", contents_text(stages[s]));
+    list.add(stage.add("forward_flops_per_token", flops[s]));
+  }
+  return list;
+}
+
 }  // namespace
+
+JsonLine layout_json(const Deck& deck, const ModelSpec& spec, const MeshShape& mesh, const Schedule& schedule) {
+  const Bubble bubble = bubble_of(deck, spec, schedule);
+  JsonLine steps, all;
+  steps.add("name", schedule.name).add("pp", std::int64_t{schedule.ranks});
+  steps.add("chunks", std::int64_t{schedule.chunks_per_rank}).add("microbatches", std::int64_t{schedule.microbatches});
+  steps.add("idle_share_equal_stages", bubble.equal).add("idle_share_by_flops", bubble.weighted);
+  all.add_object("mesh", mesh_json(mesh)).add_list("stages", stages_json(deck, spec, schedule));
+  return all.add_object("schedule", steps);
+}
 
 Schedule shown_schedule(const Deck& deck) {
   return schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck)));
@@ -93,20 +140,13 @@ std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule&
 }
 
 std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
-  const double recomputed = recompute_cost(deck);
-  const auto flops = stage_flops(deck, spec, stages_of(deck, schedule));
-  const double equal = timeline(schedule, uniform_durations(1, 1 + recomputed, 1)).bubble_share();
-  const double weighted = timeline(schedule, [&](Op op, int stage) {
-                            const double f = flops[to_size(stage)];
-                            const double input = computes_input_gradient(op) ? 1 + recomputed : 0;
-                            return f * (op == Op::forward ? 1 : input + (computes_weight_gradient(op) ? 1 : 0));
-                          }).bubble_share();
+  const Bubble bubble = bubble_of(deck, spec, schedule);
   char text[256];
   std::snprintf(text, sizeof text,
                 "schedule %s: pp %d, chunks %d, microbatches %d; ranks idle %.1f %% of the step with equal "
                 "stages, %.1f %% by FLOP\n",
-                schedule.name.c_str(), schedule.ranks, schedule.chunks_per_rank, schedule.microbatches, 100 * equal,
-                100 * weighted);
+                schedule.name.c_str(), schedule.ranks, schedule.chunks_per_rank, schedule.microbatches,
+                100 * bubble.equal, 100 * bubble.weighted);
   return text;
 }
 

@@ -3,6 +3,8 @@
 #include <string>
 
 #include "config/deck.hpp"
+#include "core/json.hpp"
+#include "layout/mesh_shape.hpp"
 #include "model/spec.hpp"
 #include "schedule/schedule.hpp"
 
@@ -19,6 +21,9 @@ std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule&
 // Ranks, chunks, microbatches, and how long the ranks idle: with equal stages and F = B = W, and with the stages' FLOP;
 // with train.recompute full B recomputes F.
 std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedule& schedule);
+
+// The mesh, the stages and the schedule.
+JsonLine layout_json(const Deck& deck, const ModelSpec& spec, const MeshShape& mesh, const Schedule& schedule);
 
 // --schedule: the drawing with equal stages and F = B = W, as text; or "svg:FILE", which is written. Returns what to
 // print. Throws IoFailed.

@@ -35,12 +35,31 @@ std::set<std::int64_t> shown_steps(const Deck& deck) {
   return shown;
 }
 
+// Whether some tensors follow AdamW's rate, another one.
+bool has_two_rates(const OptimizerDeck& d) {
+  return row_of(d.name).whole_matrices() && d.adam_learning_rate > 0;
+}
+
 }  // namespace
+
+JsonList rates_json(const RunSetup& setup) {
+  const OptimizerDeck& d = setup.deck.optimizer;
+  JsonList list;
+  for (const std::int64_t s : shown_steps(setup.deck)) {
+    const StepRates rates = rates_of_step(setup.deck, s);
+    JsonLine line;
+    line.add("step", s).add("tokens", setup.tokens_through(s)).add("sequences", setup.batches.of(s));
+    line.add("rate", rates.of(d.learning_rate));
+    if (has_two_rates(d)) line.add("adam_rate", rates.of(d.adam_learning_rate));
+    list.add(line);
+  }
+  return list;
+}
 
 std::string rate_text(const RunSetup& setup) {
   constexpr double bar = 50;
   const OptimizerDeck& d = setup.deck.optimizer;
-  const bool two_rates = row_of(d.name).whole_matrices && d.adam_learning_rate > 0;
+  const bool two_rates = has_two_rates(d);
   std::string text = "learning rate and batch over the run\n      step         tokens  sequences          rate";
   text += two_rates ? "   AdamW's rate\n" : "\n";
   double most = 0;

@@ -71,7 +71,7 @@ void check_result(const EvaluationResult& result) {
 
 template <class T>
 void evaluate(const CommandLine& line, const Deck& deck, const World& world, const std::string& choice) {
-  const RunSetup setup = make_setup(deck, world.rank());
+  RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data = open_data(setup, world);
   if (!data.validation && data.training.size() > 1)
     throw BadInput(

@@ -167,9 +167,8 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
   for (const std::string& note : notes) say(note);
   std::vector<const T*> weights;
   for (std::size_t u = 0; u < model.storage.size(); ++u) weights.push_back(model.storage.unit(u).whole.data);
-  Fp8Options fp8 = fp8_options(deck);
-  fp8.tensor_cores = false;  // their tiles have 128 rows
-  Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases, fp8);
+  Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases,
+                     fp8_options(deck));
   SamplingOptions options{line.temperature, line.top_k, line.top_p, line.sampling_seed, {}};
   if (!line.ignore_end) options.ends = text.ends();
   Printer printer(line, text);

@@ -19,7 +19,7 @@ namespace {
 
 template <class T>
 void gradients(const CommandLine& line, const Deck& deck, const World& world) {
-  const RunSetup setup = make_setup(deck, world.rank());
+  RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data = open_data(setup, world);
   prepare_device(setup, RunKind::gradients, world);
   Job<T> job(setup, RunKind::gradients, world);

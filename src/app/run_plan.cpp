@@ -161,7 +161,7 @@ void run_search(const CommandLine& line, const Machine& machine) {
 std::string warnings_text(const Machine& machine, const Deck& deck) {
   const bool gpus = machine.cores_per_node == 0;
   const Site site{machine.ranks_per_node, gpus ? usable_memory(machine, static_cast<int>(ranks_of(deck.mesh))) : 0};
-  const std::string lines = warning_lines(warnings_of(make_setup(deck), site));
+  const std::string lines = warning_lines(warnings_of(on_devices(make_setup(deck), machine.capability), site));
   return lines.empty() ? "" : "\n" + lines;
 }
 

@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <cstdio>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -12,6 +10,8 @@
 #include "app/layout_text.hpp"
 #include "app/open_data.hpp"
 #include "app/rate_text.hpp"
+#include "app/show_json.hpp"
+#include "app/show_parts.hpp"
 #include "app/summary_text.hpp"
 #include "app/task_table.hpp"
 #include "app/verbs.hpp"
@@ -20,8 +20,6 @@
 #include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
-#include "plan/operations.hpp"
-#include "plan/traffic.hpp"
 #include "plan/warnings.hpp"
 
 namespace forge {
@@ -55,40 +53,17 @@ void print_parameter(const Parameter& p, std::int64_t times, const UpdateRule& r
               format_exact(rule.learning_rate).c_str(), p.hf_name.c_str());
 }
 
-// Of a layer's experts, which are alike, the first.
-void print_unit(const OptimizerDeck& optimizer, const Unit& unit, std::int64_t times, std::int64_t experts) {
-  const bool alike = unit.kind == UnitKind::experts;
-  const std::string first = unit.name + ".experts.0.";
-  for (const auto& p : unit.parameters)
-    if (!alike || p.name.compare(0, first.size(), first) == 0)
-      print_parameter(p, alike ? times * experts : times, update_rule(optimizer, unit.kind, p));
-  if (alike && experts > 1) std::printf("  … the same for experts 1 to %lld\n", static_cast<long long>(experts - 1));
-}
-
-// Layers whose units have the same parameters: of the model or of multi-token prediction, with or without experts.
-bool same_kind(const ModelSpec& spec, const Unit& a, const Unit& b) {
-  return a.kind == b.kind && (a.layer >= spec.L()) == (b.layer >= spec.L()) &&
-         spec.is_moe(a.layer) == spec.is_moe(b.layer);
-}
-
 void print_parameters(const RunSetup& s) {
   std::printf("parameters (elements of all layers)\n  %-30s %-18s %14s  %-15s %-5s %-9s %s\n", "name", "shape",
               "elements", "starts at", "decay", "rate", "in the checkpoint");
-  std::vector<const Unit*> printed;
-  for (const Unit& unit : s.units) {
-    if (unit.layer < 0) {
-      print_unit(s.deck.optimizer, unit, 1, 1);
-      continue;
-    }
-    const auto like = [&](const Unit* other) { return same_kind(s.spec, unit, *other); };
-    if (std::any_of(printed.begin(), printed.end(), like)) continue;
-    printed.push_back(&unit);
-    std::vector<std::int64_t> others;
-    for (const Unit& other : s.units)
-      if (other.layer > unit.layer && same_kind(s.spec, unit, other)) others.push_back(other.layer);
-    print_unit(s.deck.optimizer, unit, 1 + static_cast<std::int64_t>(others.size()), s.spec.E());
-    if (!others.empty())
-      std::printf("  … the same for layer%s %s\n", others.size() > 1 ? "s" : "", ranges_text(others).c_str());
+  for (const AlikeUnits& alike : alike_units(s)) {
+    const UnitKind kind = alike.unit->kind;
+    for (const Parameter* p : alike.tensors) print_parameter(*p, alike.copies, update_rule(s.deck.optimizer, kind, *p));
+    if (kind == UnitKind::experts && s.spec.E() > 1)
+      std::printf("  … the same for experts 1 to %lld\n", static_cast<long long>(s.spec.E() - 1));
+    if (alike.layers.size() < 2) continue;
+    const std::vector<std::int64_t> others(alike.layers.begin() + 1, alike.layers.end());
+    std::printf("  … the same for layer%s %s\n", others.size() > 1 ? "s" : "", ranges_text(others).c_str());
   }
   const double all = static_cast<double>(parameter_count(s.units));
   std::printf("  %-30s %-18s %14lld  = %s\n\n", "all", "", static_cast<long long>(all), format_count(all).c_str());
@@ -107,44 +82,20 @@ void print_flops(const RunSetup& s) {
               3 * forward, "a step of all ranks", 3 * forward * static_cast<double>(s.tokens_per_step()));
 }
 
-// What a layer that isn't the first of its stage keeps, its input included.
-BufferList saved_of_layer(const BufferContext& c, std::int64_t layer) {
-  return with_compute_type(c.precision, [&](auto type) {
-    LayerBuffers<decltype(type)> members;
-    const StageLayer block{LayerKind::block, layer};
-    return buffers_in(Kept::saved, c, {.first_layer = static_cast<int>(layer) - 1}, block, members);
-  });
-}
-
-void print_saved(const RunSetup& s, std::int64_t layer, const char* what) {
-  std::printf("saved by a %s for backward, one microbatch of %lld rows (recompute none, selective, full)\n", what,
+void print_saved(const RunSetup& s, const BlockKind& kind) {
+  std::printf("saved by a %s for backward, one microbatch of %lld rows (recompute none, selective, full)\n", kind.name,
               static_cast<long long>(s.buffers.microbatch.rows()));
-  BufferContext all = s.buffers;
-  all.recompute = Recompute::none;
-  for (const auto& b : saved_of_layer(all, layer))
+  for (const auto& b : saved_of_block(s.buffers, kind.layer, Recompute::none))
     std::printf("  %-30s (%lld, %lld) %s  %s  last read by %s\n", std::string(b.name).c_str(),
                 static_cast<long long>(b.extents[0]), static_cast<long long>(b.extents[1]),
                 std::string(name_of(b.dtype)).c_str(), format_bytes(b.bytes()).c_str(),
                 b.last_reader == Reader::backward_weight ? "W" : "B");
   std::printf("  kept of them:");
   for (const auto& [policy, name] :
-       {std::pair{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}}) {
-    BufferContext c = s.buffers;
-    c.recompute = policy;
-    std::printf("  %s %s%s", name, format_bytes(aligned_bytes(saved_of_layer(c, layer))).c_str(),
+       {std::pair{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}})
+    std::printf("  %s %s%s", name, format_bytes(aligned_bytes(saved_of_block(s.buffers, kind.layer, policy))).c_str(),
                 policy == s.buffers.recompute ? " (this deck)" : "");
-  }
   std::printf("\n\n");
-}
-
-// One of each kind.
-void print_saved(const RunSetup& s) {
-  bool seen[2] = {false, false};
-  for (std::int64_t layer = 0; layer < s.spec.L(); ++layer) {
-    const bool moe = s.spec.is_moe(layer);
-    if (!seen[moe]) print_saved(s, layer, moe ? "block with experts" : "block");
-    seen[moe] = true;
-  }
 }
 
 // The pipeline ranks differ; all others do the same.
@@ -166,53 +117,27 @@ void print_memory(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
   row("peak", [](const MemoryPlan& plan) { return plan.total(); });
 }
 
-// All shards of a stage; of very many, some from the first to the last: units times shards are what takes time.
-std::vector<int> shards_to_look_at(const RunSetup& s) {
-  constexpr std::int64_t most_reductions = 1'000'000;
-  const std::int64_t all = s.mesh.dense_shards(), units = static_cast<std::int64_t>(s.units.size());
-  const std::int64_t count = std::min(all, std::max<std::int64_t>(2, most_reductions / units));
-  std::vector<int> shards;
-  for (std::int64_t i = 0; i < count; ++i)
-    shards.push_back(static_cast<int>(count == 1 ? 0 : i * (all - 1) / (count - 1)));
-  return shards;
-}
-
-// Bytes that a rank sends in a step, by group: of the ranks that differ (stages and shards), the one that sends most.
+// Bytes that a rank sends in a step, by group.
 void print_traffic(const RunSetup& s) {
   if (s.mesh.world() == 1) return;
-  std::vector<std::vector<std::pair<std::string, Traffic>>> plans;
-  const int ranks = s.mesh.world() / s.mesh.pp;
-  const std::vector<int> shards = shards_to_look_at(s);
-  for (int p = 0; p < s.mesh.pp; ++p) {
-    const RankShare share = rank_share(s.model_share(), p * ranks);
-    for (auto& plan : plan_traffic_of_shards(s.buffers, s.spec, s.mesh, share, s.schedule, shards))
-      plans.push_back(std::move(plan));
-  }
-  const std::string some = static_cast<int>(shards.size()) == s.mesh.dense_shards()
+  const SentByGroup sent = sent_by_group(s);
+  const std::string some = static_cast<int>(sent.shards) == s.mesh.dense_shards()
                                ? ""
-                               : " (of " + std::to_string(shards.size()) + " of " +
+                               : " (of " + std::to_string(sent.shards) + " of " +
                                      std::to_string(s.mesh.dense_shards()) + " shards of a stage)";
   std::printf(
       "\nsent in a step by the rank that sends most in the group, by the least that the operations need%s\n"
       "  %-18s %20s %8s\n",
       some.c_str(), "group", "bytes", "calls");
-  for (std::size_t group = 0; group < plans.front().size(); ++group) {
-    const auto most = std::max_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
-      return a[group].second.total_bytes() < b[group].second.total_bytes();
-    });
-    const Traffic& traffic = (*most)[group].second;
-    if (traffic.total_bytes() == 0) continue;
-    std::printf("  %-18s %20lld %8lld  %s\n", plans.front()[group].first.c_str(),
-                static_cast<long long>(traffic.total_bytes()), static_cast<long long>(traffic.total_calls()),
-                format_bytes(to_size(traffic.total_bytes())).c_str());
-  }
+  for (const auto& [group, traffic] : sent.groups)
+    std::printf("  %-18s %20lld %8lld  %s\n", group.c_str(), static_cast<long long>(traffic.total_bytes()),
+                static_cast<long long>(traffic.total_calls()), format_bytes(to_size(traffic.total_bytes())).c_str());
 }
 
 // What libraries may take besides, where ranks have GPUs.
 void print_allowances(const RunSetup& s) {
   std::printf("\non a GPU, besides: allowances\n");
-  std::vector<Allowance> list = rank_memory(s, RunKind::training).libraries;
-  list.insert(list.begin(), context_allowance());
+  const std::vector<Allowance> list = gpu_allowances(s);
   for (const Allowance& a : list)
     std::printf("  %-30s %14s  %s\n", a.name.c_str(), format_bytes(a.bytes).c_str(), a.reason.c_str());
   std::printf("  %-30s %14s\n", "all", format_bytes(total(list)).c_str());
@@ -227,20 +152,6 @@ void print_layout(const Deck& deck) {
   std::printf("\n");
 }
 
-// The setup of the first rank of the pipeline stage that computes most.
-RunSetup busiest(const RunSetup& s) {
-  double most = 0;
-  int rank = 0;
-  for (int p = 0; p < s.mesh.pp; ++p) {
-    const RankShare share = rank_share(s.model_share(), p * s.mesh.world() / s.mesh.pp, false);
-    const double flops = flops_of(s.buffers, share, step_tasks(share, s.schedule, s.buffers.recompute));
-    if (flops <= most) continue;
-    most = flops;
-    rank = p * s.mesh.world() / s.mesh.pp;
-  }
-  return make_setup(s.deck, rank);
-}
-
 // Each part in detail.
 void print_all(const RunSetup& setup, const std::vector<MemoryPlan>& memory) {
   print_layout(setup.deck);
@@ -248,7 +159,7 @@ void print_all(const RunSetup& setup, const std::vector<MemoryPlan>& memory) {
   std::printf("%s", expert_text(setup).c_str());
   print_flops(setup);
   std::printf("%s", fp8_text(setup).c_str());
-  print_saved(setup);
+  for (const BlockKind& kind : block_kinds(setup.spec)) print_saved(setup, kind);
   print_memory(setup, memory);
   print_allowances(setup);
   print_traffic(setup);
@@ -261,7 +172,8 @@ void run_show(const CommandLine& line) {
   const auto gpu = line.gpu.empty() ? std::nullopt : std::optional(gpu_of(line.gpu));
   const auto machine = line.cost.empty() ? std::nullopt : std::optional(read_machine(line.cost));
   const Deck deck = load_deck(line, Needs::training, line.ranks);
-  const RunSetup setup = make_setup(deck);
+  const int of_gpu = gpu ? gpu->capability : 0;
+  const RunSetup setup = on_devices(make_setup(deck), of_gpu == 0 && machine ? machine->capability : of_gpu);
   if (line.tasks >= setup.mesh.world())
     throw BadInput("--tasks " + std::to_string(line.tasks) + ": the ranks are 0 to " +
                    std::to_string(setup.mesh.world() - 1));
@@ -269,6 +181,10 @@ void run_show(const CommandLine& line) {
   const Site site{.usable_bytes = gpu ? usable_bytes(gpu->mib << 20) : 0};
   std::vector<std::string> warnings = warnings_of(setup, site);
   for (std::string& more : data_warnings(deck)) warnings.push_back(std::move(more));
+  if (line.shows_json) {
+    std::fputs(show_json(line, setup, memory, warnings, gpu, machine).c_str(), stdout);
+    return;
+  }
   std::printf("%s\n%s%s\n", line.inputs.front().c_str(), summary_text(setup, memory).c_str(),
               warning_lines(warnings).c_str());
   if (gpu) std::printf("%s\n", fit_text(setup, *gpu).c_str());

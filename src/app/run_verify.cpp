@@ -58,7 +58,7 @@ VerifyOutcome run_problem(const Deck& deck, const std::string& directory, const 
   watchdog.start_other(0, "start");
   auto references = read_reference(directory + "/reference.yaml");
   const ReferenceSeries& exact = references["fp64"];
-  const RunSetup setup = make_setup(deck, world.rank());
+  RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data = open_data(setup, world);
   prepare_device(setup, RunKind::training, world);
   Job<T> job(setup, RunKind::training, world);

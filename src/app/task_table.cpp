@@ -31,10 +31,8 @@ class Words {
       : setup_(setup), share_(share), sizes_(group_sizes(setup.spec, setup.mesh, share)) {}
 
   Row row(const Task& task) const {
-    const std::string regions = regions_of(task), sent = sent_by(task), flops = flops_by(task);
+    const std::string regions = regions_of(task), sent = sent_by(task), flops = flops_by(task), op = op_of(task);
     const std::string stream(stream_of(task));
-    std::string op(name_of(task.op));
-    if (task.op == TaskOp::open) op += "_" + std::string(name_of(task.frame));
     const auto [name, number] = subject_of(task);
     char text[256];
     std::snprintf(text, sizeof text, "%-16s %-18s %-10s %9s  %-34s", op.c_str(), numbered(name, number).c_str(),
@@ -42,7 +40,24 @@ class Words {
     return {text + sent, op + '|' + name + '|' + flops + '|' + regions + '|' + sent};
   }
 
+  JsonLine json(const Task& task) const {
+    JsonLine line, sent;
+    line.add("action", task.of_step() ? "step" : text_of(task.action)).add("task", op_of(task));
+    if (const auto [name, number] = subject_of(task); !name.empty()) line.add("of", numbered(name, number));
+    if (const std::string_view stream = stream_of(task); !stream.empty()) line.add("stream", std::string(stream));
+    if (const double flops = flops_of_task(task); flops > 0) line.add("flops", flops);
+    if (task.reads) line.add("reads", names_of(task.reads));
+    if (task.writes) line.add("writes", names_of(task.writes));
+    for (const auto& [group, bytes] : bytes_sent_by(task))
+      if (bytes > 0) sent.add(std::string(name_of(group)), bytes);
+    return line.add_object("sent", sent);
+  }
+
  private:
+  static std::string op_of(const Task& task) {
+    const std::string op(name_of(task.op));
+    return task.op == TaskOp::open ? op + "_" + std::string(name_of(task.frame)) : op;
+  }
   // What it works on, and its number in the model; -1: it has none.
   std::pair<std::string, std::int64_t> subject_of(const Task& task) const {
     if (task.op == TaskOp::local_copy) return {"to chunk " + std::to_string(task.place), -1};
@@ -70,14 +85,18 @@ class Words {
   }
 
   std::string flops_by(const Task& task) const {
-    const double flops = operations_of(setup_.buffers, share_, task).flops();
+    const double flops = flops_of_task(task);
     return flops > 0 ? format_flops(flops) : "";
   }
-  std::string sent_by(const Task& task) const {
+  double flops_of_task(const Task& task) const { return operations_of(setup_.buffers, share_, task).flops(); }
+  std::map<Group, std::int64_t> bytes_sent_by(const Task& task) const {
     std::map<Group, std::int64_t> bytes;
     for (const Sent& sent : sends_of(setup_.buffers, share_, task)) bytes[sent.group] += bytes_of(sent, sizes_);
+    return bytes;
+  }
+  std::string sent_by(const Task& task) const {
     std::string text;
-    for (const auto& [group, sum] : bytes)
+    for (const auto& [group, sum] : bytes_sent_by(task))
       if (sum > 0) text += (text.empty() ? " " : ", ") + std::string(name_of(group)) + " " + format_bytes(to_size(sum));
     return text;
   }
@@ -134,13 +153,26 @@ Row action_row(std::string name, const std::string& kind, const std::vector<Row>
   return all;
 }
 
-}  // namespace
-
-std::string task_table(const RunSetup& setup, int rank) {
-  const RankShare share = rank_share(setup.model_share(), rank);
+std::vector<Task> tasks_of(const RunSetup& setup, const RankShare& share) {
   std::vector<Task> tasks = step_tasks(share, setup.schedule, setup.buffers.recompute);
   const std::vector<Task> update = update_tasks(share, setup.spec.options.router_bias);
   tasks.insert(tasks.end(), update.begin(), update.end());
+  return tasks;
+}
+
+}  // namespace
+
+JsonList tasks_json(const RunSetup& setup, int rank) {
+  const RankShare share = rank_share(setup.model_share(), rank);
+  const Words words(setup, share);
+  JsonList list;
+  for (const Task& task : tasks_of(setup, share)) list.add(words.json(task));
+  return list;
+}
+
+std::string task_table(const RunSetup& setup, int rank) {
+  const RankShare share = rank_share(setup.model_share(), rank);
+  const std::vector<Task> tasks = tasks_of(setup, share);
   const Words words(setup, share);
   std::vector<Row> actions;
   for (std::size_t begin = 0, end = 0; begin < tasks.size(); begin = end) {

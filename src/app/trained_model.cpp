@@ -56,7 +56,6 @@ std::vector<std::string> settings_of(const CommandLine& line) {
   for (const Key& key : all_keys())
     if (line.precision != "fp8" && key.section == "train" && std::string_view(key.name).starts_with("fp8_"))
       settings.push_back(key.qualified() + "=" + default_text(key));
-  if (line.precision != "fp8") settings.push_back("machine.fp8_products=bf16");
   settings.insert(settings.end(), line.set.begin(), line.set.end());
   return settings;
 }

@@ -13,7 +13,6 @@
 #include "checkpoint/io_errors.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "config/file_handle.hpp"
-#include "config/lock_text.hpp"
 #include "config/output_file.hpp"
 #include "config/text.hpp"
 #include "core/faults.hpp"
@@ -52,10 +51,6 @@ bool is_committed(const fs::path& path) {
 // Both names at once where the file system can do it.
 bool exchange(const std::string& a, const std::string& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
-}
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 }  // namespace
@@ -155,7 +150,7 @@ std::string start_step(const std::string& directory, std::int64_t step, const st
     io_call("mkdir", directory);
     fs::create_directories(directory);
     for (const fs::path& path : entries_of(directory))
-      if (!step_of_hidden(path.filename()).empty() && ends_with(path.stem(), "." + nonce) &&
+      if (!step_of_hidden(path.filename()).empty() && path.stem().string().ends_with("." + nonce) &&
           path.extension() != replaced)
         remove_directory(path);
     const std::string path = hidden(directory, step, nonce, partial);
@@ -223,12 +218,8 @@ namespace {
 
 // Of `latest` and `run`, which are being written: ".latest.<nonce>.tmp".
 bool is_hidden_file(const std::string& name) {
-  if (name == ".latest.tmp" || name == ".run.tmp") return true;  // of earlier versions
-  for (const std::string begin : {".latest.", ".run."})
-    if (name.size() > begin.size() + 4 && name.starts_with(begin) && ends_with(name, temporary) &&
-        is_nonce(name.substr(begin.size(), name.size() - begin.size() - 4)))
-      return true;
-  return false;
+  const bool earlier = name == ".latest.tmp" || name == ".run.tmp";  // of earlier versions
+  return earlier || has_nonce(name, ".latest.", temporary) || has_nonce(name, ".run.", temporary);
 }
 
 }  // namespace
@@ -242,7 +233,7 @@ std::vector<std::string> tidy_directory(const std::string& directory,
       const std::string name = path.filename(), step = step_of_hidden(name);
       if (step.empty() && !is_hidden_file(name)) continue;
       const std::string visible = directory + "/" + step;
-      if (ends_with(name, replaced) && !leads_to_directory(visible) && is_committed(path)) {
+      if (name.ends_with(replaced) && !leads_to_directory(visible) && is_committed(path)) {
         make_way(visible);
         rename_directory(path, visible);
       } else if (is_left_over(path))

@@ -7,7 +7,6 @@
 
 #include "checkpoint/directory.hpp"
 #include "checkpoint/io_errors.hpp"
-#include "config/lock_text.hpp"
 #include "config/output_file.hpp"
 #include "config/text.hpp"
 #include "core/faults.hpp"
@@ -61,13 +60,6 @@ bool read_line(const std::string& line, MarkerFile& file) {
   return error == std::errc() && end == value.data() + name && file.move.after >= -1 && is_aside(file.move.aside);
 }
 
-std::string shown(const std::string& line) {
-  std::string text = line.substr(0, 100);
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
-  return text;
-}
-
 // A line each: "job NAME", "model PATH", "moving AFTER NAME".
 MarkerFile read_file(const std::string& directory) {
   constexpr std::size_t most_bytes = 1 << 20;
@@ -81,7 +73,7 @@ MarkerFile read_file(const std::string& directory) {
     ++number;
     if (!read_line(line, file))
       throw BadInput(
-          path + ", line " + std::to_string(number) + ": " + "'" + shown(line) +
+          path + ", line " + std::to_string(number) + ": " + "'" + printable(line, 100) +
           "' is no line of forge's; legal: job NAME, model old.N/step_N, moving STEP old.N; without the file "
           "no job is known as the one that wrote these checkpoints");
   }

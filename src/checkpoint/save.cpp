@@ -9,6 +9,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/together.hpp"
 #include "config/file_handle.hpp"
+#include "config/output_file.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"

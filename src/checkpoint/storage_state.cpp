@@ -37,6 +37,43 @@ TensorPlace place_of(const Parameter& p, std::int64_t experts) {
   return place;
 }
 
+StatePlace place_of_state(const StateSpec& state, const Parameter& p, std::int64_t experts, const Range& rows) {
+  const TensorPlace tensor = place_of(p, experts);
+  StatePlace place{"", tensor.shape, {}};
+  bool apart = rows.size() < p.shape[0];
+  const auto set_square = [&](std::int64_t side) {
+    place.shape[place.shape.size() - 2] = place.shape.back() = side;
+    place.box = {{0, 0}, {side, side}};
+  };
+  switch (state.shape) {
+    case StateShape::whole:
+      place.box = {Extents(p.shape.size(), 0), p.shape};
+      place.box.offset[0] = rows.begin;
+      place.box.extent[0] = rows.size();
+      apart = false;
+      break;
+    case StateShape::rows:
+      place.shape.pop_back();
+      place.box = {{rows.begin}, {rows.size()}};
+      apart = false;
+      break;
+    case StateShape::columns:
+      place.shape.erase(place.shape.end() - 2);
+      place.box = {{0}, {p.shape[1]}};
+      break;
+    case StateShape::square_of_rows:
+      set_square(rows.size());
+      break;
+    case StateShape::square_of_columns:
+      set_square(p.shape[1]);
+      break;
+  }
+  const std::string part = apart ? ".rows_" + std::to_string(rows.begin) : "";
+  place.name = std::string(state.name) + "/" + tensor.name + part + state.suffix;
+  place.box = tensor.box(place.box);
+  return place;
+}
+
 namespace {
 
 std::int64_t rounded_shard(std::int64_t elements, int shards, int index) {

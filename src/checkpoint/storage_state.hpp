@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "checkpoint/state.hpp"
+#include "config/state_spec.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
@@ -37,6 +38,15 @@ struct TensorPlace {
   Box box(const Box& of_parameter) const;
 };
 TensorPlace place_of(const Parameter& parameter, std::int64_t experts);
+
+// Where a state of a matrix, rows of a parameter, stands in its checkpoint. Of several matrices in one tensor (q, k and
+// v) each has a tensor of its own for what is no part of that tensor's: of columns, and squares.
+struct StatePlace {
+  std::string name;
+  Extents shape;
+  Box box;
+};
+StatePlace place_of_state(const StateSpec& state, const Parameter& parameter, std::int64_t experts, const Range& rows);
 
 // The ranges of a unit's flat buffer that this rank writes.
 std::vector<Range> written_ranges(const LocalUnit& unit);

@@ -32,41 +32,50 @@ struct TorchTensor {
   bool transposed = false;
 };
 
-// What PyTorch calls a group of forge's, and which dimension of the parameter it lacks: −1 none.
+// A state, and what PyTorch calls it.
 struct TorchKey {
-  const char* group;
+  const StateSpec* state;
   const char* key;
-  int summed = -1;
 };
 
-std::vector<TorchKey> keys_of(const OptimizerDeck& deck, UnitKind kind, const Parameter& p) {
-  const OptimizerRow& row = row_of(deck.name);
-  const OptimizerRow& adamw = row_of(OptimizerName::adamw);
-  if (row.factored()) {
-    if (p.shape.size() != 2) return {{row.state[0], "variance"}};
-    if (p.hf_transposed) return {{row.of_columns, "row_var", 0}, {row.of_rows, "col_var", 1}};
-    return {{row.of_rows, "row_var", 1}, {row.of_columns, "col_var", 0}};
+bool is_kept(const StateSpec& state, const Parameter& p, const UpdateRule& rule) {
+  if (state.is_line()) return p.shape.size() == 2;
+  switch (state.of) {
+    case KeptOf::all:
+      return true;
+    case KeptOf::whole_matrices:
+      return rule.whole;
+    case KeptOf::others:
+      return !rule.whole;
+    case KeptOf::vectors:
+      return p.shape.size() != 2;
   }
-  const bool adam = deck.name == OptimizerName::adamw || (row.whole_matrices && !update_rule(deck, kind, p).whole);
-  if (adam) return {{adamw.state[0], "exp_avg"}, {adamw.state[1], "exp_avg_sq"}};
-  return {{row.state[0], "momentum_buffer"}};
+  return false;
+}
+
+std::vector<TorchKey> keys_of(const OptimizerDeck& deck, UnitKind kind, const Parameter& p) {
+  const UpdateRule rule = update_rule(deck, kind, p);
+  std::vector<TorchKey> keys;
+  for (const StateSpec& state : row_of(deck.name).states)
+    if (is_kept(state, p, rule)) keys.push_back({&state, state.torch});
+  // Rows of PyTorch's are columns of a tensor that is transposed there.
+  if (p.hf_transposed && keys.front().state->is_line()) std::swap(keys[0].state, keys[1].state);
+  return keys;
 }
 
 TorchTensor torch_tensor(const Parameter& p, std::int64_t experts, const TorchKey& key) {
-  TensorPlace place = place_of(p, experts);
+  const StatePlace place = place_of_state(*key.state, p, experts, {0, p.shape[0]});
   TorchTensor t;
   t.name = "state." + p.hf_name + "." + key.key;
-  t.stored = std::string(key.group) + "/" + place.name;
-  t.own = t.shape = p.shape;
-  if (key.summed >= 0) {
-    t.own.erase(t.own.begin() + key.summed);
-    place.shape.erase(place.shape.end() - 2 + key.summed);
-    t.shape[to_size(key.summed)] = 1;
-  }
-  if (p.hf_transposed) std::swap(t.shape[0], t.shape[1]);
-  t.transposed = p.hf_transposed && key.summed < 0;
+  t.stored = place.name;
   t.stored_shape = place.shape;
-  t.box = place.box({Extents(t.own.size(), 0), t.own});
+  t.box = place.box;
+  t.own = place.box.extent;
+  if (p.expert >= 0) t.own.erase(t.own.begin());
+  t.shape = p.shape;
+  if (key.state->is_line()) t.shape[key.state->shape == StateShape::rows ? 1 : 0] = 1;
+  if (p.hf_transposed) std::swap(t.shape[0], t.shape[1]);
+  t.transposed = p.hf_transposed && !key.state->is_line();
   return t;
 }
 
@@ -134,9 +143,9 @@ std::vector<std::byte> scalar(float value) {
 void export_optimizer(const std::string& checkpoint, const std::string& directory, std::uint64_t most_file_bytes) {
   CheckpointFiles source(checkpoint);
   const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
-  if (const OptimizerName name = deck.optimizer.name; !in_torch(name))
-    throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " +
-                   row_of(name).word + ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers);
+  if (const OptimizerRow& row = row_of(deck.optimizer.name); !row.in_torch())
+    throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " + row.word +
+                   ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers());
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
     throw BadInput("forge export: " + obstacle);

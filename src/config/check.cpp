@@ -63,9 +63,9 @@ void check_start(const Deck& deck, Report& report) {
     report.add("", key +
                        " without the parameters that it belongs to; legal: with checkpoint.model_from, or with "
                        "model.load_weights = true");
-  if (!in_torch(deck.optimizer.name))
+  if (!row_of(deck.optimizer.name).in_torch())
     report.add("", key + " with optimizer.name = " + row_of(deck.optimizer.name).word +
-                       ", which torch.optim doesn't have; legal: " + torch_optimizers + ", or no optimizer_from");
+                       ", which torch.optim doesn't have; legal: " + torch_optimizers() + ", or no optimizer_from");
 }
 
 // ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.
@@ -150,11 +150,11 @@ void check_groups(const Deck& deck, Report& report) {
   const OptimizerDeck& o = deck.optimizer;
   for (std::size_t i = 0; i < o.groups.size(); ++i) {
     if (!o.groups[i].optimizer || *o.groups[i].optimizer == o.name) continue;
-    const bool legal = row_of(o.name).whole_matrices && *o.groups[i].optimizer == OptimizerName::adamw;
+    const bool legal = row_of(o.name).whole_matrices() && *o.groups[i].optimizer == OptimizerName::adamw;
     if (!legal)
       report.add("", "optimizer.groups[" + std::to_string(i) + "].optimizer = " + row_of(*o.groups[i].optimizer).word +
                          " with optimizer.name = " + row_of(o.name).word + "; legal: " + row_of(o.name).word +
-                         (row_of(o.name).whole_matrices ? " | adamw" : ""));
+                         (row_of(o.name).whole_matrices() ? " | adamw" : ""));
   }
 }
 
@@ -258,15 +258,6 @@ void check_output(const Deck& deck, Report& report) {
                        equation("model.max_positions", deck.model.max_positions));
 }
 
-void check_machine(const Deck& deck, Report& report) {
-  report.collect([&] { check_kernels(deck, asked_kernels(), report); });
-  const TrainDeck& t = deck.train;
-  if (deck.machine.fp8_products != Fp8Products::bf16 && !(t.computes_in_bf16() && t.precision == PrecisionName::fp8))
-    report.add("", "machine.fp8_products = " + value_text(*find_key("machine", "fp8_products"), deck) +
-                       " without train.precision = fp8 and train.fp8_carrier = bf16, whose products alone it computes; "
-                       "legal: bf16, or precision fp8 with fp8_carrier: bf16");
-}
-
 // Recipes with a property, as a message has them.
 std::string recipes_that(bool (*has)(const Fp8RecipeRow&)) {
   std::string words;
@@ -353,7 +344,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   if (good({"model", "train", "optimizer"})) check_epsilons(deck, needs == Needs::training, report);
   check_start(deck, report);
-  if (good({"train", "machine"})) check_machine(deck, report);
+  if (good({"train", "machine"})) report.collect([&] { check_kernels(deck, asked_kernels(), report); });
   if (good({"model", "train"})) check_fp8(deck, report);
   if (needs == Needs::training) {
     if (good({"checkpoint"})) check_checkpoint(deck, report);

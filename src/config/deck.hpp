@@ -26,8 +26,7 @@ enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
-enum class Fp8Carrier { bf16, fp64 };                     // type of all that isn't quantised
-enum class Fp8Products { bf16, tensor_cores, cublaslt };  // what multiplies rounded operands on a GPU
+enum class Fp8Carrier { bf16, fp64 };  // type of all that isn't quantised
 enum class Recompute { none, selective, full };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
@@ -302,7 +301,6 @@ struct MachineDeck {
   double peak_tflops = 0;           // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
   std::int64_t first_deadline_seconds = 300;  // beside the steps, without progress; 0 = no watchdog
   std::int64_t deadline_seconds = 60;         // of a step, at least: or ten times the median one
-  Fp8Products fp8_products = Fp8Products::bf16;
 };
 
 struct Deck {

@@ -12,11 +12,18 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <ctime>
+#include <fstream>
 #include <mutex>
+#include <sstream>
 
+#include "config/output_file.hpp"
+#include "config/text.hpp"
 #include "core/file_errors.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -26,6 +33,43 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
+
+constexpr const char* none = "-";
+
+// A word, or "-".
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text && *text && !std::strpbrk(text, " \t\n") ? text : none;
+}
+
+std::int64_t restart_of_this_job() {
+  const char* text = std::getenv("SLURM_RESTART_COUNT");
+  return text ? std::atoll(text) : 0;
+}
+
+// Another one after each start of the node; nodes may share a name.
+std::string this_boot() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return in >> id ? id : none;
+}
+
+// "n1, process 1234, since …": since now.
+std::string this_process() {
+  char node[256] = "", since[64] = "";
+  ::gethostname(node, sizeof node - 1);
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  std::strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", ::gmtime_r(&now, &utc));
+  const std::string job = variable("SLURM_JOB_ID");
+  return std::string(node) + ", process " + std::to_string(::getpid()) + ", since " + since +
+         (job == none ? "" : ", Slurm job " + job);
+}
+
+// Whether the text is of an earlier start of this one's Slurm job.
+bool is_earlier_start(const LockText& holder) {
+  return holder.job != none && holder.job == variable("SLURM_JOB_ID") && holder.restart < restart_of_this_job();
+}
 
 double seconds_since(Clock::time_point start) {
   return Seconds(Clock::now() - start).count();
@@ -39,21 +83,6 @@ bool is_of_this_kernel(int descriptor) {
   constexpr std::uint32_t known[] = {
       EXT4_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, TMPFS_MAGIC, RAMFS_MAGIC, OVERLAYFS_SUPER_MAGIC, xfs, zfs};
   return std::find(std::begin(known), std::end(known), static_cast<std::uint32_t>(status.f_type)) != std::end(known);
-}
-
-// A holder that ends removes its file: who had opened it before holds a lock that nobody else sees.
-bool has_name(int descriptor, const std::string& file) {
-  struct stat opened, named;
-  return ::fstat(descriptor, &opened) == 0 && ::lstat(file.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
-         opened.st_ino == named.st_ino;
-}
-
-// What stands there under the lock's name may be anybody's.
-void refuse_what_is_no_lock(int descriptor, const std::string& file) {
-  struct stat status {};
-  const bool known = descriptor >= 0 && ::fstat(descriptor, &status) == 0;
-  if (known && S_ISREG(status.st_mode) && status.st_nlink <= 1) return;
-  throw BadInput(file + " is a link, a device or a pipe, and no lock of forge's; legal: a regular file, or none");
 }
 
 // Makes the directory and those above it that are missing; adds to `made` what it has made, the outermost first.
@@ -88,6 +117,30 @@ double last_write(const std::string& path) {
 
 }  // namespace
 
+LockText read_lock_text(const std::string& file) {
+  LockText t;
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return t;
+  char bytes[1024];
+  const ssize_t n = ::pread(descriptor, bytes, sizeof bytes, 0);
+  ::close(descriptor);
+  if (n <= 0) return t;
+  t.text.assign(bytes, to_size(n));
+  std::istringstream in(t.text);
+  std::getline(in, t.who);
+  t.who = printable(t.who, 400);
+  in >> t.nonce >> t.boot >> t.job >> t.restart;
+  if (in.fail() || !is_nonce(t.nonce)) return {t.text, t.who};
+  return t;
+}
+
+std::string lock_text(const std::string& who, const std::string& nonce, std::uint64_t beats) {
+  char number[32];  // of one width: a text takes the place of the one before without a moment between them
+  std::snprintf(number, sizeof number, "%020llu", static_cast<unsigned long long>(beats));
+  return who + "\n" + nonce + " " + this_boot() + " " + variable("SLURM_JOB_ID") + " " +
+         std::to_string(restart_of_this_job()) + " " + number + "\n";
+}
+
 DirectoryLock::DirectoryLock(LockedDirectory directory, LockTimes times)
     : directory_(std::move(directory)),
       times_(times),
@@ -104,26 +157,23 @@ DirectoryLock::DirectoryLock(LockedDirectory directory, LockTimes times)
 }
 
 DirectoryLock::~DirectoryLock() {
-  if (renewal_.joinable()) {
-    renewal_.request_stop();
-    renewal_.join();
-  }
+  renewal_ = {};  // stops it and waits for it
   give_back();
 }
 
 // The file's name goes before the lock does: who has opened the file before, and locks it now, sees that it has no name
-// (has_name). Then the lock: a server keeps a nameless file in the directory for as long as it is open.
+// (has_still_name). Then the lock: a server keeps a nameless file in the directory for as long as it is open.
 void DirectoryLock::give_back() {
   const LockText text = read_lock_text(file_);
   const bool without_text =  // on a full disk
-      text.text.empty() && lock_ && certain() && has_name(lock_->number, file_);
+      text.text.empty() && certain() && has_still_name(lock_, file_, false);
   if (text.nonce == nonce_ || without_text) ::unlink(file_.c_str());
-  lock_.reset();
+  unlock();
   for (auto made = made_.rbegin(); made != made_.rend(); ++made) ::rmdir(made->c_str());
 }
 
-DirectoryLock::Descriptor::~Descriptor() {
-  if (number >= 0) ::close(number);
+void DirectoryLock::unlock() {
+  if (lock_ >= 0) ::close(std::exchange(lock_, -1));
 }
 
 void DirectoryLock::wait_for_turn() {
@@ -133,12 +183,14 @@ void DirectoryLock::wait_for_turn() {
   for (std::string last;; std::this_thread::sleep_for(std::chrono::milliseconds(100))) {
     const bool locked = try_lock();
     const LockText holder = read_lock_text(file_);
-    if (holder.text != last) changed = Clock::now();
-    beats = beats || (!last.empty() && holder.text != last);
-    last = holder.text;
+    if (holder.text != last) {
+      changed = Clock::now();
+      beats = beats || !last.empty();
+      last = holder.text;
+    }
     const double silent = seconds_since(changed);
     if (locked && is_free(holder, silent) && claim()) return;
-    lock_.reset();
+    unlock();
     const double waits = is_earlier_start(holder) ? times_.same_job : times_.wait;
     const std::string user =
         (directory_.output.empty() ? " is in use by another forge job" : " is being written by another process") +
@@ -162,38 +214,36 @@ bool DirectoryLock::try_lock() {
   if (failed == std::errc::not_a_directory || failed == std::errc::file_exists)
     throw BadInput(directory_.key + " " + directory_.path + ": a part of it is a file; legal: directories");
   if (failed) throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message());
-  lock_ =
-      std::make_unique<Descriptor>(::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
-  const int descriptor = lock_->number;
-  const int opening = errno;
+  unlock();
+  lock_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+  const int opening = lock_ < 0 ? errno : 0;
   std::error_code ignored;
-  if (descriptor < 0 && opening == ENOENT && !std::filesystem::is_directory(directory_.path, ignored)) return false;
-  errno = opening;
-  if (descriptor < 0 && errno != ELOOP && errno != ENXIO)
-    throw IoFailed(directory_.key + " " + directory_.name() + ": open " + file_ + ": " + std::strerror(errno));
-  refuse_what_is_no_lock(descriptor, file_);
+  if (opening == ENOENT && !fs::is_directory(directory_.path, ignored)) return false;
+  if (opening != 0 && opening != ELOOP && opening != ENXIO)
+    throw IoFailed(directory_.key + " " + directory_.name() + ": open " + file_ + ": " + std::strerror(opening));
+  // What stands there under the lock's name may be anybody's.
+  struct stat opened {};
   struct stat place {};
+  if (opening != 0 || ::fstat(lock_, &opened) != 0 || !S_ISREG(opened.st_mode) || opened.st_nlink > 1)
+    throw BadInput(file_ + " is a link, a device or a pipe, and no lock of forge's; legal: a regular file, or none");
   if (::stat(directory_.path.c_str(), &place) == 0) place_ = {place.st_dev, place.st_ino};
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
-    reach_ = is_of_this_kernel(descriptor) ? Reach::everywhere : Reach::this_node;
-    return has_name(descriptor, file_);
-  }
-  const int error = errno;
+  const int error = ::flock(lock_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
   if (error == EWOULDBLOCK || error == EINTR) return false;
-  reach_ = Reach::nowhere;
-  if (error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP) return has_name(descriptor, file_);
-  throw_io_error("flock", file_, error);
+  reach_ = error != 0 ? Reach::nowhere : is_of_this_kernel(lock_) ? Reach::everywhere : Reach::this_node;
+  if (error != 0 && error != ENOLCK && error != ENOSYS && error != EOPNOTSUPP) throw_io_error("flock", file_, error);
+  // A holder that ends removes its file: who had opened it before holds a lock that nobody else sees.
+  return has_still_name(lock_, file_, false);
 }
 
 // With the lock, as far as that reaches.
 bool DirectoryLock::is_free(const LockText& holder, double silent) const {
   return certain() || holder.text.empty() || silent > times_.silence ||
-         (reach_ == Reach::this_node && is_of_this_node(holder));
+         (reach_ == Reach::this_node && holder.boot != none && holder.boot == this_boot());
 }
 
 // Writes the own text; false: another job has written its own at the same time.
 bool DirectoryLock::claim() {
-  write_text(lock_->number, 0);
+  write_text(lock_, 0);
   if (certain()) return true;
   std::this_thread::sleep_for(Seconds(times_.settle));
   return read_lock_text(file_).nonce == nonce_;
@@ -221,8 +271,10 @@ void DirectoryLock::renew_text(const std::stop_token& stop) const {
     if (stop.stop_requested()) return;
     if (read_lock_text(file_).nonce != nonce_) continue;
     // Opened anew: so that other nodes see the change.
-    if (const Descriptor file(::open(file_.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)); file.number >= 0)
-      write_text(file.number, beats);
+    const int file = ::open(file_.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) continue;
+    write_text(file, beats);
+    ::close(file);
   }
 }
 
@@ -248,12 +300,12 @@ void DirectoryLock::check() const {
 
 bool DirectoryLock::keep() {
   check();
-  if (!lock_ || has_still_name(lock_->number, file_)) return false;
+  if (has_still_name(lock_, file_)) return false;
   const std::string text = directory_.key + " " + directory_.path + " was removed or replaced while the job ran";
   if (!certain()) throw IoFailed(text);  // a thread renews the text
   const auto place = place_;
   if (!try_lock()) throw IoFailed(text + ", and another forge job has it now");
-  write_text(lock_->number, 0);
+  write_text(lock_, 0);
   return place != place_;
 }
 

@@ -1,16 +1,29 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "config/lock_text.hpp"
-
 namespace forge {
+
+// The text of a lock's file: a line for people, then what other starts compare.
+struct LockText {
+  std::string text;          // all of it; "": there is none
+  std::string who;           // "n1, process 1234, since 2026-05-06 07:08:09 UTC, Slurm job 77"
+  std::string nonce = {};    // "": it is no text of forge's
+  std::string boot = {};     // of the node's kernel
+  std::string job = {};      // of Slurm, "-": none
+  std::int64_t restart = 0;  // which start of that job
+};
+
+// Of a file that may hold anything, or not be there.
+LockText read_lock_text(const std::string& file);
+// The text of this process, which is `who`; `beats`: a number that changes.
+std::string lock_text(const std::string& who, const std::string& nonce, std::uint64_t beats);
 
 // What is locked: a key of the deck, its directory, which is made where it isn't there, and a file in that. `output`:
 // the one file there that is meant, "": all of the directory.
@@ -63,17 +76,11 @@ class DirectoryLock {
   void give_back();
 
  private:
-  struct Descriptor {
-    explicit Descriptor(int n) : number(n) {}
-    ~Descriptor();
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    int number;
-  };
   enum class Reach { everywhere, this_node, nowhere };  // of flock
 
   void wait_for_turn();
   bool try_lock();
+  void unlock();
   bool is_free(const LockText& holder, double silent) const;
   bool claim();
   void write_text(int descriptor, std::uint64_t beats) const;
@@ -83,7 +90,7 @@ class DirectoryLock {
   LockTimes times_;
   std::string file_, who_, nonce_;
   Reach reach_ = Reach::everywhere;
-  std::unique_ptr<Descriptor> lock_;
+  int lock_ = -1;                                  // descriptor of the file
   std::pair<std::uint64_t, std::uint64_t> place_;  // device and inode of the directory
   std::vector<std::filesystem::path> made_;        // directories, the outermost first
   std::jthread renewal_;                           // last: it uses all of the above

@@ -18,6 +18,8 @@ constexpr std::array former_keys = {
         "a run takes the fastest kernels that its GPU has for the deck; FORGE_ATTENTION chooses for measurements"},
     FormerKey{"machine", "grouped", "", "automatic",
               "a run takes the fastest kernels that its GPU has for the deck; FORGE_GROUPED chooses for measurements"},
+    FormerKey{"machine", "fp8_products", "", "bf16 cublaslt",
+              "products in fp8 are cuBLASLt's of 8-bit codes where the GPU and train.fp8_recipe allow it, else bf16's"},
 };
 
 }  // namespace

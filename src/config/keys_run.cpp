@@ -325,10 +325,6 @@ void add_machine(std::vector<Key>& keys) {
                                         "code 86); 0 = no watchdog");
   k.integer<&M::deadline_seconds>("deadline_seconds", may_change, 1, most_steps, "",
                                   "of a later step, or ten times the median step where that is longer");
-  k.choice<&M::fp8_products>("fp8_products", may_change, {"bf16", "tensor_cores", "cublaslt"},
-                             "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
-                             "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "
-                             "(docs/fp8.md); cublaslt is the fastest on an H100");
 }
 
 }  // namespace

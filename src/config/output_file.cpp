@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-
-#include "config/lock_text.hpp"
+#include <random>
 
 namespace forge {
 
@@ -32,6 +31,23 @@ std::pair<std::string, std::string> split(const std::string& path) {
 }
 
 }  // namespace
+
+std::string draw_nonce() {
+  std::random_device device;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%08x%08x", device(), device());
+  return digits;
+}
+
+bool is_nonce(const std::string& text) {
+  return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool has_nonce(const std::string& name, const std::string& begin, const std::string& end) {
+  const std::size_t around = begin.size() + end.size();
+  return name.size() > around && name.starts_with(begin) && name.ends_with(end) &&
+         is_nonce(name.substr(begin.size(), name.size() - around));
+}
 
 std::string sibling_name(const std::string& path, const std::string& begin, const std::string& end) {
   constexpr std::size_t most = 255, kept = 100;
@@ -62,14 +78,10 @@ void OutputFile::commit() {
 void remove_partial_files(const std::string& path) {
   const auto [directory, unused] = split(path);
   const std::string begin = split(sibling_name(path, "", std::string(17, '.') + partial)).second;
-  const std::string name = begin.substr(0, begin.size() - 17 - std::string(partial).size());
+  const std::string name = begin.substr(0, begin.size() - 16 - std::string(partial).size());  // "NAME."
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory.empty() ? "." : directory, ignored)) {
-    const std::string found = entry.path().filename().string();
-    if (found.size() == begin.size() && found.starts_with(name + ".") && found.ends_with(partial) &&
-        is_nonce(found.substr(name.size() + 1, 16)))
-      ::unlink(entry.path().c_str());
-  }
+  for (const auto& entry : fs::directory_iterator(directory.empty() ? "." : directory, ignored))
+    if (has_nonce(entry.path().filename(), name, partial)) ::unlink(entry.path().c_str());
 }
 
 }  // namespace forge

@@ -9,6 +9,12 @@
 
 namespace forge {
 
+// 16 hexadecimal digits, another text for every job: part of the names of what it has not finished.
+std::string draw_nonce();
+bool is_nonce(const std::string& text);
+// Whether a name is `begin`, a nonce and `end`.
+bool has_nonce(const std::string& name, const std::string& begin, const std::string& end);
+
 // A file that takes its name when it is complete. Until then it is a new one beside that name, under a name that no
 // other process has (NAME.<nonce>.partial). Without commit() it goes, also where a failure unwinds nothing.
 class OutputFile {

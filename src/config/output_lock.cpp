@@ -34,13 +34,6 @@ void check_output(const std::vector<std::string>& inputs, const std::string& out
 
 namespace {
 
-// Who finds another writer is told at once.
-LockTimes at_once() {
-  LockTimes times;
-  times.wait = times.same_job = 0.3;  // it may be ending
-  return times;
-}
-
 LockedDirectory place_of(const std::string& output, const std::string& key) {
   const std::filesystem::path file = sibling_name(output, ".", ".lock");
   const std::string directory = file.parent_path();
@@ -49,12 +42,12 @@ LockedDirectory place_of(const std::string& output, const std::string& key) {
 
 }  // namespace
 
-OutputLock::OutputLock(const std::string& output, const std::string& key)
-    : lock_(place_of(output, key), at_once()), file_(lock_.file()) {
+// Who finds another writer is told at once: 0.3 s, since that one may be ending.
+OutputLock::OutputLock(const LockedDirectory& place)
+    : lock_(place, {.wait = 0.3, .same_job = 0.3}), file_(lock_.file()) {}
+
+OutputLock::OutputLock(const std::string& output, const std::string& key) : OutputLock(place_of(output, key)) {
   if (lock_.certain()) remove_partial_files(output);
 }
-
-OutputDirectoryLock::OutputDirectoryLock(const std::string& directory, const std::string& key)
-    : lock_({key, directory, directory_lock_name}, at_once()), file_(lock_.file()) {}
 
 }  // namespace forge

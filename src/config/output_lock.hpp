@@ -19,6 +19,9 @@ class OutputLock {
   // BadInput: another process holds it. IoFailed: there is no place for the file. `key`: for messages.
   explicit OutputLock(const std::string& output, const std::string& key = "--output");
 
+ protected:
+  explicit OutputLock(const LockedDirectory& place);
+
  private:
   DirectoryLock lock_;
   LeftOver file_;
@@ -27,13 +30,10 @@ class OutputLock {
 // The lock's file in an output that is a directory.
 inline constexpr const char* directory_lock_name = ".forge.lock";
 // Of an output that is a directory of files.
-class OutputDirectoryLock {
+class OutputDirectoryLock : OutputLock {
  public:
-  explicit OutputDirectoryLock(const std::string& directory, const std::string& key = "--output");
-
- private:
-  DirectoryLock lock_;
-  LeftOver file_;
+  explicit OutputDirectoryLock(const std::string& directory, const std::string& key = "--output")
+      : OutputLock({key, directory, directory_lock_name}) {}
 };
 
 }  // namespace forge

@@ -56,6 +56,13 @@ std::string shown(std::string_view text) {
   return result + (text.size() > most ? "...'" : "'");
 }
 
+std::string printable(std::string_view text, std::size_t most) {
+  std::string result(text.substr(0, most));
+  std::replace_if(
+      result.begin(), result.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return result;
+}
+
 std::string yaml_text(const std::string& text) {
   if (is_plain(text)) return text;
   std::string result = "\"";

@@ -9,6 +9,8 @@ namespace forge {
 // A name or value from an untrusted file, quoted for a message: cut after 60 bytes, control characters and bytes
 // outside ASCII as \xNN.
 std::string shown(std::string_view text);
+// The same without quotes: cut after `most` bytes, those that aren't printable ASCII as '?'.
+std::string printable(std::string_view text, std::size_t most);
 
 // A text as YAML scalar: plain where no YAML reader can take it for anything else, else in double quotes.
 std::string yaml_text(const std::string& text);

@@ -41,10 +41,11 @@ void throw_io_error(const std::string& call, const std::string& path, int error)
   throw IoFailed(text);
 }
 
-bool has_still_name(int descriptor, const std::string& path) {
+bool has_still_name(int descriptor, const std::string& path, bool unknown) {
   struct stat opened, named;
-  if (tried([&] { return ::lstat(path.c_str(), &named); }) != 0) return errno != ENOENT && errno != ENOTDIR;
-  return ::fstat(descriptor, &opened) != 0 || (opened.st_dev == named.st_dev && opened.st_ino == named.st_ino);
+  if (tried([&] { return ::lstat(path.c_str(), &named); }) != 0) return unknown && errno != ENOENT && errno != ENOTDIR;
+  if (::fstat(descriptor, &opened) != 0) return unknown;
+  return opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 std::int64_t free_bytes_at(const std::string& path) {

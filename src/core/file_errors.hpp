@@ -65,8 +65,8 @@ auto reading(F f) {
 }
 
 // Whether an open file still has the name that it was opened by: it may have been removed or replaced since. True where
-// that can't be known.
-bool has_still_name(int descriptor, const std::string& path);
+// that can't be known, or what `unknown` says.
+bool has_still_name(int descriptor, const std::string& path, bool unknown = true);
 
 // Whether there is a regular file of this name, or a link to one; not where that can't be known.
 inline bool is_file(const std::filesystem::path& path) {

@@ -42,34 +42,13 @@ FORGE_INSTRUCTION void multiply_add_tf32(float (&d)[4], const std::uint32_t (&a)
                             "{%0,%1,%2,%3};"
                             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])))}
-// d(16, 8) += a(16, 32) b(32, 8): fp8 in, fp32 out. sm_89: code for a GPU before it traps. nvcc makes products of fp16
-// of it for sm_90 and sm_100, whose tensor cores multiply numbers of 8 bits by other instructions alone.
-#if defined(FORGE_VGPU) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
-#define FORGE_SINCE_SM_89(...) __VA_ARGS__
-#else
-#define FORGE_SINCE_SM_89(...) __trap()
-#endif
-#define FORGE_MULTIPLY_ADD_FP8(name, ka, kb, ta, tb)                                                                \
-  FORGE_INSTRUCTION void name([[maybe_unused]] float(&d)[4], [[maybe_unused]] const std::uint32_t(&a)[4],           \
-                              [[maybe_unused]] const std::uint32_t(&b)[2] FORGE_PLACE) {                            \
-    FORGE_BODY(vgpu::multiply_add("mma.m16n8k32." ta "." tb, (vgpu::mma_fp8<ka, kb>), d, a, b, file, line),         \
-               FORGE_SINCE_SM_89(asm volatile("mma.sync.aligned.m16n8k32.row.col.f32." ta "." tb                    \
-                                              ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"          \
-                                              : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                      \
-                                              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])))) \
-  }
-FORGE_MULTIPLY_ADD_FP8(multiply_add_e4m3, __NV_E4M3, __NV_E4M3, "e4m3", "e4m3")
-    FORGE_MULTIPLY_ADD_FP8(multiply_add_e4m3_e5m2, __NV_E4M3, __NV_E5M2, "e4m3", "e5m2")
-        FORGE_MULTIPLY_ADD_FP8(multiply_add_e5m2_e4m3, __NV_E5M2, __NV_E4M3, "e5m2", "e4m3")
-            FORGE_MULTIPLY_ADD_FP8(multiply_add_e5m2, __NV_E5M2, __NV_E5M2, "e5m2", "e5m2")
-#undef FORGE_MULTIPLY_ADD_FP8
 
-    // d(8, 8) += a(8, 4) b(4, 8) in fp64. sm_80.
-    FORGE_INSTRUCTION void multiply_add_fp64(double (&d)[2], double a, double b FORGE_PLACE){
-        FORGE_BODY(vgpu::multiply_add_fp64(d, a, b, file, line),
-                   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-                                : "+d"(d[0]), "+d"(d[1])
-                                : "d"(a), "d"(b)))}
+// d(8, 8) += a(8, 4) b(4, 8) in fp64. sm_80.
+FORGE_INSTRUCTION void multiply_add_fp64(double (&d)[2], double a, double b FORGE_PLACE){
+    FORGE_BODY(vgpu::multiply_add_fp64(d, a, b, file, line),
+               asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                            : "+d"(d[0]), "+d"(d[1])
+                            : "d"(a), "d"(b)))}
 
 // Four 8 x 8 matrices of 16-bit values from shared memory: lane l names row l % 8 of matrix l / 8, 16-byte aligned.
 FORGE_INSTRUCTION void load_matrices(std::uint32_t (&r)[4], const void* row FORGE_PLACE){
@@ -106,6 +85,11 @@ FORGE_INSTRUCTION std::uint32_t pack_bf16(float low, float high) {
 
 // Codes of two numbers (to nearest, ties to even; beyond the format's largest, that), `low` in the lower byte. sm_89:
 // code for a GPU before it traps.
+#if defined(FORGE_VGPU) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+#define FORGE_SINCE_SM_89(...) __VA_ARGS__
+#else
+#define FORGE_SINCE_SM_89(...) __trap()
+#endif
 #define FORGE_PACK_FP8(name, kind, type)                                                          \
   FORGE_INSTRUCTION std::uint32_t name([[maybe_unused]] float low, [[maybe_unused]] float high) { \
     std::uint16_t pair = 0;                                                                       \

@@ -35,7 +35,8 @@ void fill_zero(Stream& stream, void* device, std::size_t bytes);
 struct DeviceInfo {
   const char* kind;          // "cpu", "cuda", or "vgpu": the emulated GPU, where ranks may be threads
   char name[256];            // of the processor or the GPU
-  char features[128];        // vector path in use, or compute capability
+  char features[128];        // vector path in use, or "sm_90"
+  int capability;            // of compute, 90 of sm_90; 0: a processor
   std::size_t memory_bytes;  // total
   int cores;                 // hardware threads of the node, or multiprocessors
 };

@@ -79,6 +79,7 @@ DeviceInfo device_info() {
 #endif
   std::snprintf(info.name, sizeof info.name, "%s", properties.name);
   std::snprintf(info.features, sizeof info.features, "sm_%d%d", properties.major, properties.minor);
+  info.capability = 10 * properties.major + properties.minor;
   info.memory_bytes = properties.totalGlobalMem;
   info.cores = properties.multiProcessorCount;
   return info;

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include "core/fp8.hpp"
 #include "device/launch.hpp"
 #if defined(FORGE_VGPU)
 #include <vgpu/instructions.h>
@@ -22,13 +21,6 @@ inline bool device_has_warpgroups() {
   return major == 9 && minor == 0;
 }
 
-// Whether the code that is compiled now may call what follows. Other code has it, too, and traps.
-#if defined(FORGE_VGPU) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-inline constexpr bool compiles_warpgroups = true;
-#else
-inline constexpr bool compiles_warpgroups = false;
-#endif
-
 // Rows of 128 bytes in shared memory, from a multiple of 1,024 on, chunk c of 16 bytes of row r at place c xor (r mod
 // 8): PTX ISA, "Matrix Descriptor", 128-byte swizzling, depth-major.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -47,30 +39,6 @@ __device__ inline std::uint64_t columns_descriptor(const void* rows, int panel_b
   return descriptor(rows) - one_row + (static_cast<std::uint64_t>(panel_bytes >> 4) << 16);
 }
 
-#define FORGE_FOUR(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
-#define FORGE_WGMMA(type)                                                                                            \
-  asm volatile(                                                                                                      \
-      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %66, 0;\n"                                                             \
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32." type                                                            \
-      ".e4m3 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"    \
-      "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,"     \
-      "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, adds, 1, 1;\n}"                                       \
-      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),     \
-        FORGE_FOUR(7), FORGE_FOUR(8), FORGE_FOUR(9), FORGE_FOUR(10), FORGE_FOUR(11), FORGE_FOUR(12), FORGE_FOUR(13), \
-        FORGE_FOUR(14), FORGE_FOUR(15)                                                                               \
-      : "l"(a), "l"(b), "r"(adds))
-
-// d(64, 128) = or += a(64, 32) b(128, 32)ᵀ, some time before the wait.
-template <Fp8Format of_a>
-__device__ inline void multiply_32(float (&d)[16][4], std::uint64_t a, std::uint64_t b, int adds) {
-  if constexpr (of_a == Fp8Format::e4m3)
-    FORGE_WGMMA("e4m3");
-  else
-    FORGE_WGMMA("e5m2");
-}
-#undef FORGE_WGMMA
-#undef FORGE_FOUR
-
 }  // namespace warpgroup_detail
 #endif
 
@@ -85,35 +53,6 @@ __device__ inline void publish_to_warpgroups() {
 #endif
 }
 #endif
-
-// d(64, 128) = a(64, 128) b(128, 128)ᵀ of codes, b of E4M3. Warp w of the four has the rows from 16 w on, and of these
-// lane 4 g + t in d[j][2 i + e] row g + 8 i, column 8 j + 2 t + e.
-#if defined(FORGE_VGPU)
-template <Fp8Format of_a>
-inline void multiply_warpgroup(float (&d)[16][4], const void* a, const void* b, const char* file = __builtin_FILE(),
-                               int line = __builtin_LINE()) {
-  vgpu::multiply_warpgroup<of_a == Fp8Format::e4m3 ? __NV_E4M3 : __NV_E5M2>(d, a, b, file, line);
-}
-#else
-template <Fp8Format of_a>
-__device__ inline void multiply_warpgroup([[maybe_unused]] float (&d)[16][4], [[maybe_unused]] const void* a,
-                                          [[maybe_unused]] const void* b) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  const std::uint64_t rows = warpgroup_detail::descriptor(a), columns = warpgroup_detail::descriptor(b);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int k = 0; k < 4; ++k)
-    warpgroup_detail::multiply_32<of_a>(d, rows + static_cast<unsigned>(2 * k), columns + static_cast<unsigned>(2 * k),
-                                        k > 0);
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-#else
-  __trap();
-#endif
-}
-#endif
-
-// ---- bf16
-// ---------------------------------------------------------------------------------------------------------------------
 
 // Tiles of bf16 for products of warpgroups: panels of 64 columns, one `panel_bytes` behind the other, each of rows of
 // 128 bytes as above. A product of an operand begins at a row that is a multiple of 8.

@@ -3,7 +3,7 @@
 #include "core/fp8.hpp"
 #include "device/instructions.hpp"
 #include "device/packs.hpp"
-#include "kernels/fp8_product.hpp"
+#include "kernels/fp8_operand.hpp"
 
 namespace forge {
 
@@ -68,31 +68,28 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-// codes(N, 128 · slots) of each x(R,N): a block for a slot of 64 columns, a thread for four rows of eight columns,
+// codes(N, 128 · slots) of x(R,N): a block for a slot of 64 columns, a thread for four rows of eight columns,
 // which are turned in shared memory.
 constexpr int turned_columns = 64, turned_words = fp8_block / 4, turned_pitch = turned_words + 1;
 static_assert(block_threads == turned_columns / pack * turned_words);
 
 __global__ void __launch_bounds__(block_threads)
-    encode_columns_kernel(View<const bf16, 2> x, std::int64_t rows, Fp8Codes to, std::uint8_t* codes, unsigned tiles) {
+    encode_columns_kernel(View<const bf16, 2> x, Fp8Codes to, std::uint8_t* codes, unsigned tiles) {
   FORGE_SHARED(std::uint32_t, words, turned_columns * turned_pitch);
   FORGE_SHARED(float, scales, turned_columns);
-  const auto slots = static_cast<unsigned>(to.slots.first[3]);
-  const auto slot = static_cast<std::int32_t>(blockIdx.x / tiles % slots);
-  const std::int64_t matrix = blockIdx.x / tiles / slots, first = std::int64_t{blockIdx.x % tiles} * turned_columns;
-  const std::int64_t first_row = matrix * rows, first_line = matrix * to.matrix_lines;
+  const auto slot = static_cast<std::int32_t>(blockIdx.x / tiles);
+  const std::int64_t first = std::int64_t{blockIdx.x % tiles} * turned_columns;
   const Fp8Slots::Lines here = to.slots.lines_of(slot);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % warp_lanes;
   if (thread < turned_columns && first + thread < x.columns())
-    scales[thread] =
-        scale_of(to.amax_of(first_line + first + thread)[here.group * to.depth_stride], to.format, to.exact);
+    scales[thread] = scale_of(to.amax_of(first + thread)[here.group * to.depth_stride], to.format, to.exact);
   const int column = thread % (turned_columns / pack) * pack, four = thread / (turned_columns / pack);
   Numbers numbers[4];
   FORGE_UNROLL
   for (int i = 0; i < 4; ++i) {
     const std::int64_t row = here.begin + 4 * four + i, left = x.columns() - first - column;
     numbers[i] = row < here.end && left > 0
-                     ? read(x.row(first_row + row) + first + column, static_cast<int>(left < pack ? left : pack))
+                     ? read(x.row(row) + first + column, static_cast<int>(left < pack ? left : pack))
                      : Numbers{};
   }
   __syncthreads();
@@ -105,33 +102,31 @@ __global__ void __launch_bounds__(block_threads)
   }
   __syncthreads();
   for (int c = thread / warp_lanes; c < turned_columns && first + c < x.columns(); c += block_threads / warp_lanes)
-    *reinterpret_cast<std::uint32_t*>(codes + (first_line + first + c) * to.codes.pitch + slot * fp8_block + 4 * lane) =
+    *reinterpret_cast<std::uint32_t*>(codes + (first + c) * to.codes.pitch + slot * fp8_block + 4 * lane) =
         words[c * turned_pitch + lane];
 }
 
 }  // namespace
 
 Fp8Codes fp8_encode(Stream& stream, View<const bf16, 2> x, const ScaledOperand& operand, bool sums_rows, bool exact,
-                    View<const float, 1> amax, View<std::uint8_t, 1> memory, std::int64_t matrices) {
-  const std::int64_t groups = operand.by_column.count, rows = x.rows() / matrices;
+                    View<const float, 1> amax, View<std::uint8_t, 1> memory) {
+  const std::int64_t groups = operand.by_column.count;
   Fp8Codes to;
   to.lines = sums_rows ? operand.by_column : operand.by_row;
   to.slots = fp8_slots(sums_rows ? operand.by_row : operand.by_column);
   to.amax = amax.data;
   to.line_stride = sums_rows ? 1 : groups;
   to.depth_stride = sums_rows ? groups : 1;
-  to.matrix_lines = sums_rows ? x.columns() : rows;
-  to.matrix_groups = operand.groups();
   to.format = operand.format;
   to.exact = exact;
-  const std::int64_t pitch = fp8_block * to.slots.count(), lines = matrices * to.matrix_lines;
+  const std::int64_t pitch = fp8_block * to.slots.count(), lines = sums_rows ? x.columns() : x.rows();
   require(lines * pitch <= memory.rows(), "codes don't fit their memory");
   to.codes = View<const std::uint8_t, 2>(memory.data, {{lines, pitch}});
   if (lines == 0 || pitch == 0) return to;
   if (sums_rows) {
-    const auto tiles = static_cast<unsigned>((to.matrix_lines + turned_columns - 1) / turned_columns);
-    launch(stream, "codes of columns", encode_columns_kernel, {matrices * tiles * to.slots.count(), block_threads}, x,
-           rows, to, memory.data, tiles);
+    const auto tiles = static_cast<unsigned>((lines + turned_columns - 1) / turned_columns);
+    launch(stream, "codes of columns", encode_columns_kernel, {tiles * to.slots.count(), block_threads}, x, to,
+           memory.data, tiles);
   } else {
     constexpr int warps = block_threads / warp_lanes;
     const std::int64_t pieces = (to.slots.count() + warp_slots - 1) / warp_slots;

@@ -1,13 +1,20 @@
+#include <cmath>
+
 #include "core/error.hpp"
+#include "core/fp8.hpp"
 #include "device/launch.hpp"
-#include "kernels/fp8_factor.hpp"
-#include "kernels/fp8_product.hpp"
+#include "kernels/fp8_operand.hpp"
 
 namespace forge {
 
 namespace {
 
 constexpr int block_threads = 256;
+
+// 1 / scale of a group, by which a sum of products of its codes is multiplied; NaN where its amax is Inf.
+__device__ float factor_of(float amax, Fp8Format format, bool exact) {
+  return amax < static_cast<float>(INFINITY) ? 1 / fp8_scale(amax, format, exact) : static_cast<float>(NAN);
+}
 
 // factors(rows, columns) of a layout: 1 / scale of a group of lines and one of the depth; of a line; of a slot of a
 // line; of a slot of 128 lines, 0 behind the last slot.
@@ -28,7 +35,7 @@ __global__ void __launch_bounds__(block_threads) factors_kernel(Fp8Codes of, Fac
     depth_group = of.slots.group_of(static_cast<std::int32_t>(slot));
   }
   const float amax = of.amax[line_group * of.line_stride + depth_group * of.depth_stride];
-  factors[i * layout.each()] = fp8_factor(amax, of.format, of.exact);
+  factors[i * layout.each()] = factor_of(amax, of.format, of.exact);
 }
 
 }  // namespace

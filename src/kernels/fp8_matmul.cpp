@@ -92,21 +92,19 @@ void Fp8Matmul::multiply(const CublasLt& library, Stream& stream, const Part& a,
 }
 
 template <class TC>
-bool Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Codes& a, const Fp8Codes& b,
+void Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Codes& a, const Fp8Codes& b,
                            Fp8Scaling scaling, bool adds, View<TC, 2> c, View<float, 1> factors) {
   const int64_t m = c.rows(), n = c.columns(), slots = a.slots.count();
   require(a.codes.rows() == m && b.codes.rows() == n && slots == b.slots.count() && b.format == Fp8Format::e4m3,
           "the extents or formats of a product of codes do not match");
-  const auto row_bytes = c.pitch * static_cast<int64_t>(sizeof(TC));
-  if (m == 0 || n == 0 || slots == 0 || !cublaslt_takes(scaling, m, n)) return false;
-  if (row_bytes % 16 != 0 || alignment_of(c.data) < 16) return false;
+  require(cublaslt_takes(scaling, c), "a product of codes has extents or addresses that cuBLASLt does not take");
   const int64_t of_a = factor_layout(m, a.lines, a.slots, scaling).count();
   const Fp8Factors x = fp8_factors(stream, a, scaling, factors.slice(0, of_a)),
                    y = fp8_factors(stream, b, scaling, factors.slice(of_a, factors.rows()));
   if (scaling != Fp8Scaling::tensor) {
     multiply(library, stream, {a, 0, m, 0, slots, x.values, x.layout.order},
              {b, 0, n, 0, slots, y.values, y.layout.order}, adds, c);
-    return true;
+    return;
   }
   require(b.lines.count == 1, "a tensor's scale is of all lines of the second operand");
   for (int64_t group = 0; group < a.lines.count; ++group) {
@@ -121,11 +119,10 @@ bool Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Cod
                {b, 0, n, slot, end, of_columns, y.layout.order}, adds || slot > 0, c.slice(rows.begin, rows.end));
     }
   }
-  return true;
 }
-template bool Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool,
+template void Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool,
                                     View<bf16, 2>, View<float, 1>);
-template bool Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool,
+template void Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool,
                                     View<float, 2>, View<float, 1>);
 
 }  // namespace forge

@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "kernels/cublaslt.hpp"
-#include "kernels/fp8_product.hpp"
+#include "kernels/fp8_operand.hpp"
 
 namespace forge {
 
@@ -18,7 +18,7 @@ struct CublasLt {
 class Fp8Matmul {
  public:
   template <class TC>
-  bool operator()(const CublasLt& library, Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling,
+  void operator()(const CublasLt& library, Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling,
                   bool adds, View<TC, 2> c, View<float, 1> factors);
 
  private:

@@ -59,13 +59,13 @@ class Gemm {
   void grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b, bool adds,
                     View<acc_t<T>, 3> c);
 
-  // As the function of kernels/fp8_product.hpp has it, C(m,n) = or += the product of an operand's codes with another's,
-  // by cuBLASLt's products of 8-bit numbers: one for each run of rows, and of the depth, with the same two scales where
-  // scales are of a whole tensor. False, and nothing done, where these don't take such extents or addresses
-  // (cublaslt_takes() of model/fp8_codes.hpp). 1 / scale of both operands goes to `factors`. CUDA; sm_89, with other
-  // scales than a tensor's sm_90. TC: bf16, float.
+  // C(m,n) = or += Σ_s Σ_k A(m,k) B(n,k) / (scale_a(m,s) scale_b(n,s)) over the slots s of the depth and the 128 k of
+  // each, by cuBLASLt's products of 8-bit numbers: one for each run of rows, and of the depth, with the same two scales
+  // where scales are of a whole tensor. A group whose amax is Inf makes its lines NaN. A is E4M3 or E5M2, B E4M3; C is
+  // one that cublaslt_takes() (model/fp8_codes.hpp). 1 / scale of both operands goes to `factors`. CUDA, where
+  // multiplies_codes() there. TC: bf16, float.
   template <class TC>
-  bool fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds, View<TC, 2> c,
+  void fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds, View<TC, 2> c,
                    View<float, 1> factors);
 
   // What the caller gave it. Nothing uses it between two products.

@@ -200,14 +200,13 @@ FORGE_COMPUTE_TYPES(FORGE_GROUPED)
 #undef FORGE_GROUPED
 
 template <class TC>
-bool Gemm::fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds,
+void Gemm::fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds,
                        View<TC, 2> c, View<float, 1> factors) {
-  return impl_->codes({impl_->handle, impl_->workspace, impl_->workspace_bytes}, stream, a, b, scaling, adds, c,
-                      factors);
+  impl_->codes({impl_->handle, impl_->workspace, impl_->workspace_bytes}, stream, a, b, scaling, adds, c, factors);
 }
-template bool Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<bf16, 2>,
+template void Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<bf16, 2>,
                                 View<float, 1>);
-template bool Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<float, 2>,
+template void Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<float, 2>,
                                 View<float, 1>);
 
 #define FORGE_GEMM(T, TC)                                                                                              \

@@ -37,8 +37,6 @@ std::vector<Range> kept_ranges(const LocalUnit& unit, KeptOf of) {
       return ranges_by_rule(unit, false);
     case KeptOf::vectors:
       return {intersection(unit.state(), {unit.vectors_begin, unit.elements})};
-    case KeptOf::lines:
-      return {};
   }
   return {};
 }
@@ -66,7 +64,8 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
   if (kind.gradients && zero.adds_in_places() && unit.vectors_begin < n)
     list.push_back({UnitBuf::vectors, Category::gradients, n - unit.vectors_begin, p.accumulate});
   for (const StateBuffer& buffer : kind.optimizer)
-    list.push_back({UnitBuf::optimizer, Category::optimizer, kept_elements(unit, buffer.of), buffer.type});
+    if (buffer.is_of_elements())
+      list.push_back({UnitBuf::optimizer, Category::optimizer, kept_elements(unit, buffer.of), buffer.type});
   return list;
 }
 

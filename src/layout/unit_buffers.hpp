@@ -38,8 +38,7 @@ struct UnitBufferSpec {
 
   std::size_t bytes() const { return to_size(elements) * size_of(type); }
 };
-// The elements of the unit that an optimizer's buffer has on this rank, one range behind the other; of rows and columns
-// nothing stands there.
+// The elements of the unit that an optimizer's buffer has on this rank, one range behind the other.
 std::vector<Range> kept_ranges(const LocalUnit& unit, KeptOf of);
 std::int64_t kept_elements(const LocalUnit& unit, KeptOf of);
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, StorageKind kind);

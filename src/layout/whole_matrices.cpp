@@ -111,7 +111,7 @@ class Rounds {
 
  private:
   double flops(const Matrix& m) const {
-    return out_.rotates ? rotated_flops(rotated_state(deck_, m.rows, m.columns))
+    return out_.rotates ? rotated_flops(RotatedState(matrix_state(deck_, m.rows, m.columns)))
                         : newton_schulz_flops(m.rows, m.columns);
   }
 
@@ -146,7 +146,7 @@ class Rounds {
     }
     for (MatrixStack& stack : round.stacks) {
       stack.first_kept = out_.kept;
-      out_.kept += stack.count() * stack.kept;
+      out_.kept += stack.count() * stack.kept();
     }
     out_.held = std::max(out_.held, *std::max_element(held.begin(), held.end()));
     out_.received = std::max(out_.received, *std::max_element(owned.begin(), owned.end()));
@@ -158,9 +158,8 @@ class Rounds {
     MatrixStack stack;
     stack.rows = m.rows;
     stack.columns = m.columns;
-    if (row_of(deck_.name).of_rows) stack.kept = m.rows;
-    if (out_.rotates) stack.rotated = rotated_state(deck_, m.rows, m.columns);
-    if (out_.rotates) stack.kept = stack.rotated->elements();
+    stack.state = matrix_state(deck_, m.rows, m.columns);
+    stack.rotates = out_.rotates;
     return stack;
   }
 
@@ -173,7 +172,7 @@ class Rounds {
     out_.batch = std::max(out_.batch, count);
     if (!out_.rotates) return;
     out_.rotation.elements = std::max(out_.rotation.elements, m.rows * m.columns);
-    out_.rotation.side = std::max(out_.rotation.side, rotated_state(deck_, m.rows, m.columns).longest());
+    out_.rotation.side = std::max(out_.rotation.side, RotatedState(matrix_state(deck_, m.rows, m.columns)).longest());
   }
 
   // What the ranks hold of a matrix: this rank's part of it, and, of its own matrices, everybody's.
@@ -223,7 +222,7 @@ class Rounds {
 WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout,
                              const OptimizerDeck& deck) {
   WholeMatrices all;
-  all.rotates = row_of(deck.name).rotates;
+  all.rotates = row_of(deck.name).rotates();
   const auto sharers = [](const Zero& zero, int pieces, int piece) {
     return Sharers{zero.shards, pieces, zero.shard * pieces + piece, zero.shards_state()};
   };
@@ -269,7 +268,7 @@ void add_rotations(Operations& o, const RotatedState& s, std::int64_t matrices) 
 
 void add_stack(Operations& o, const MatrixStack& stack) {
   const std::int64_t B = stack.count(), m = stack.rows, n = stack.columns, k = std::min(m, n);
-  if (stack.rotated) return add_rotations(o, *stack.rotated, B);
+  if (stack.rotates) return add_rotations(o, RotatedState(stack.state), B);
   const DType type = o.c.precision.compute;
   const auto add = [&](bool sums, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
     if (B == 1 && sums)
@@ -286,7 +285,7 @@ void add_stack(Operations& o, const MatrixStack& stack) {
   }
   o.over_rows("newton_schulz", B * m, n, 2 + newton_schulz_steps, 2 + newton_schulz_steps);
   o.over_rows("newton_schulz", B * k, k, newton_schulz_steps, newton_schulz_steps);
-  if (keeps_lines(o.c.optimizer)) o.over_rows("normuon", B * m, n, 2, 1);
+  if (stack.kept() > 0) o.over_rows("normuon", B * m, n, 2, 1);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "core/to_size.hpp"
@@ -11,7 +10,7 @@
 
 namespace forge {
 
-// Updates that need whole matrices (optimizer_table.hpp: whole_matrices). Every matrix of blocks and experts has an
+// Updates that need whole matrices (optimizer_table.hpp: MatrixWork). Every matrix of blocks and experts has an
 // owner among the ranks that hold parts of it: of dense units the shards of ZeRO x tp, of experts theirs x etp. In
 // rounds, the ranks send their parts to the owners, which compute and send back. All of it is a pure function of the
 // layout. A tensor that is split in parts of their own (q, k and v in one) is as many matrices.
@@ -51,12 +50,13 @@ struct OwnedMatrix {
 struct MatrixStack {
   std::int64_t rows = 0, columns = 0;
   std::vector<OwnedMatrix> matrices;
-  std::int64_t first_kept = 0;  // where what is kept of them begins, among all that this rank keeps of matrices …
-  std::int64_t kept = 0;        // … and the elements of one of them
-  std::optional<RotatedState> rotated;  // of one of them
+  std::int64_t first_kept = 0;  // where what is kept of them begins, among all that this rank keeps of matrices
+  MatrixState state;            // of one of them
+  bool rotates = false;         // with SOAP
   std::vector<OwnedPart> parts;
 
   std::int64_t count() const { return std::ssize(matrices); }
+  std::int64_t kept() const { return state.elements; }
 };
 
 // Matrices of any shapes; whose, layout/matrix_rounds.hpp says.

@@ -64,8 +64,6 @@ Fp8Options fp8_options(const Deck& deck) {
           t.fp8_scale == Fp8Scale::exact,
           t.fp8_experts,
           t.fp8_transposed,
-          deck.machine.fp8_products != Fp8Products::bf16,
-          deck.machine.fp8_products == Fp8Products::cublaslt,
           t.fp8_first_layers_bf16,
           m.layers + m.mtp_depth - t.fp8_last_layers_bf16,
           std::max<std::int64_t>(deck.mesh.tp / keys, 1),

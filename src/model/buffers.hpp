@@ -76,8 +76,6 @@ struct BufferContext {
   bool cutlass = false;    // … by that library, behind one that describes the groups to it
   double expert_load = 1;  // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
 
-  // Whether products of routed experts look for the begins of their rows on the device.
-  bool reads_expert_offsets() const { return grouped || fp8.multiplies_expert_codes(); }
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }
 };

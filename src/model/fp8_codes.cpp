@@ -1,6 +1,7 @@
 #include "model/fp8_codes.hpp"
 
 #include "config/fp8_recipe.hpp"
+#include "core/fp8.hpp"
 
 namespace forge {
 
@@ -11,6 +12,13 @@ std::int32_t slots_of(std::int64_t lines) {
 }
 
 }  // namespace
+
+bool multiplies_codes(const Deck& deck, int capability) {
+  const TrainDeck& t = deck.train;
+  if (t.precision != PrecisionName::fp8 || t.fp8_carrier != Fp8Carrier::bf16 || capability < 89) return false;
+  if (properties_of(t.fp8_recipe).operands != Fp8Format::e4m3) return false;
+  return fp8_scaling(t.fp8_recipe) == Fp8Scaling::tensor || capability == 90;
+}
 
 Fp8Scaling fp8_scaling(Fp8Recipe recipe) {
   const WeightScale weights = properties_of(recipe).weights;
@@ -75,19 +83,9 @@ void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std:
     const ScaledProduct here = scaled_product(c, of, rows, w, rank);
     p.a_codes = std::max(p.a_codes, code_bytes(here.a, sums_rows_of_a(of)));
     p.b_codes = std::max(p.b_codes, code_bytes(here.b, sums_rows_of_b(of)));
-    if (!c.fp8.cublaslt) continue;
     const Fp8Scaling scaling = fp8_scaling(c.fp8.recipe);
     p.factors = std::max(
         p.factors, factors_of(here.a, sums_rows_of_a(of), scaling) + factors_of(here.b, sums_rows_of_b(of), scaling));
-  }
-}
-
-void add_expert_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows,
-                           const MatrixSplit& w) {
-  for (int rank = 0; rank < c.etp; ++rank) {
-    const ScaledProduct here = scaled_experts(c, of, rows, w, rank);
-    p.a_codes = std::max(p.a_codes, code_bytes(here.a, sums_rows_of_a(of)));
-    p.b_codes = std::max(p.b_codes, here.matrices() * code_bytes(here.b, sums_rows_of_b(of)));
   }
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/to_size.hpp"
+#include "core/view.hpp"
 #include "model/scaled_product.hpp"
 
 namespace forge {
@@ -52,6 +54,12 @@ inline bool sums_rows_of_b(ProductOf of) {
   return of != ProductOf::output;
 }
 
+// Whether runs multiply codes on devices of this compute capability (90 of sm_90; 0: processors): where cuBLASLt has
+// products of E4M3, or of E5M2 with it, with the recipe's scales. Those of a whole operand it has from sm_89 on, those
+// of lines and slots on sm_90 alone ("Narrow Precision Data Types Usage" of its documentation, CUDA 13). Elsewhere
+// rounded numbers are multiplied.
+bool multiplies_codes(const Deck& deck, int capability);
+
 // How many scales a product has where cuBLASLt computes it: one for each operand, or rather for each run of rows and of
 // the depth that shares one; one for each line; one for each slot of each line, or of 128 lines.
 enum class Fp8Scaling { tensor, line, slot };
@@ -71,21 +79,22 @@ struct FactorLayout {
   std::int64_t count() const { return (rows * columns * each() + 3) / 4 * 4; }
 };
 FactorLayout factor_layout(std::int64_t line_count, const ScaleLines& lines, const Fp8Slots& slots, Fp8Scaling scaling);
-// Whether cuBLASLt takes a product C(m,n) of codes, where C begins at a multiple of 16 bytes: its rows of C must, too,
-// and scales of slots ask for a multiple of 4 rows. PyTorch asks for 16 columns of it, and so does this.
+// Whether cuBLASLt takes a product C(m,n) of codes, where C and its rows begin at multiples of 16 bytes: scales of
+// slots ask for a multiple of 4 rows. PyTorch asks for 16 columns of it, and so does this.
 inline bool cublaslt_takes(Fp8Scaling scaling, std::int64_t m, std::int64_t n) {
   return n % 16 == 0 && (scaling != Fp8Scaling::slot || m % 4 == 0);
+}
+template <class TC>
+bool cublaslt_takes(Fp8Scaling scaling, const View<TC, 2>& c) {
+  return cublaslt_takes(scaling, c.rows(), c.columns()) && reinterpret_cast<std::uintptr_t>(c.data) % 16 == 0 &&
+         to_size(c.pitch) * sizeof(TC) % 16 == 0;
 }
 
 // Bytes of an operand's codes.
 inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
   return (sums_rows ? x.columns : x.rows) * fp8_block * fp8_slots(sums_rows ? x.by_row : x.by_column).count();
 }
-// To a product that multiplies codes: the bytes of both operands', and their factors where cuBLASLt reads them, of the
-// arguments of scaled_product().
+// To a product of codes: the bytes of both operands', and their factors, of the arguments of scaled_product().
 void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w);
-// The same of experts, whose products cuBLASLt has no part in: of the arguments of scaled_experts().
-void add_expert_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows,
-                           const MatrixSplit& w);
 
 }  // namespace forge

@@ -12,22 +12,22 @@ struct Fp8RecipeRow;  // config/fp8_recipe.hpp
 struct Fp8Options {
   bool on = false;
   Fp8Recipe recipe{};
-  bool exact = false;         // scales that aren't powers of two
-  bool experts = false;       // the experts' products, too
-  bool transposed = false;    // weight gradients of `block`, too
-  bool tensor_cores = false;  // multiply codes
-  bool cublaslt = false;      // … by that library, where it takes them: none of experts'
+  bool exact = false;       // scales that aren't powers of two
+  bool experts = false;     // the experts' products, too
+  bool transposed = false;  // weight gradients of `block`, too
   std::int64_t first_block = 0, end_block = 0;
   std::int64_t kv_copies = 1;  // tp neighbours with the same key and value heads
   std::int64_t history = 0;    // steps whose largest magnitudes give the scales; 0: those of the numbers at hand do
   bool dispatch = false;       // rows go to routed experts as codes (train.fp8_dispatch)
   // Blocks before these whose weights, or those of their experts, ZeRO-3 gathers as codes (train.fp8_gather).
   std::int64_t coded_end = 0, coded_experts_end = 0;
+  // cuBLASLt multiplies the codes of operands where it takes them, of experts' none; what device a run has is not the
+  // deck's (multiplies_codes() of model/fp8_codes.hpp).
+  bool codes = false;
 
   const Fp8RecipeRow& properties() const;
   bool has_history() const;
   bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }
-  bool multiplies_expert_codes() const { return on && experts && tensor_cores; }
   bool dispatches_codes(std::int64_t layer) const { return has_block(layer) && dispatch; }
   bool has_coded_block(std::int64_t layer) const { return has_block(layer) && layer < coded_end; }
   bool has_coded_experts(std::int64_t layer) const { return has_block(layer) && layer < coded_experts_end; }

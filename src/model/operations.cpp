@@ -97,7 +97,7 @@ double AttentionProduct::flops() const {
   return static_cast<double>(sequences * heads) * pairs() * 2 * (backward ? 3 * D + 2 * Dv : D + Dv);
 }
 
-void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured) {
+void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured, bool aligned) {
   const std::int64_t N = w.rows.count(), K = w.columns.count();
   if (of == ProductOf::output)
     linear(rows, N, K);
@@ -106,27 +106,28 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
   else
     linear_backward_weight(rows, N, K);
   if (!fp8 || !rounds_product(c.fp8, of)) return;
-  products.back().fp8 = true;
+  Product& product = products.back();
+  product.fp8 = true;
+  product.codes = c.fp8.codes && aligned && cublaslt_takes(fp8_scaling(c.fp8.recipe), product.m, product.n);
   ScaledProduct p = scaled_product(c, of, rows, w, 0);
   p.coded = coded && of != ProductOf::weight_gradient;
   set_known(p, c.fp8, of, recomputes);
   p.measured_a = measured && takes_amaxes_of_rows(c.fp8);
-  if (c.fp8.tensor_cores) add_code_bytes(p, c, of, rows, w);
+  if (product.codes) add_code_bytes(p, c, of, rows, w);
   if (c.fp8.has_history()) add_history(of, p);
   add_scaled(p);
-  if (c.fp8.cublaslt) add_library_product(of, p);
+  if (product.codes) add_library_product(of, p);
 }
 
 void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
   const bool sums = of == ProductOf::weight_gradient, input = of == ProductOf::input_gradient;
   const std::int64_t N = w.rows.count(), K = w.columns.count();
-  const bool rounded = fp8 && rounds_experts(c.fp8, of), codes = rounded && c.fp8.tensor_cores;
+  const bool rounded = fp8 && rounds_experts(c.fp8, of);
   expert_products.push_back({sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(),
-                             rounded, c.grouped || codes, of, c.cutlass && !codes});
+                             rounded, c.grouped, of, c.cutlass});
   if (!rounded) return;
   ScaledProduct p = scaled_experts(c, of, rows, w, 0);
   p.coded = coded_experts;
-  if (codes) add_expert_code_bytes(p, c, of, rows, w);
   add_scaled(p);
 }
 
@@ -186,14 +187,12 @@ std::int64_t groups_here(const ScaleLines& lines) {
 
 }  // namespace
 
-// Gemm::fp8_product, where it takes C(m,n): factors of both operands, and a product for each run with the same scales.
+// Gemm::fp8_product: factors of both operands, and a product for each run with the same scales.
 // What `current` sums over sequences, their products add to C one after the other.
 void Operations::add_library_product(ProductOf of, const ScaledProduct& p) {
   const Product& product = products.back();
-  const Fp8Scaling scaling = fp8_scaling(c.fp8.recipe);
-  if (!cublaslt_takes(scaling, product.m, product.n)) return;
   row_kernels.push_back({"fp8_factors", 1, p.factors, 0, p.factors * bytes(DType::f32), 2});
-  const std::int64_t more = scaling == Fp8Scaling::tensor ? groups_here(p.a.by_row) - 1 : 0;
+  const std::int64_t more = fp8_scaling(c.fp8.recipe) == Fp8Scaling::tensor ? groups_here(p.a.by_row) - 1 : 0;
   const std::int64_t sums = of == ProductOf::weight_gradient ? more * product.m * product.n * bytes(sum()) : 0;
   if (more > 0) row_kernels.push_back({"sums_of_runs", product.m, product.n, sums, sums, more});
 }

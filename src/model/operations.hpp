@@ -18,6 +18,7 @@ struct Product {
   DType operands, result;
   bool fp8 = false;                  // operands were rounded to it
   ProductOf of = ProductOf::output;  // says which operands are transposed: B, none, A
+  bool codes = false;                // … and their codes are multiplied
 
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
   bool operator==(const Product&) const = default;
@@ -104,8 +105,9 @@ class Operations {
     add(out, in, rows, sum(), ProductOf::weight_gradient);
   }
   // A block's product with a weight W(out, in), in FP8 where the block's are: its output or one of the gradients.
-  // `measured`: what makes its first operand can leave the largest magnitudes of rows.
-  void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured = false);
+  // `measured`: what makes its first operand can leave the largest magnitudes of rows; `aligned`: the result and each
+  // of its rows begin at multiples of 16 bytes where the number of columns is one of 16.
+  void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured = false, bool aligned = true);
   // The same of this rank's experts.
   void expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
   // A kernel that reads and writes so many arrays (rows, columns) of the compute type, and others of the accumulation

@@ -138,7 +138,7 @@ struct ScaledProduct {
   bool measured_a = false;  // the kernel that made a has left the largest magnitude of each of its rows
   // Where a plan lists it, bytes of the operands' codes, on whichever tp rank has most; 0: numbers are multiplied.
   std::int64_t a_codes = 0, b_codes = 0;
-  std::int64_t factors = 0;  // … and 1 / scale of both, where cuBLASLt reads them
+  std::int64_t factors = 0;  // … and 1 / scale of both
 
   std::int64_t matrices() const { return std::max<std::int64_t>(experts, 1); }
   Group splitters() const { return experts > 0 ? Group::etp : Group::tp; }

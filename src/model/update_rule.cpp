@@ -26,10 +26,10 @@ const OptimizerGroup* group_of(const OptimizerDeck& deck, const std::string& nam
 
 UpdateRule update_rule(const OptimizerDeck& deck, UnitKind kind, const Parameter& parameter) {
   const OptimizerGroup* const group = group_of(deck, parameter.name);
-  const bool has_whole = row_of(deck.name).whole_matrices;
+  const bool has_whole = row_of(deck.name).whole_matrices();
   UpdateRule rule;
   rule.whole = has_whole && can_be_whole(kind, parameter) &&
-               !(group && group->optimizer && !row_of(*group->optimizer).whole_matrices);
+               !(group && group->optimizer && !row_of(*group->optimizer).whole_matrices());
   rule.learning_rate =
       has_whole && !rule.whole && deck.adam_learning_rate > 0 ? deck.adam_learning_rate : deck.learning_rate;
   rule.weight_decay = parameter.decays() ? deck.weight_decay : 0;
@@ -46,7 +46,8 @@ void check_groups(const OptimizerDeck& deck, const std::vector<Unit>& units) {
         matched[g] = matched[g] || matches(deck.groups[g].pattern, parameter.name);
       const OptimizerGroup* const group = group_of(deck, parameter.name);
       if (group) used[to_size(group - deck.groups.data())] = true;
-      if (group && group->optimizer && row_of(*group->optimizer).whole_matrices && !can_be_whole(unit.kind, parameter))
+      if (group && group->optimizer && row_of(*group->optimizer).whole_matrices() &&
+          !can_be_whole(unit.kind, parameter))
         throw BadInput("optimizer.groups: " + group->pattern + " has optimizer = " + row_of(*group->optimizer).word +
                        " and matches " + parameter.name + ", which is no matrix of a block; legal: adamw");
     }

@@ -2,7 +2,7 @@
 
 #include "kernels/fp8.hpp"
 #include "kernels/fp8_history.hpp"
-#include "kernels/fp8_product.hpp"
+#include "kernels/fp8_operand.hpp"
 #include "nn/count_operands.hpp"
 #include "nn/linear.hpp"
 
@@ -190,15 +190,6 @@ Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& sp
   return rounded;
 }
 
-// C = or += the product of codes, by cuBLASLt where the deck says so and that library takes them.
-template <class T, class TC>
-void multiply_operands(Context<T>& ctx, const Fp8Codes& a, const Fp8Codes& b, bool adds, View<TC, 2> c) {
-  const Fp8Options& fp8 = ctx.buffers.fp8;
-  const bool done = fp8.cublaslt && ctx.gemm.template fp8_product<TC>(ctx.stream, a, b, fp8_scaling(fp8.recipe), adds,
-                                                                      c, ctx.fp8.factors);
-  if (!done) fp8_product<TC>(ctx.stream, a, b, adds, c);
-}
-
 // The codes of both operands of a product whose amaxes are found.
 struct OperandCodes {
   Fp8Codes a, b;
@@ -211,47 +202,33 @@ OperandCodes encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product
   const Fp8Options& fp8 = ctx.buffers.fp8;
   const Fp8Buffers<T>& s = ctx.fp8;
   note_scales(ctx, p, amax);
-  const bool gathered = p.coded && (p.experts > 0 || !fp8.has_history());  // experts have no history
+  const bool gathered = p.coded && !fp8.has_history();
   const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(product)] : amax.b;
   return {fp8_encode(ctx.stream, a, p.a, sums_rows_of_a(of), fp8.exact, amax.a, s.a_codes),
-          fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes, p.matrices())};
+          fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes)};
 }
 
-// Whether the product of a block that runs now is multiplied as codes.
-template <class T>
-bool multiplies_codes(const Context<T>& ctx, ProductOf of) {
+// Whether the product C of a block that runs now is one of codes.
+template <class T, class TC>
+bool is_of_codes(const Context<T>& ctx, ProductOf of, const View<TC, 2>& c) {
   const Fp8Options& fp8 = ctx.buffers.fp8;
-  return std::is_same_v<T, bf16> && ctx.fp8_block && fp8.tensor_cores && rounds_product(fp8, of);
+  return std::is_same_v<T, bf16> && ctx.fp8_block && fp8.codes && rounds_product(fp8, of) &&
+         cublaslt_takes(fp8_scaling(fp8.recipe), c);
 }
 
-// C = or += the product of a and b, by tensor cores from their codes; false, and nothing done, where that isn't theirs.
+// C = or += the product of a and b from their codes, by cuBLASLt; false, and nothing done, where numbers are
+// multiplied.
 template <class T, class TC>
 bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
                     View<const float, 1> of_rows, View<const T, 2> b, bool adds, View<TC, 2> c) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (!multiplies_codes(ctx, of)) return false;
+    if (!is_of_codes(ctx, of, c)) return false;
     const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
     const OperandCodes codes = encode_operands<T>(ctx, of, w.product, p, amax, a, b);
-    note_product(ctx, c, sums_rows_of_a(of) ? a.rows() : a.columns(), true);
-    multiply_operands<T, TC>(ctx, codes.a, codes.b, adds, c);
+    note_product(ctx, c, sums_rows_of_a(of) ? a.rows() : a.columns(), true, true);
+    ctx.gemm.template fp8_product<TC>(ctx.stream, codes.a, codes.b, fp8_scaling(ctx.buffers.fp8.recipe), adds, c,
+                                      ctx.fp8.factors);
     count_operands<T>(ctx, of, w, p, amax, a, b);
-    return true;
-  }
-  return false;
-}
-// C = the products of experts' rows with w(E / ep, N, K), in the same way.
-template <class T>
-bool multiply_expert_codes(Context<T>& ctx, ProductOf of, const ExpertRows& rows, const MatrixSplit& split,
-                           View<const T, 2> a, View<const T, 3> w, View<T, 2> c) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    const Fp8Options& fp8 = ctx.buffers.fp8;
-    if (!ctx.fp8_block || !fp8.tensor_cores || !rounds_experts(fp8, of)) return false;
-    const View<const T, 2> matrices = one_below_the_other(w);
-    const auto [p, amax] = find_expert_amaxes<T>(ctx, of, split, a, matrices);
-    const OperandCodes codes = encode_operands<T>(ctx, of, split.product, p, amax, a, matrices);
-    note_experts<T>(ctx, false, rows, c.columns(), a.columns(), true, true);
-    fp8_grouped_rows(ctx.stream, rows.groups, codes.a, codes.b, c);
-    count_operands<T>(ctx, of, split, p, amax, a, matrices);
     return true;
   }
   return false;
@@ -282,7 +259,7 @@ void block_linear_backward_input(Context<T>& ctx, const MatrixSplit& split, View
 template <class T>
 void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> x,
                                   View<acc_t<T>, 2> dw) {
-  if (multiplies_codes(ctx, ProductOf::weight_gradient)) clear_fresh(ctx, dw.data, dw.size());
+  if (is_of_codes(ctx, ProductOf::weight_gradient, dw)) clear_fresh(ctx, dw.data, dw.size());
   if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, {}, x, true, dw)) return;
   const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, {}, x);
   linear_backward_weight<T>(ctx, o.a, o.b, dw, o.fp8);
@@ -293,14 +270,12 @@ void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, Vie
 template <class T>
 void block_expert_forward(Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> x,
                           View<const T, 3> w, View<T, 2> y) {
-  if (multiply_expert_codes<T>(ctx, ProductOf::output, rows, split, x, w, y)) return;
   const Operands<T> o = expert_operands<T>(ctx, ProductOf::output, split, x, w);
   expert_forward<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), y, o.fp8);
 }
 template <class T>
 void block_expert_backward_input(Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> dy,
                                  View<const T, 3> w, View<T, 2> dx) {
-  if (multiply_expert_codes<T>(ctx, ProductOf::input_gradient, rows, split, dy, w, dx)) return;
   const Operands<T> o = expert_operands<T>(ctx, ProductOf::input_gradient, split, dy, w);
   expert_backward_input<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), dx, o.fp8);
 }

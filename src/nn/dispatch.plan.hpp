@@ -53,7 +53,7 @@ struct DispatchBuffers {
     if (m.gathers)
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
     else {
-      if (l.c.reads_expert_offsets() && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
+      if (l.c.grouped && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
       if (m.reads_counts) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
     }
   }

@@ -68,18 +68,21 @@ void add_backward_input(Operations& o, std::int64_t layer) {
   const ModelSpec& s = o.spec;
   const LatentSplits w = latent_splits(s);
   const auto norm_of_latent = [&](std::int64_t columns) { add_norm_backward(o, o.S, columns, 2, 1); };
+  // Gradients of inputs of q_up and kv_up, and without q_lora of kv_down, stand in those of the latents from a column
+  // on.
+  const auto aligned = [&](std::int64_t column) { return s.latent_columns() % 8 == 0 && column % 8 == 0; };
   add_attend_operations(o, layer, Pass::backward_input);
   o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
   o.over_rows("latent_keys_backward", o.R, s.kv_columns() + s.v_columns(), 1, 1);
-  o.block_linear(ProductOf::input_gradient, o.R, w.q_up);
-  o.block_linear(ProductOf::input_gradient, o.R, w.kv_up);
+  o.block_linear(ProductOf::input_gradient, o.R, w.q_up, false, aligned(0));
+  o.block_linear(ProductOf::input_gradient, o.R, w.kv_up, false, aligned(s.q_up_inputs()));
   o.over_rows("rotary", o.S, s.rotary_dim(), 1, 1);
   norm_of_latent(s.kv_lora());
   if (s.q_lora() > 0) {
     norm_of_latent(s.q_lora());
     o.block_linear(ProductOf::input_gradient, o.S, w.q_down);
   }
-  o.block_linear(ProductOf::input_gradient, o.S, w.kv_down);
+  o.block_linear(ProductOf::input_gradient, o.S, w.kv_down, false, s.q_lora() > 0 || aligned(0));
   add_norm_operations(o, Pass::backward_input, o.S, s.C());
 }
 

@@ -8,8 +8,9 @@ namespace forge {
 
 // C(m,n) = or += A(m,k) B(k,n) runs next.
 template <class T, class TC>
-void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, bool fp8 = false) {
-  if (ctx.operations) ctx.operations->product({c.rows(), c.columns(), k, dtype_of<T>, dtype_of<TC>, fp8});
+void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, bool fp8 = false, bool codes = false) {
+  if (!ctx.operations) return;
+  ctx.operations->product({c.rows(), c.columns(), k, dtype_of<T>, dtype_of<TC>, fp8, ProductOf::output, codes});
 }
 // The experts' products of so many columns run next.
 template <class T>

@@ -12,7 +12,7 @@ namespace {
 // By the shape of the layer's matrix, (out, in): 0.2 √max(out, in), with which an update is as long as AdamW's (Liu et
 // al. 2025), or √max(1, out/in) (Jordan et al. 2024). Owners have scaled NorMuon's and SOAP's.
 double scale_of(const OptimizerDeck& deck, std::int64_t rows, std::int64_t columns) {
-  if (const OptimizerRow& row = row_of(deck.name); row.of_rows || row.rotates) return 1;
+  if (row_of(deck.name).keeps(StateOwner::matrix_owner)) return 1;
   const auto out = static_cast<double>(rows), in = static_cast<double>(columns);
   return deck.muon_scale == MuonScale::keller ? std::sqrt(std::max(1.0, out / in)) : 0.2 * std::sqrt(std::max(out, in));
 }
@@ -113,10 +113,11 @@ View<T, 1> MatrixUpdate<T>::memory_of(const OwnedPart& part, int place) const {
 template <class T>
 View<T, 1> MatrixUpdate<T>::updates_of(Stream& stream, const MatrixStack& stack, const Update& update) {
   const std::int64_t matrices = stack.count(), elements = stack.rows * stack.columns;
-  const auto kept = tools_.line_moments.slice(stack.first_kept, stack.first_kept + matrices * stack.kept);
-  if (stack.rotated) {
+  const auto kept = tools_.line_moments.slice(stack.first_kept, stack.first_kept + matrices * stack.kept());
+  if (stack.rotates) {
     for (std::int64_t i = 0; i < matrices; ++i)
-      rotation_(stream, deck_, update.of({}), *stack.rotated, kept.slice(i * stack.kept, (i + 1) * stack.kept),
+      rotation_(stream, deck_, update.of({}), RotatedState(stack.state),
+                kept.slice(i * stack.kept(), (i + 1) * stack.kept()),
                 buffers_.x.slice(i * elements, (i + 1) * elements), buffers_.rotation);
     return buffers_.x;
   }

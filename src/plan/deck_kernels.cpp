@@ -1,5 +1,3 @@
-#include "config/keys.hpp"
-#include "core/error.hpp"
 #include "model/cudnn_attention.hpp"
 #include "model/fp8_codes.hpp"
 #include "plan/step_cost.hpp"
@@ -27,18 +25,8 @@ bool takes_cutlass_on(const Machine& machine, const Deck& deck, GroupedProducts 
 BufferContext buffers_on(const Machine& machine, const RunSetup& setup) {
   BufferContext buffers = setup.buffers;
   buffers.cutlass = takes_cutlass_on(machine, setup.deck, buffers.kernels.grouped);
+  buffers.fp8.codes = multiplies_codes(setup.deck, machine.capability);
   return buffers;
-}
-
-void require_products_of_codes(const Machine& machine, const Deck& deck) {
-  if (deck.machine.fp8_products != Fp8Products::cublaslt) return;
-  if (fp8_scaling(deck.train.fp8_recipe) == Fp8Scaling::tensor) return;
-  if (!machine.rates(DType::bf16).cublaslt_has_one_scale) return;
-  throw BadInput(
-      "machine.fp8_products = cublaslt with train.fp8_recipe = " + value_text(*find_key("train", "fp8_recipe"), deck) +
-      " on the machine " + machine.name +
-      ", where cuBLASLt has one scale for a whole operand (cublaslt_scales of its file); legal: tensor_cores, "
-      "or fp8_recipe current or delayed");
 }
 
 }  // namespace forge

@@ -102,23 +102,17 @@ double Machine::peak(DType type) const {
   return r.waves.peak > 0 ? r.waves.peak : *std::max_element(r.table.rates[0].begin(), r.table.rates[0].end());
 }
 
-double Machine::fp8_peak(DType type, std::string_view by) const {
-  const auto& peaks = rates(type).fp8_peaks;
-  const auto found = peaks.find(by);
-  return found == peaks.end() ? 0 : found->second;
-}
-
 double product_seconds(const Machine& machine, DType type, ProductOf of, double m, double n, double k, double count,
-                       std::string_view by) {
+                       bool codes) {
   if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
   const ComputeRates& rates = machine.rates(type);
   if (rates.waves.peak <= 0)
     return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, of, m, n, k)) /
            (machine.program.product_share * machine.compute_speed);
   WaveRates waves = rates.waves;
-  if (const double peak = by.empty() ? 0 : machine.fp8_peak(type, by); peak > 0) waves.peak = peak;
+  if (codes && rates.fp8_peak > 0) waves.peak = rates.fp8_peak;
   const auto element = static_cast<double>(size_of(type));
-  const double bytes = (m * k + k * n) * (by.empty() ? element : 1) + m * n * element;
+  const double bytes = (m * k + k * n) * (codes ? 1 : element) + m * n * element;
   return count * (waves.launch + wave_seconds(machine, waves, bytes, m, n, k)) /
          (machine.program.product_share * machine.compute_speed);
 }

@@ -53,10 +53,9 @@ struct ComputeRates {
   ProductTable table;
   std::map<std::string, AttentionRates, std::less<>> attention;  // by kernel
   std::map<std::string, ExpertRates, std::less<>> experts;       // by kernel
-  // FLOP/s of products of 8-bit codes by what multiplies them (machine.fp8_products): a peak that takes the place of
-  // the type's, with the shares of its tiles. Where it isn't known, such products are as fast as the type's.
-  std::map<std::string, double, std::less<>> fp8_peaks;
-  bool cublaslt_has_one_scale = false;  // of an operand of codes, as on Blackwell: none of lines and blocks
+  // FLOP/s of cuBLASLt's products of 8-bit codes: a peak that takes the place of the type's, with the shares of its
+  // tiles; 0: not known, such products are as fast as the type's.
+  double fp8_peak = 0;
   bool known() const { return waves.peak > 0 || !table.rates[0].empty(); }
 };
 
@@ -117,6 +116,7 @@ struct Machine {
   std::string name, description;
   int ranks_per_node = 1;
   int units = 1;                 // multiprocessors of a rank's GPU
+  int capability = 0;            // its compute capability, 90 of sm_90; 0: a processor, or not known
   int cores_per_node = 0;        // that the ranks of a node share; 0: each has a processor of its own
   std::size_t memory_bytes = 0;  // of a rank's GPU; with cores, of the node
   double memory_bandwidth = 0;   // of a rank
@@ -142,20 +142,20 @@ struct Machine {
   const ComputeRates& rates(DType type) const;
   // FLOP/s that shares of the peak are of: the data sheet's, or the best that was measured.
   double peak(DType type) const;
-  // Of products of codes; 0 where it isn't known.
-  double fp8_peak(DType type, std::string_view by) const;
 };
 
-// GPUs by name: the memory that the driver reports, and the machine of inputs/machines that has them.
+// GPUs by name: the memory that the driver reports, the machine of inputs/machines that has them, and their compute
+// capability.
 struct Gpu {
   const char* name;
   std::size_t mib;
   const char* machine;
+  int capability;
 };
-inline constexpr Gpu gpus[] = {{"h100-80", 81559, "h100_8"},
-                               {"h200-141", 143771, "h200_4"},
-                               {"a100-80", 81920, "a100_8"},
-                               {"b200-180", 183359, "b200_8"}};
+inline constexpr Gpu gpus[] = {{"h100-80", 81559, "h100_8", 90},
+                               {"h200-141", 143771, "h200_4", 90},
+                               {"a100-80", 81920, "a100_8", 80},
+                               {"b200-180", 183359, "b200_8", 100}};
 
 // Reads a machine's file; `name` is a path, the name of a file in inputs/machines ("h100_8"; config/shared_files.hpp
 // says where that is looked for), or of a GPU. Throws one BadInput for all that is wrong, each with file:line:column.
@@ -167,9 +167,9 @@ std::string key_of(Collective collective);
 // Reads a program's file; `name` as that of a machine, in inputs/programs.
 Program read_program(const std::string& name);
 
-// Of one product (m, k) (k, n); `count` of them one after the other. `by`: of 8-bit codes, what multiplies them.
+// Of one product (m, k) (k, n); `count` of them one after the other. `codes`: of 8-bit codes.
 double product_seconds(const Machine& machine, DType type, ProductOf of, double m, double n, double k, double count = 1,
-                       std::string_view by = {});
+                       bool codes = false);
 // Of products of so many experts in one launch by a kernel, of `rows` rows each with weights (n, k), or of the sums of
 // such weights; nothing where the file has no rates of it.
 std::optional<double> expert_seconds(const Machine& machine, DType type, std::string_view kernel, ProductOf of,

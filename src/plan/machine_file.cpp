@@ -157,17 +157,7 @@ void read_compute(FileSection& in, ComputeRates& to) {
           (of > 0 && t.rates[of].empty()) || (shapes > 0 && t.rates[of].size() == shapes),
           std::string(names[of]) + " must have a rate for each m, n and k: " + std::to_string(shapes) + " of them");
   }
-  if (auto fp8 = in.section("fp8_peak_tflops"))
-    for (const char* by : {"tensor_cores", "cublaslt"}) {
-      double peak = 0;
-      fp8->number(by, peak, tera);
-      if (peak > 0) to.fp8_peaks[by] = peak;
-    }
-  std::string scales = to.cublaslt_has_one_scale ? "operand" : "any";
-  in.text("cublaslt_scales", scales);
-  in.require_that(scales == "any" || scales == "operand",
-                  "cublaslt_scales = " + shown(scales) + "; legal: any, operand");
-  to.cublaslt_has_one_scale = scales == "operand";
+  in.number("fp8_peak_tflops", to.fp8_peak, tera);
   in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rates[0].empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))
@@ -257,6 +247,7 @@ void read_parts(FileSection& in, Machine& m, const std::string& file, Report& re
   }
   if (auto compute = in.section("compute")) {
     compute->integer("units", m.units, 1, 1 << 16);
+    compute->integer("capability", m.capability, 0, 1000);
     read_library(*compute, "grouped", "cutlass", m.has_cutlass);
     read_library(*compute, "attention", "cudnn", m.prefers_cudnn);
     const char* types[] = {"fp64", "fp32", "bf16"};

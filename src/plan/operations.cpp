@@ -36,8 +36,6 @@ namespace {
 ScaledProduct largest(const BufferContext& c, ScaledProduct p) {
   if (p.experts == 0) return p;
   const std::int64_t rows = moe_shape(c).round_rows;
-  // Every row has as many bytes of codes.
-  if (p.b_codes > 0) p.a_codes = rows * (p.a_codes / std::max<std::int64_t>(p.a.rows, 1));
   p.a.rows = rows;
   p.a.by_row = lines_alone(rows);
   return p;

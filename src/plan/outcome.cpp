@@ -92,7 +92,7 @@ Outcome outcome_of(const Machine& machine, const RunSetup& setup) {
   return {setup.deck, predict(machine, setup), memory_of(machine, setup), usable_memory(machine, setup.mesh.world())};
 }
 Outcome outcome_of(const Machine& machine, const Deck& deck) {
-  return outcome_of(machine, make_setup(deck));
+  return outcome_of(machine, on_devices(make_setup(deck), machine.capability));
 }
 
 bool may_fit(const Machine& machine, const RunSetup& setup) {

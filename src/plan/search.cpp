@@ -14,6 +14,7 @@
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
+#include "model/fp8_codes.hpp"
 #include "nn/units.plan.hpp"
 #include "plan/search_space.hpp"
 #include "plan/step_cost.hpp"
@@ -90,6 +91,7 @@ class Bounds {
     resolve_coded(c.fp8, deck, mesh);
     if (deck.model.experts > 0) c.expert_load = machine_.imbalance;
     c.cutlass = takes_cutlass_on(machine_, deck, c.kernels.grouped);
+    c.fp8.codes = multiplies_codes(deck, machine_.capability);
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
     const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
     ModelCost cost{0, 0, places};
@@ -145,7 +147,8 @@ class Bounds {
     const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
     double state = bytes(p.storage);
     for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.accumulate))
-      if (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices) state += bytes(buffer.type);
+      if (buffer.is_of_elements() && (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices))
+        state += bytes(buffer.type);
     const double whole = p.has_compute_copy() ? bytes(p.compute) : 0;
     const double gradient = bytes(deck.optimizer.gradients == StateType::bf16 ? p.compute : p.accumulate);
     const auto zero = deck.train.zero_stage;
@@ -310,7 +313,7 @@ class Search {
     } catch (const BadInput&) {
       return {};
     }
-    return make_setup(deck, 0, schedules_.of(deck));
+    return on_devices(make_setup(deck, 0, schedules_.of(deck)), machine_.capability);
   }
 
   // Whether the choice that needs least has room on the mesh with the schedule.
@@ -355,7 +358,6 @@ class Search {
 }  // namespace
 
 SearchResult search(const Machine& machine, const Deck& resolved, const SearchOptions& options) {
-  require_products_of_codes(machine, resolved);
   return Search(machine, resolved, options).run();
 }
 

@@ -5,6 +5,7 @@
 #include "config/optimizer_table.hpp"
 #include "core/error.hpp"
 #include "model/cudnn_attention.hpp"
+#include "model/fp8_codes.hpp"
 #include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
@@ -99,6 +100,12 @@ RunSetup make_setup(const Deck& deck, int rank, const KernelChoice& kernels) {
       lower(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
   validate(lowered);
   return make_setup(deck, rank, lowered, kernels);
+}
+
+RunSetup on_devices(RunSetup setup, int capability) {
+  setup.capability = capability;
+  setup.buffers.fp8.codes = multiplies_codes(setup.deck, capability);
+  return setup;
 }
 
 MeshGroups groups_of(const RunSetup& setup) {

@@ -27,6 +27,7 @@ struct RunSetup {
   std::vector<StageContent> stages;  // by stage
   RankShare share;                   // of this rank
   BufferContext buffers;
+  int capability = 0;  // of the ranks' devices, 90 of sm_90; 0: processors, or not known
 
   int replicas() const { return mesh.data_parallel(); }
   // Of the largest batch, and of a step.
@@ -47,6 +48,8 @@ struct RunSetup {
 RunSetup make_setup(const Deck& deck, int rank = 0, const KernelChoice& kernels = asked_kernels());
 // The same, with the deck's schedule, lowered, for who makes many setups with few schedules.
 RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels = asked_kernels());
+// A setup on devices of this compute capability, with what multiplies operands in FP8 there.
+RunSetup on_devices(RunSetup setup, int capability);
 
 // The groups of a mesh that follow from the model.
 MeshGroups groups_of(const RunSetup& setup);

@@ -53,26 +53,24 @@ double logit_seconds(const Machine& machine, const Operations& o) {
 }
 
 // Of an expert's rows, where the routers are balanced; one product an expert where no rates of one launch are known.
-double expert_product_seconds(const Machine& machine, const ExpertProduct& p, const Fp8Options& fp8) {
+double expert_product_seconds(const Machine& machine, const ExpertProduct& p) {
   if (p.rows == 0) return 0;
   const auto experts = static_cast<double>(p.experts), rows = static_cast<double>(p.rows) / experts;
   const auto n = static_cast<double>(p.n), k = static_cast<double>(p.k);
-  const bool codes = p.fp8 && fp8.tensor_cores;
-  if (p.grouped && !codes)
+  if (p.grouped)
     if (const auto seconds =
             expert_seconds(machine, p.operands, p.described ? "cutlass" : "tensor_cores", p.of, experts, rows, n, k))
       return *seconds;
   return p.sums ? product_seconds(machine, p.operands, p.of, n, k, rows, experts)
-                : product_seconds(machine, p.operands, p.of, rows, n, k, experts, codes ? "tensor_cores" : "");
+                : product_seconds(machine, p.operands, p.of, rows, n, k, experts);
 }
 
 void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Operations& o) {
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   for (const Product& p : o.products)
-    products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1,
-                                p.fp8 ? codes_multiplier(o.c.fp8) : std::string_view());
-  for (const ExpertProduct& p : o.expert_products) products += expert_product_seconds(machine, p, o.c.fp8);
+    products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1, p.codes);
+  for (const ExpertProduct& p : o.expert_products) products += expert_product_seconds(machine, p);
   for (const AttentionProduct& a : o.attention)
     cost.of(CostPart::attention) +=
         attention_seconds(machine, o.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward) +
@@ -151,7 +149,6 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
 
 StepCost::StepCost(const Machine& machine, const RunSetup& setup)
     : machine_(machine), setup_(setup), busiest_(buffers_on(machine, setup)) {
-  require_products_of_codes(machine, setup.deck);
   if (setup.deck.model.experts > 0) busiest_.expert_load = machine.imbalance;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
   const MeshGroups groups = groups_of(setup);
@@ -327,10 +324,7 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
       break;
     case TaskOp::gather_matrices:  // gradient, momentum but where owners keep it, and what goes to the owner
       add_bytes(cost, CostPart::optimizer,
-                (bytes_of_gradient() +
-                 (share.matrices.rotates ? 0 : 2 * bytes_of_type(setup_.buffers.optimizer.front().type)) +
-                 bytes_of_type(p.compute)) *
-                    held());
+                (bytes_of_gradient() + bytes_of_states({KeptOf::whole_matrices}) + bytes_of_type(p.compute)) * held());
       break;
     case TaskOp::weight_amaxes:
       for (std::size_t u = 0; u < share.units.size(); ++u)
@@ -358,17 +352,23 @@ void StepCost::add_bytes(TaskCost& cost, CostPart part, double bytes) const {
 double StepCost::bytes_of_update(const RankShare& share) const {
   const Precision& p = setup_.buffers.precision;
   if (machine_.program.optimizer_bytes > 0) return machine_.program.optimizer_bytes * elements_of_state(share);
-  const bool whole = row_of(setup_.deck.optimizer.name).whole_matrices;
+  const bool whole = row_of(setup_.deck.optimizer.name).whole_matrices();
   double sum = 0;
   for (const LocalUnit& unit : share.units) {
-    double bytes = bytes_of_gradient() +
-                   static_cast<double>(2 * size_of(p.storage) + (p.has_compute_copy() ? size_of(p.compute) : 0));
-    for (const StateBuffer& buffer : setup_.buffers.optimizer)
-      if (buffer.of == KeptOf::all || buffer.of == KeptOf::others)
-        bytes += 2 * static_cast<double>(size_of(buffer.type));
+    const double bytes = bytes_of_gradient() + bytes_of_states({KeptOf::all, KeptOf::others}) +
+                         static_cast<double>(2 * size_of(p.storage) + (p.has_compute_copy() ? size_of(p.compute) : 0));
     sum += bytes * static_cast<double>(kept_elements(unit, whole ? KeptOf::others : KeptOf::all));
   }
   return sum;
+}
+
+// States of an element, read and written.
+double StepCost::bytes_of_states(std::initializer_list<KeptOf> of) const {
+  double bytes = 0;
+  for (const StateBuffer& buffer : setup_.buffers.optimizer)
+    if (buffer.is_of_elements() && std::find(of.begin(), of.end(), buffer.of) != of.end())
+      bytes += 2 * static_cast<double>(size_of(buffer.type));
+  return bytes;
 }
 
 // Of a number of the step's gradient.

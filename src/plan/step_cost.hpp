@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <map>
 #include <tuple>
 
@@ -15,15 +16,6 @@ namespace forge {
 
 // The kernel of attention that a deck's run has on a machine, by its name in the machine's file.
 std::string_view attention_kernel(const Machine& machine, const Deck& deck, const BufferContext& buffers);
-
-// What multiplies the codes of 8 bits of a run's products, by its name there; "": numbers are multiplied.
-inline std::string_view codes_multiplier(const Fp8Options& fp8) {
-  return fp8.cublaslt ? "cublaslt" : fp8.tensor_cores ? "tensor_cores" : "";
-}
-
-// Throws BadInput where the deck's run would be refused on such GPUs (app/device_fit.cpp): cuBLASLt has no products of
-// codes with the recipe's scales there.
-void require_products_of_codes(const Machine& machine, const Deck& deck);
 
 // Whether products of experts are CUTLASS's on such GPUs: it is asked for, or the machine's file has it.
 bool takes_cutlass_on(const Machine& machine, const Deck& deck, GroupedProducts asked);
@@ -64,6 +56,7 @@ class StepCost {
   std::int64_t cleared(const LocalUnit& unit) const;
   std::int64_t cleared_in_step(const LocalUnit& unit) const;
   double bytes_of_update(const RankShare& share) const;
+  double bytes_of_states(std::initializer_list<KeptOf> of) const;
   double bytes_of_gradient() const;
   double bytes_of_rounding(const LocalUnit& unit, bool last) const;
   double elements_of_state(const RankShare& share) const;

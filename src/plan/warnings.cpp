@@ -126,7 +126,7 @@ class Warnings {
     } catch (const BadInput&) {
       return 0;
     }
-    return rank_memory(make_setup(deck), RunKind::training).total();
+    return rank_memory(on_devices(make_setup(deck), setup_.capability), RunKind::training).total();
   }
 
   const RunSetup& setup_;

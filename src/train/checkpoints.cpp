@@ -42,12 +42,12 @@ std::vector<StateTensor> fp8_history_state(const ModelSpec& spec, const Fp8Histo
 
 namespace {
 
-// Tensors of what the optimizer keeps of rows and columns of matrices: of a matrix (rows) and (columns), of experts'
-// (E, rows) and (E, columns); and of what owners of matrices keep with SOAP.
+// Tensors of what the optimizer keeps of matrices: with their owners, or of rows and columns with all ranks that share
+// them. Of experts' tensors each has the index E before it.
 template <class T>
-class LineState {
+class MatrixStates {
  public:
-  explicit LineState(Session<T>& session) : session_(session), share_(session.setup().share) {}
+  explicit MatrixStates(Session<T>& session) : session_(session), share_(session.setup().share) {}
 
   std::vector<StateTensor> state(StateUse use) {
     if (session_.line_moments().empty()) return {};
@@ -57,12 +57,8 @@ class LineState {
     for (std::size_t u = 0; u < share_.factored.units.size(); ++u) {
       const FactoredUnit& unit = share_.factored.units[u];
       if (use == StateUse::write && !unit.writes) continue;
-      for (const FactoredTensor& tensor : unit.tensors) {
-        if (!tensor.is_matrix()) continue;
-        const std::int64_t at = unit.first_moment + tensor.moments;
-        add(u, tensor.parameter, true, {0, tensor.rows}, at);
-        add(u, tensor.parameter, false, {0, tensor.columns}, at + tensor.rows);
-      }
+      for (const FactoredTensor& tensor : unit.tensors)
+        if (tensor.is_matrix()) add_shared(u, tensor, unit.first_moment + tensor.moments);
     }
     return gathered_.take();
   }
@@ -72,52 +68,27 @@ class LineState {
     for (std::size_t i = 0; i < stack.matrices.size(); ++i) {
       const OwnedMatrix& matrix = stack.matrices[i];
       if (use == StateUse::write && share_.units[matrix.unit].zero.replica != 0) continue;
-      const std::int64_t at = stack.first_kept + static_cast<std::int64_t>(i) * stack.kept;
-      if (stack.rotated)
-        add_rotated(matrix, *stack.rotated, at);
-      else
-        add(matrix.unit, matrix.parameter, true, {matrix.first_row, matrix.first_row + stack.rows}, at);
+      const std::int64_t at = stack.first_kept + static_cast<std::int64_t>(i) * stack.kept();
+      for (const MatrixState::Part& part : stack.state.parts)
+        if (part.elements > 0)
+          add(*part.spec, matrix.unit, matrix.parameter, {matrix.first_row, matrix.first_row + stack.rows},
+              at + part.at);
     }
   }
-  // Moments (m, n) of a matrix, which is rows of a tensor, and squares of its sides (m, m) and (n, n). Of experts'
-  // tensors each has the index E before it; of several matrices in one tensor (q, k and v) the squares are tensors of
-  // their own.
-  void add_rotated(const OwnedMatrix& matrix, const RotatedState& state, std::int64_t at) {
-    const Parameter& parameter = share_.units[matrix.unit].parameters[matrix.parameter];
-    const TensorPlace whole = place_of(parameter, session_.setup().spec.E());
-    const std::string part = parameter.split.size() > 1 ? ".rows_" + std::to_string(matrix.first_row) : "";
-    const auto add_part = [&](const std::string& group, const std::string& suffix, const TensorPlace& place,
-                              const Box& box, std::int64_t offset) {
-      gathered_.add({group + "/" + place.name + suffix, dtype_of<acc_t<T>>, place.shape, 0, {}},
-                    {place.box(box), reinterpret_cast<std::byte*>(session_.line_moments().data + at + offset)});
-    };
-    const auto add_square = [&](const char* suffix, std::int64_t side, std::int64_t offset) {
-      TensorPlace place = whole;
-      place.shape[place.shape.size() - 2] = place.shape.back() = side;
-      add_part("bases", part + suffix, place, {{0, 0}, {side, side}}, offset);
-    };
-    const std::int64_t m = state.rows, n = state.columns;
-    const Box rows{{matrix.first_row, 0}, {m, n}};
-    add_part("first_moment", "", whole, rows, state.first_moment());
-    add_part("bases", ".second_moment", whole, rows, state.second_moment());
-    if (state.rotates_rows) add_square(".covariance_of_rows", m, state.covariance_of_rows());
-    if (state.rotates_rows) add_square(".rows", m, state.basis_of_rows());
-    if (state.rotates_columns) add_square(".covariance_of_columns", n, state.covariance_of_columns());
-    if (state.rotates_columns) add_square(".columns", n, state.basis_of_columns());
+  // Of a tensor, one state behind the other.
+  void add_shared(std::size_t unit, const FactoredTensor& tensor, std::int64_t at) {
+    for (const StateSpec& spec : row_of(session_.setup().deck.optimizer.name).states) {
+      if (spec.owner != StateOwner::sharers) continue;
+      add(spec, unit, tensor.parameter, {0, tensor.rows}, at);
+      at += elements_of(spec.shape, tensor.rows, tensor.columns);
+    }
   }
-  // Moments of some rows, or columns, of a tensor, which begin at `at` of the rank's.
-  void add(std::size_t unit, std::size_t parameter, bool of_rows, const Range& lines, std::int64_t at) {
-    const RunSetup& setup = session_.setup();
-    const OptimizerRow& row = row_of(setup.deck.optimizer.name);
-    TensorPlace place = place_of(share_.units[unit].parameters[parameter], setup.spec.E());
-    place.shape.erase(place.shape.end() - (of_rows ? 1 : 2));
-    gathered_.add(
-        {std::string(of_rows ? row.of_rows : row.of_columns) + "/" + place.name,
-         dtype_of<acc_t<T>>,
-         place.shape,
-         0,
-         {}},
-        {place.box({{lines.begin}, {lines.size()}}), reinterpret_cast<std::byte*>(session_.line_moments().data + at)});
+  // A state of a matrix, which is rows of a tensor, from `at` of the rank's on.
+  void add(const StateSpec& spec, std::size_t unit, std::size_t parameter, const Range& rows, std::int64_t at) {
+    const StatePlace place =
+        place_of_state(spec, share_.units[unit].parameters[parameter], session_.setup().spec.E(), rows);
+    gathered_.add({place.name, dtype_of<acc_t<T>>, place.shape, 0, {}},
+                  {place.box, reinterpret_cast<std::byte*>(session_.line_moments().data + at)});
   }
 
   Session<T>& session_;
@@ -132,7 +103,7 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
   const RunSetup& setup = session.setup();
   std::vector<StateTensor> tensors = state_of(session.storage(), setup.spec.E(), use, parts);
   if (parts.optimizer)
-    for (StateTensor& tensor : LineState(session).state(use)) tensors.push_back(std::move(tensor));
+    for (StateTensor& tensor : MatrixStates(session).state(use)) tensors.push_back(std::move(tensor));
   // Every rank has the biases of all layers, and the history of FP8; the first one writes them.
   if (!parts.parameters || (use == StateUse::write && session.mesh().rank() != 0)) return tensors;
   for (StateTensor& tensor : bias_state(setup.spec, session.routers().biases())) tensors.push_back(std::move(tensor));

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "train/metrics.hpp"
+#include "core/json.hpp"
 
 namespace forge {
 

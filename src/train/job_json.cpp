@@ -1,5 +1,6 @@
 #include "config/optimizer_table.hpp"
 #include "core/build_info.hpp"
+#include "core/json.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "tokenizer/unicode.hpp"
@@ -28,9 +29,9 @@ JsonLine& add_text(JsonLine& json, const char* key, const std::string& text) {
 }
 
 void add_texts(JsonLine& json, const char* key, const std::vector<std::string>& texts) {
-  std::string list;
-  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + json_text(replace_ill_formed(text));
-  json.add_raw(key, "[" + list + "]");
+  JsonList list;
+  for (const std::string& text : texts) list.add(replace_ill_formed(text));
+  json.add_list(key, list);
 }
 
 void add_start(JsonLine& json, const JobRecord& r) {

@@ -1,20 +1,12 @@
 #include "train/metrics.hpp"
 
-#include <cmath>
 #include <cstdio>
 
-#include "core/bytes.hpp"
+#include "core/json.hpp"
 
 namespace forge {
 
 namespace {
-
-// As a member of another object.
-std::string object_of(const JsonLine& line) {
-  std::string text = line.text();
-  text.pop_back();
-  return text;
-}
 
 // {"name": {"loss": …}, …}
 std::string to_json(const std::vector<SourceReport>& sources) {
@@ -23,17 +15,17 @@ std::string to_json(const std::vector<SourceReport>& sources) {
     JsonLine line;
     line.add("loss", source.loss).add("labels", source.labels).add("tokens", source.tokens);
     line.add("epochs", source.epochs);
-    all.add_raw(source.name, object_of(line));
+    all.add_object(source.name, line);
   }
-  return object_of(all);
+  return all.object();
 }
 
 // {"name": {"weights": …, "update": …}, …}
 std::string to_json(const std::vector<NormReport>& norms) {
   JsonLine all;
   for (const NormReport& unit : norms)
-    all.add_raw(unit.unit, object_of(JsonLine().add("weights", unit.weights).add("update", unit.update)));
-  return object_of(all);
+    all.add_object(unit.unit, JsonLine().add("weights", unit.weights).add("update", unit.update));
+  return all.object();
 }
 
 // {"qkv": {"x": {"overflow": …, "underflow": …}, …}, …}
@@ -43,31 +35,14 @@ std::string to_json(const std::vector<Fp8Report>& shares) {
     const std::string& product = shares[i].product;
     JsonLine tensors;
     for (; i < shares.size() && shares[i].product == product; ++i)
-      tensors.add_raw(shares[i].tensor,
-                      object_of(JsonLine().add("overflow", shares[i].overflow).add("underflow", shares[i].underflow)));
-    all.add_raw(product, object_of(tensors));
+      tensors.add_object(shares[i].tensor,
+                         JsonLine().add("overflow", shares[i].overflow).add("underflow", shares[i].underflow));
+    all.add_object(product, tensors);
   }
-  return object_of(all);
+  return all.object();
 }
 
 }  // namespace
-
-std::string json_text(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned char>(c));
-      out += code;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 std::string sources_line(const std::vector<SourceReport>& sources) {
   std::string line;
@@ -79,42 +54,6 @@ std::string sources_line(const std::vector<SourceReport>& sources) {
     line += text;
   }
   return line.empty() ? "" : line + "\n";
-}
-
-JsonLine& JsonLine::add_raw(const std::string& key, const std::string& value) {
-  body_ += (body_.empty() ? "" : ", ") + json_text(key) + ": " + value;
-  ends_.push_back(body_.size());
-  return *this;
-}
-JsonLine& JsonLine::add_object(const std::string& key, const JsonLine& members) {
-  return add_raw(key, object_of(members));
-}
-
-JsonLine& JsonLine::add(const std::string& key, double value) {
-  return add_raw(key, std::isfinite(value) ? format_exact(value) : "null");
-}
-JsonLine& JsonLine::add(const std::string& key, std::int64_t value) {
-  return add_raw(key, std::to_string(value));
-}
-JsonLine& JsonLine::add(const std::string& key, const std::string& value) {
-  return add_raw(key, json_text(value));
-}
-JsonLine& JsonLine::add(const std::string& key, bool value) {
-  return add_raw(key, value ? "true" : "false");
-}
-
-std::string JsonLine::text() const {
-  return "{" + body_ + "}\n";
-}
-
-std::string JsonLine::lines() const {
-  std::string all = "{";
-  std::size_t begin = 0;
-  for (const std::size_t end : ends_) {
-    all += "\n  " + body_.substr(begin, end - begin) + (end < body_.size() ? "," : "\n");
-    begin = end + 2;  // behind ", "
-  }
-  return all + "}\n";
 }
 
 std::string to_json(const StepRecord& r) {

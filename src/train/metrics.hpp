@@ -3,36 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "train/router_report.hpp"
 
 namespace forge {
-
-// A text with its quotes and escapes.
-std::string json_text(const std::string& text);
-
-// One line of JSON: an object whose members keep their order. Numbers read back exactly; NaN and Inf, which JSON lacks,
-// become null.
-class JsonLine {
- public:
-  JsonLine& add(const std::string& key, double value);
-  JsonLine& add(const std::string& key, std::int64_t value);
-  JsonLine& add(const std::string& key, const std::string& value);
-  JsonLine& add(const std::string& key, bool value);
-  // `json` as it is.
-  JsonLine& add_raw(const std::string& key, const std::string& json);
-  JsonLine& add_object(const std::string& key, const JsonLine& members);
-  // "{…}\n"
-  std::string text() const;
-  // The same with a member in each line.
-  std::string lines() const;
-
- private:
-  std::string body_;
-  std::vector<std::size_t> ends_;  // of the members in it
-};
 
 // What a step says of a mixture's source.
 struct SourceReport {

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <numeric>
 
+#include "core/json.hpp"
 #include "core/to_size.hpp"
-#include "train/metrics.hpp"
 
 namespace forge {
 
@@ -34,23 +34,19 @@ double RouterReport::entropy() const {
 }
 
 std::string to_json(const std::vector<RouterReport>& routers) {
-  std::string text;
-  for (const RouterReport& r : routers) {
-    std::string line = JsonLine()
-                           .add("layer", r.layer)
-                           .add("load_min", r.load_min())
-                           .add("load_max", r.load_max())
-                           .add("entropy", r.entropy())
-                           .add("dropped_share", r.dropped_share())
-                           .add("bias_min", r.bias_min)
-                           .add("bias_max", r.bias_max)
-                           .add("balance_loss", r.balance_loss)
-                           .add("z_loss", r.z_loss)
-                           .text();
-    line.pop_back();  // its end of line
-    text += (text.empty() ? "" : ", ") + line;
-  }
-  return "[" + text + "]";
+  JsonList list;
+  for (const RouterReport& r : routers)
+    list.add(JsonLine()
+                 .add("layer", r.layer)
+                 .add("load_min", r.load_min())
+                 .add("load_max", r.load_max())
+                 .add("entropy", r.entropy())
+                 .add("dropped_share", r.dropped_share())
+                 .add("bias_min", r.bias_min)
+                 .add("bias_max", r.bias_max)
+                 .add("balance_loss", r.balance_loss)
+                 .add("z_loss", r.z_loss));
+  return list.text();
 }
 
 std::string routers_line(const std::vector<RouterReport>& routers) {

@@ -38,13 +38,6 @@ double last_elapsed(const std::string& file) {
   return elapsed;
 }
 
-// A file that is being written: ".<nonce>.tmp".
-bool is_temporary(const std::string& name) {
-  constexpr std::size_t digits = 16;
-  return name.size() == digits + 5 && name.front() == '.' && is_nonce(name.substr(1, digits)) &&
-         name.substr(1 + digits) == ".tmp";
-}
-
 // A link isn't followed, and a pipe would be waited for.
 void refuse_what_is_no_file(const std::string& path) {
   const fs::file_type type = reading([&] { return fs::symlink_status(path).type(); });
@@ -54,7 +47,7 @@ void refuse_what_is_no_file(const std::string& path) {
 
 void remove_temporaries(const fs::path& directory, const DirectoryLock& lock) {
   for (const auto& entry : fs::directory_iterator(directory))
-    if (is_temporary(entry.path().filename()) && lock.is_left_over(entry.path())) fs::remove(entry.path());
+    if (has_nonce(entry.path().filename(), ".", ".tmp") && lock.is_left_over(entry.path())) fs::remove(entry.path());
 }
 
 }  // namespace

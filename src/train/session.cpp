@@ -42,7 +42,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const Fp8Sizes rounded = fp8_sizes(setup_.buffers, share);
   Fp8Buffers<T> fp8;
   allocate(arena_, setup_.buffers, Category::workspace, fp8, rounded);
-  if (keeps_lines(stored.optimizer)) {
+  if (keeps_of_matrices(stored.optimizer)) {
     const std::int64_t count = share.line_moments();
     allocate(arena_, setup_.buffers, Category::optimizer, line_moments_, count);
     fill_zero(stream_, line_moments_.values.data, to_size(count) * sizeof(acc_t<T>));

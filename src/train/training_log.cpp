@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/json.hpp"
+
 namespace forge {
 
 namespace {

@@ -95,9 +95,6 @@ expect 2 "FORGE_ATTENTION = cudnn: this build computes on the CPU; legal: automa
 expect 2 "scores of at least one head of keys; legal: workspace_mib 2 or more (2 for all heads and sequences" env FORGE_ATTENTION=cudnn \
   "$forge" show --all --deck "$deck" --set train.precision=bf16
 expect 2 "FORGE_ATTENTION = 'tensor'; legal: automatic, cuda_cores, tensor_cores, cudnn" env FORGE_ATTENTION=tensor "$forge" "$deck"
-expect 2 "machine.fp8_products = tensor_cores without train.precision = fp8" "$forge" "$deck" --set machine.fp8_products=tensor_cores
-expect 2 "this build computes on the CPU; legal: bf16, the default" "$forge" "$deck" --set machine.fp8_products=tensor_cores \
-  --set train.precision=fp8
 expect 2 "FORGE_GROUPED = tensor_cores without train.precision = bf16" env FORGE_GROUPED=tensor_cores "$forge" "$deck"
 expect 2 "this build computes on the CPU; legal: automatic, the default, or library" env FORGE_GROUPED=tensor_cores "$forge" "$deck" \
   --set train.precision=bf16 --set model.experts=4 --set model.experts_per_token=2

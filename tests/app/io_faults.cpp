@@ -124,8 +124,7 @@ ssize_t faulty_pwrite(const char* name, int descriptor, const void* data, size_t
 
 int faulty_open(const char* name, int directory, const char* path, int flags, mode_t mode) {
   if (fails("open", path_at(directory, path))) return -1;
-  if (std::strncmp(name, "openat", 6) == 0)
-    return next<int (*)(int, const char*, int, ...)>(name)(directory, path, flags, mode);
+  if (std::strstr(name, "openat")) return next<int (*)(int, const char*, int, ...)>(name)(directory, path, flags, mode);
   return next<int (*)(const char*, int, ...)>(name)(path, flags, mode);
 }
 
@@ -168,6 +167,19 @@ FORGE_OPEN(open)
 FORGE_OPEN(open64)
 FORGE_OPENAT(openat)
 FORGE_OPENAT(openat64)
+// The names under which _FORTIFY_SOURCE calls them.
+#define FORGE_CHECKED_OPEN(name)                         \
+  int name(const char* path, int flags) {                \
+    return faulty_open(#name, AT_FDCWD, path, flags, 0); \
+  }
+#define FORGE_CHECKED_OPENAT(name)                        \
+  int name(int directory, const char* path, int flags) {  \
+    return faulty_open(#name, directory, path, flags, 0); \
+  }
+FORGE_CHECKED_OPEN(__open_2)
+FORGE_CHECKED_OPEN(__open64_2)
+FORGE_CHECKED_OPENAT(__openat_2)
+FORGE_CHECKED_OPENAT(__openat64_2)
 
 ssize_t pwrite(int descriptor, const void* data, size_t bytes, off_t offset) {
   return faulty_pwrite("pwrite", descriptor, data, bytes, offset);
@@ -190,6 +202,18 @@ ssize_t read(int descriptor, void* data, size_t bytes) {
 ssize_t pread(int descriptor, void* data, size_t bytes, off_t offset) {
   if (fails("read", path_of(descriptor))) return -1;
   return next<ssize_t (*)(int, void*, size_t, off_t)>("pread")(descriptor, data, bytes, offset);
+}
+
+ssize_t __read_chk(int descriptor, void* data, size_t bytes, size_t) {
+  return read(descriptor, data, bytes);
+}
+
+ssize_t __pread_chk(int descriptor, void* data, size_t bytes, off_t offset, size_t) {
+  return pread(descriptor, data, bytes, offset);
+}
+
+ssize_t __pread64_chk(int descriptor, void* data, size_t bytes, off64_t offset, size_t) {
+  return pread64(descriptor, data, bytes, offset);
 }
 
 ssize_t pread64(int descriptor, void* data, size_t bytes, off64_t offset) {

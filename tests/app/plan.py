@@ -123,15 +123,6 @@ def check_wrong_input(work):
     refused("--imbalance is of experts, and inputs/7b_4gpu.yaml has none", "plan", deck, "--machine", "h200_4", "--imbalance", "1.2")
     refused("--best must be from 1 to 1000", "plan", deck, "--machine", "h200_4", "--search", "--best", "0")
     refused("no rates for products in fp64", "plan", deck, "--machine", "h200_4", "--set", "train.precision=fp64")
-    codes = [word for one in ("train.precision=fp8", "machine.fp8_products=cublaslt") for word in ("--set", one)]
-    for machine, recipe, legal in (("b200_8", "row", False), ("gb200_72", "block", False), ("b200_8", "current", True), ("h200_4", "block", True)):
-        for verb in (["plan", deck, "--machine", machine], ["plan", deck, "--machine", machine, "--search"], ["show", deck, "--cost", machine]):
-            asked = [*verb, *codes, "--set", f"train.fp8_recipe={recipe}"]
-            text = f"fp8_recipe = {recipe} on the machine {machine}, where cuBLASLt has one scale for a whole operand"
-            if not legal:
-                refused(text, *asked)
-            elif "--search" not in asked:
-                expect(run(*asked)[0] == 0, f"{asked} is refused")
     one_node = work / "one.yaml"
     text = pathlib.Path("inputs/machines/h200_4.yaml").read_text()
     one_node.write_text(text[:text.index("\nnetwork:")] + "\n")

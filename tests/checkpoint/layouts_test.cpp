@@ -65,7 +65,7 @@ struct Case {
 [[maybe_unused]] Deck with_optimizer(Deck deck, OptimizerName name) {
   deck.optimizer.name = name;
   if (row_of(name).averages) deck.optimizer.schedule = RateSchedule::constant;
-  if (row_of(name).rotates) deck.optimizer.soap_basis_every_steps = 2;
+  if (row_of(name).rotates()) deck.optimizer.soap_basis_every_steps = 2;
   return deck;
 }
 
@@ -124,7 +124,7 @@ std::size_t layouts_of(const Case& c, [[maybe_unused]] std::size_t n) {
 #if defined(FORGE_VGPU)
   const std::size_t stride = experts ? 14 : 9, first = 0;
 #else
-  const std::size_t stride = in_fp8(c.model) ? 4 : row_of(c.model.optimizer.name).rotates ? 3 : 1;
+  const std::size_t stride = in_fp8(c.model) ? 4 : row_of(c.model.optimizer.name).rotates() ? 3 : 1;
   const std::size_t first = stride == 1 && third_volume() ? n % 3 : 0;
 #endif
   return part_of(all - first, stride);

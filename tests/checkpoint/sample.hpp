@@ -15,7 +15,7 @@
 #include "checkpoint/shard_writer.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
-#include "config/lock_text.hpp"
+#include "config/output_file.hpp"
 #include "core/random.hpp"
 #include "device/memory.hpp"
 

@@ -45,8 +45,6 @@ TEST(Check, Fp8) {
                  {"train.fp8_gather = true with train.gather = step", "gather: microbatch"});
   expect_refused(gather([](TrainDeck& t) { t.fp8_recipe = Fp8Recipe::row; }),
                  {"train.fp8_gather = true with train.fp8_recipe = row", "current | block | delayed"});
-  for (const Fp8Products products : {Fp8Products::tensor_cores, Fp8Products::cublaslt})
-    EXPECT_NO_THROW(checked([&](Deck& d) { gather([](TrainDeck&) {})(d), d.machine.fp8_products = products; }));
   expect_refused([](Deck& d) { d.train.fp8_gather = true, d.train.zero_stage = 3; },
                  {"train.fp8_gather = true without train.precision = fp8", "false"});
   const auto dispatch = [](auto change) {
@@ -70,19 +68,6 @@ TEST(Check, Fp8) {
                  {"train.fp8_dispatch = true without train.precision = fp8", "legal: false"});
   expect_refused(deck([](TrainDeck& t) { t.fp8_experts = true; }),
                  {"train.fp8_experts = true with model.experts = 0", "false"});
-  for (const auto& [products, name] :
-       {std::pair{Fp8Products::tensor_cores, "tensor_cores"}, {Fp8Products::cublaslt, "cublaslt"}}) {
-    const auto by_codes = [products = products](PrecisionName precision, Fp8Carrier carrier) {
-      return [=](Deck& d) {
-        d.train.precision = precision, d.train.fp8_carrier = carrier;
-        d.machine.fp8_products = products;
-      };
-    };
-    EXPECT_NO_THROW(checked(by_codes(PrecisionName::fp8, Fp8Carrier::bf16)));
-    for (const auto& [precision, carrier] :
-         {std::pair{PrecisionName::bf16, Fp8Carrier::bf16}, {PrecisionName::fp8, Fp8Carrier::fp64}})
-      expect_refused(by_codes(precision, carrier), {"machine.fp8_products = ", name, "legal: bf16, or precision fp8"});
-  }
 }
 
 }  // namespace

@@ -140,6 +140,21 @@ TEST(Read, FormerNamesAreReadFromCheckpoints) {
   expect_bad_input([&] { kept("chunks_per_stage: 0"); }, {"schedule.virtual_stages = 0", "legal: integer, 1 to 1024"});
 }
 
+// machine.fp8_products, as all decks of checkpoints had it.
+TEST(Read, FormerKeysAreReadFromCheckpointsWhereTheyMeantNothing) {
+  const auto kept = [](const std::string& value, const std::vector<std::string>& options = {}) {
+    return read_deck(minimal + "machine: {threads: 3, fp8_products: " + value + "}\n", "deck.yaml", options,
+                     Needs::training, DeckWriter::forge);
+  };
+  for (const char* value : {"bf16", "cublaslt"}) EXPECT_EQ(kept(value).machine.threads, 3);
+  EXPECT_EQ(write_deck(kept("bf16")).find("fp8_products"), std::string::npos);
+  const char* instead = "products in fp8 are cuBLASLt's of 8-bit codes";
+  expect_bad_input([&] { kept("tensor_cores"); },
+                   {"machine.fp8_products: is gone, and this value meant something", instead});
+  expect_bad_input([&] { kept("bf16", {"machine.fp8_products=bf16"}); }, {"--set", "is gone: ", instead});
+  expect_bad_input([&] { read(minimal + "machine: {fp8_products: bf16}\n"); }, {"deck.yaml:6:", "is gone: ", instead});
+}
+
 // A key that is gone is passed over in a checkpoint where it meant nothing; a person is told what there is now.
 TEST(Read, FormerKeysWithoutMeaningAreReadFromCheckpoints) {
   const auto kept = [](const std::string& value) {

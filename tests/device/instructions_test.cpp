@@ -54,25 +54,6 @@ __global__ void fp64_kernel(const double* a, const double* b, double* c) {
   for (int i = 0; i < 2; ++i) c[g * 8 + 2 * t + i] = d[i];
 }
 
-// fp8 in two kinds: bit 0 of `wide` says that a is e5m2, bit 1 that b is. b transposed, so that four values of a column
-// follow each other.
-__global__ void fp8_kernel([[maybe_unused]] const std::uint8_t* a, [[maybe_unused]] const std::uint8_t* b_transposed,
-                           [[maybe_unused]] float* c, [[maybe_unused]] int wide) {
-#if __CUDA_ARCH__ >= 890
-  const int l = threadIdx.x, g = l / 4, t = l % 4;
-  std::uint32_t ra[4], rb[2];
-  for (int r = 0; r < 4; ++r) memcpy(&ra[r], a + (g + r % 2 * 8) * 32 + 4 * t + r / 2 * 16, 4);
-  for (int r = 0; r < 2; ++r) memcpy(&rb[r], b_transposed + g * 32 + 4 * t + r * 16, 4);
-  float d[4];
-  for (int i = 0; i < 4; ++i) d[i] = c[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
-  if (wide == 0) multiply_add_e4m3(d, ra, rb);
-  if (wide == 1) multiply_add_e5m2_e4m3(d, ra, rb);
-  if (wide == 2) multiply_add_e4m3_e5m2(d, ra, rb);
-  if (wide == 3) multiply_add_e5m2(d, ra, rb);
-  for (int i = 0; i < 4; ++i) c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
-#endif
-}
-
 // Two groups of copies, both matrices through shared memory, and back by ldmatrix: out[transposed][l][matrix].
 __global__ void load_kernel(const std::uint16_t* in, std::uint32_t* out) {
   FORGE_SHARED(uint4, memory, 64);
@@ -164,72 +145,6 @@ TEST(Instructions, ProductsOfFp64) {
   launch(stream, "fp64", fp64_kernel, {1, 32}, da.view().data, db.view().data, dc.view().data);
   const auto got = dc.get();
   expect_product(8, 8, 4, at(a, 4), at(b, 8), at(c, 8), at(got, 8), 0x1p-53);
-}
-
-// By the definition of the formats, not by a conversion of anybody's.
-double fp8(std::uint8_t x, bool wide) {
-  const int bits = wide ? 2 : 3, bias = wide ? 15 : 7;
-  const int exponent = (x & 0x7f) >> bits, fraction = x & ((1 << bits) - 1);
-  if (wide && exponent == 31)
-    return fraction > 0 ? std::nan("") : (x & 0x80 ? -1 : 1) * std::numeric_limits<double>::infinity();
-  if (!wide && (x & 0x7f) == 0x7f) return std::nan("");
-  const double magnitude = exponent == 0 ? std::ldexp(fraction, 1 - bias - bits)
-                                         : std::ldexp(fraction + (1 << bits), exponent - bias - bits);
-  return x & 0x80 ? -magnitude : magnitude;
-}
-
-bool has_fp8() {
-  const std::string features = device_info().features;
-  return std::stoi(features.substr(features.find('_') + 1)) >= 89;
-}
-
-// c += a bᵀ; a(16, 32) and b(8, 32) of codes.
-std::vector<float> fp8_product(const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b,
-                               const std::vector<float>& c, int wide) {
-  Stream stream;
-  const DeviceArray<std::uint8_t, 1> da(stream, {{512}}, a), db(stream, {{256}}, b);
-  const DeviceArray<float, 1> dc(stream, {{128}}, c);
-  launch(stream, "fp8", fp8_kernel, {1, 32}, da.view().data, db.view().data, dc.view().data, wide);
-  return dc.get();
-}
-
-TEST(Instructions, ProductsOfFp8) {
-  if (!has_fp8()) GTEST_SKIP() << device_info().features << " has no products of fp8";
-  for (const int wide : {0, 1, 2, 3}) {
-    std::vector<std::uint8_t> a, b;
-    for (int i = 0; i < 512; ++i) a.push_back(static_cast<std::uint8_t>(mix(1, static_cast<std::uint64_t>(i)) % 0x70));
-    for (int i = 0; i < 256; ++i)
-      b.push_back(static_cast<std::uint8_t>(0x80 | mix(2, static_cast<std::uint64_t>(i)) % 0x70));
-    const auto c = draw<float>(128, 3), got = fp8_product(a, b, c, wide);
-    // Tensor cores of sm_89 and sm_90 keep 13 bits and more of the sums.
-    expect_product(
-        16, 8, 32, [&](int i, int j) { return fp8(a[static_cast<std::size_t>(i * 32 + j)], wide & 1); },
-        [&](int i, int j) { return fp8(b[static_cast<std::size_t>(j * 32 + i)], wide & 2); }, at(c, 8), at(got, 8),
-        0x1p-13);
-  }
-}
-
-// One product a sum, at every place of it: all codes of both operands, each exact, Inf and NaN too.
-TEST(Instructions, ProductsOfAllFp8Codes) {
-  if (!has_fp8()) GTEST_SKIP() << device_info().features << " has no products of fp8";
-  for (const int wide : {0, 1, 2, 3})
-    for (int k = 0; k < 32; ++k) {
-      std::vector<std::uint8_t> a(512), b(256);
-      const auto code_a = [&](int i) { return static_cast<std::uint8_t>(16 * k + i); };
-      const auto code_b = [&](int j) { return static_cast<std::uint8_t>(8 * k + j); };
-      for (int i = 0; i < 16; ++i) a[static_cast<std::size_t>(i * 32 + k)] = code_a(i);
-      for (int j = 0; j < 8; ++j) b[static_cast<std::size_t>(j * 32 + k)] = code_b(j);
-      const auto got = fp8_product(a, b, std::vector<float>(128), wide);
-      for (int i = 0; i < 16; ++i)
-        for (int j = 0; j < 8; ++j) {
-          const double want = fp8(code_a(i), wide & 1) * fp8(code_b(j), wide & 2);
-          const float found = got[static_cast<std::size_t>(i * 8 + j)];
-          if (std::isnan(want))
-            EXPECT_TRUE(std::isnan(found)) << wide << ": " << i << ", " << j << ", " << k;
-          else
-            EXPECT_EQ(found, want) << wide << ": " << i << ", " << j << ", " << k;
-        }
-    }
 }
 
 TEST(Instructions, PairsOfBf16AndPowersOfTwo) {

@@ -13,7 +13,7 @@ namespace {
 
 // SOAP's first update makes bases and moves no matrix.
 std::int64_t steps_of(const Deck& deck) {
-  return row_of(deck.optimizer.name).rotates ? 3 : 2;
+  return row_of(deck.optimizer.name).rotates() ? 3 : 2;
 }
 
 // What a gradient in bf16 differs from fp64's by, relative to its size: precision_test.cpp derives it, 3 u √N behind N
@@ -109,7 +109,7 @@ void expect_within_rounding(OptimizerName name, StateType states, std::size_t st
       cases.push_back({c.name, deck_of(c.deck, name)});
       if (states == StateType::compute_default) continue;
       cases.back().deck.optimizer.master_weights = cases.back().deck.optimizer.gradients = states;
-      if (!row_of(name).rotates) cases.back().deck.optimizer.moments = states;
+      if (!row_of(name).rotates()) cases.back().deck.optimizer.moments = states;
     }
   References references;
   const auto check = [&](const LayoutCase& c) { return problem_of(c.deck, references); };

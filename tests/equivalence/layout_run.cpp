@@ -6,6 +6,7 @@
 
 #include "../device_values.hpp"
 #include "core/random.hpp"
+#include "device/memory.hpp"
 #include "models.hpp"
 #include "operation_record.hpp"
 #include "parallel/whole_tensors.hpp"
@@ -224,7 +225,8 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
 
 template <class T>
 LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
-  const RunSetup setup = make_setup(deck, world->rank(), options.kernels);
+  const RunSetup setup =
+      on_devices(make_setup(deck, world->rank(), options.kernels), options.codes ? device_info().capability : 0);
   Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
   const RunKind kind = options.train_steps > 0 ? RunKind::training : RunKind::gradients;
   const MemoryPlan plan =

@@ -21,10 +21,10 @@ constexpr std::int64_t steps = 10;
 Deck with_optimizer(Deck deck, OptimizerName name) {
   deck.optimizer.name = name;
   if (row_of(name).averages) deck.optimizer.schedule = RateSchedule::constant;
-  if (row_of(name).whole_matrices) deck.optimizer.adam_learning_rate = 4e-3;
+  if (row_of(name).whole_matrices()) deck.optimizer.adam_learning_rate = 4e-3;
   // Adam divides the rounding of key biases, which have no gradient, by no less.
-  if (row_of(name).whole_matrices && deck.model.qkv_bias) deck.optimizer.epsilon = 1e-6;
-  if (!row_of(name).rotates) return deck;
+  if (row_of(name).whole_matrices() && deck.model.qkv_bias) deck.optimizer.epsilon = 1e-6;
+  if (!row_of(name).rotates()) return deck;
   deck.optimizer.soap_basis_every_steps = 3;
   if (deck.model.experts == 0) deck.optimizer.soap_largest_side = 36;  // less than the feed-forward layer's columns
   return deck;

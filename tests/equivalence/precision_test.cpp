@@ -8,6 +8,7 @@
 #include "config/fp8_recipe.hpp"
 #include "core/fp8.hpp"
 #include "cover.hpp"
+#include "device/memory.hpp"
 #include "models.hpp"
 #include "plan/operations.hpp"
 #include "plan/setup.hpp"
@@ -156,7 +157,7 @@ Deck with_wide_matrices(Deck deck) {
 }
 
 std::int64_t products_of_cublaslt(const Deck& deck) {
-  const RunSetup setup = make_setup(deck);
+  const RunSetup setup = on_devices(make_setup(deck), device_info().capability);
   std::int64_t count = 0;
   for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute))
     for (const RowKernel& kernel : operations_of(setup.buffers, setup.share, task).row_kernels)
@@ -178,17 +179,18 @@ double square_of_two_roundings(Fp8Format format) {
 // k and v, attention's output, up, down), and reads four rounded activations forward and four rounded gradients
 // backward; its weights are the same. These errors add up by squares beside those of bf16, and are measured by squares.
 // Sums that aren't cut differ by 2^-24, which no operand of these tests' shows.
-double bound_of_products(const LayoutCase& c) {
+double bound_of_products(const LayoutCase& c, bool codes) {
   const Deck& deck = c.deck;
   const double bound = rounding_bound(deck, c.kernels);
-  if (deck.machine.fp8_products == Fp8Products::bf16 || sum_step() != 0x1p-13) return bound;
+  if (!codes || sum_step != 0x1p-13) return bound;
   const Fp8RecipeRow& recipe = properties_of(deck.train.fp8_recipe);
   const double rounded = square_of_two_roundings(recipe.operands) + square_of_two_roundings(recipe.gradients);
   return std::hypot(bound, std::sqrt(4 * static_cast<double>(deck.model.layers) * rounded));
 }
 
-// "" where a run is as near as rounding lets it be to that of another whose products differ in the order of sums.
-std::string difference_of_products(LayoutCase c, LayoutCase other) {
+// "" where a run, with products of codes or without, is as near as rounding lets it be to that of another whose
+// products differ in the order of sums.
+std::string difference_of_products(LayoutCase c, LayoutCase other, bool codes = false) {
   for (LayoutCase* each : {&c, &other})
     if (const auto rule = illegality(each->deck); !rule.empty()) return "is refused: " + rule;
   const LayoutResult by_other = run_threads(other.deck, {.kernels = other.kernels});
@@ -197,18 +199,13 @@ std::string difference_of_products(LayoutCase c, LayoutCase other) {
   options.whole = false;
   options.one = &by_other;
   options.routing = &by_other.routing;
+  options.codes = codes;
   options.kernels = c.kernels;
-  return bf16_difference(run_threads(c.deck, options), by_other, c.deck, bound_of_products(c));
-}
-std::string difference_of_codes(const LayoutCase& c) {
-  LayoutCase numbers = c;
-  numbers.deck.machine.fp8_products = Fp8Products::bf16;
-  return difference_of_products(c, numbers);
+  return bf16_difference(run_threads(c.deck, options), by_other, c.deck, bound_of_products(c, codes));
 }
 
-// FP8 in each recipe, its products by cuBLASLt, and of every fourth layout by tensor cores, against the same layout
-// with those of the rounded numbers in bf16: they differ in the order of sums alone. Not `delayed`, whose first step
-// rounds with scale 1.
+// FP8 in each recipe, its products by cuBLASLt, against the same layout with those of the rounded numbers in bf16: they
+// differ in the order of sums alone. Not `delayed`, whose first step rounds with scale 1.
 TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
   std::vector<LayoutCase> cases = sample(PrecisionName::fp8, 6);
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -217,15 +214,13 @@ TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
     t.fp8_transposed = t.fp8_recipe == Fp8Recipe::block && cases[i].deck.mesh.cp == 1;
     t.fp8_experts = cases[i].deck.model.experts > 0;
     cases[i].deck.model.initial_std = moderate_std;
-    cases[i].deck.machine.fp8_products = i % 4 == 3 ? Fp8Products::tensor_cores : Fp8Products::cublaslt;
-    if (i % 4 != 3) cases[i].deck = with_wide_matrices(cases[i].deck);
+    cases[i].deck = with_wide_matrices(cases[i].deck);
   }
   const auto check = [&](const LayoutCase& c) -> std::string {
     Deck deck = c.deck;
     if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
-    if (deck.machine.fp8_products == Fp8Products::cublaslt && products_of_cublaslt(deck) == 0)
-      return "has no product that cuBLASLt takes";
-    return difference_of_codes(c);
+    if (products_of_cublaslt(deck) == 0) return "has no product that cuBLASLt takes";
+    return difference_of_products(c, c, true);
   };
   EXPECT_EQ(failures_of(cases, sampled, check), "");
 }
@@ -270,28 +265,6 @@ TEST(Precisions, GroupedProductsAreThoseOfEachExpert) {
     return difference_of_products(c, each);
   };
   EXPECT_EQ(failures_of(cases, 7, check), "");
-}
-
-// The same of experts' codes, in each recipe: of rows of this rank in rounds; of rows that came from other ranks, once
-// with scales that are no powers of two and once as codes; of a part of all ranks' order.
-TEST(Precisions, CodesOfExpertsAreMultipliedAsRoundedNumbersAre) {
-  const auto all = layouts_of_experts();
-  std::vector<LayoutCase> cases{all[0], all[3], all[5], all[4]};
-  const Fp8Recipe recipes[] = {Fp8Recipe::row, Fp8Recipe::current, Fp8Recipe::block};
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    Deck& deck = cases[i].deck;
-    deck.model.layers = 2;
-    deck.schedule.split = "even";
-    deck.train.global_batch_sequences = deck.train.microbatch_sequences * deck.mesh.dp_shard;
-    deck.train.precision = PrecisionName::fp8;
-    deck.train.fp8_recipe = recipes[i % 3];
-    deck.train.fp8_experts = true;
-    deck.train.fp8_dispatch = i == 2;
-    deck.train.fp8_scale = i == 1 ? Fp8Scale::exact : Fp8Scale::power_of_two;
-    deck.machine.fp8_products = i == 1 ? Fp8Products::cublaslt : Fp8Products::tensor_cores;
-    cases[i].kernels.grouped = i == 1 ? GroupedProducts::tensor_cores : GroupedProducts::library;
-  }
-  EXPECT_EQ(failures_of(cases, 4, difference_of_codes), "");
 }
 #endif
 

@@ -1,7 +1,7 @@
 #include "bench.hpp"
 #include "config/fp8_recipe.hpp"
 #include "kernels/fp8.hpp"
-#include "kernels/fp8_product.hpp"
+#include "kernels/fp8_operand.hpp"
 
 namespace forge::bench {
 
@@ -12,13 +12,6 @@ struct Layer {
   int64_t rows, out, in;  // y(rows, out) = x(rows, in) W(out, in)^T
   bool logits = false;    // the forward product is written in fp32
 };
-
-// Of a GPU, sm_90 as 90; of a processor 0. Numbers of 8 bits are multiplied from sm_89 on.
-int capability() {
-  const DeviceInfo device = device_info();
-  const std::string features = device.features;
-  return std::string(device.kind) == "cpu" ? 0 : std::stoi(features.substr(features.find('_') + 1));
-}
 
 // An operand of a product of codes.
 struct Coded {
@@ -34,13 +27,12 @@ struct Coded {
   }
 };
 
-// The forward product of codes beside cuBLASLt's in bf16, by forge's kernel and by that library with its factors, and
-// what making the activations' codes takes; with scales of blocks, and of one for all. The library has those of blocks
-// on sm_90.
+// The forward product of codes, with its factors, beside that in bf16, and what making the activations' codes takes;
+// with scales of blocks, and of one for all.
 void bench_codes(const Bench& b, Memory& memory, const Layer& layer, Fp8Recipe recipe, const std::string& sizes,
                  double flop, const View<const bf16, 2>& x, const View<const bf16, 2>& w, const View<bf16, 2>& y) {
   BufferContext c;
-  c.fp8.on = c.fp8.cublaslt = true;
+  c.fp8.on = true;
   c.fp8.recipe = recipe;
   c.microbatch = {1, x.rows(), 1};
   const MatrixSplit split{whole_lines(w.rows()), whole_lines(w.columns())};
@@ -48,17 +40,15 @@ void bench_codes(const Bench& b, Memory& memory, const Layer& layer, Fp8Recipe r
   add_code_bytes(p, c, ProductOf::output, x.rows(), split);
   const Coded of_x(b, memory, x, p.a), of_w(b, memory, w, p.b);
   const std::string name =
-      std::string(layer.name) + ", forward, fp8 " + (recipe == Fp8Recipe::block ? "of blocks, " : "of tensors, ");
-  print_row("products", name + "tensor_cores", sizes,
-            seconds_of(b, [&] { fp8_product<bf16>(b.stream, of_x.codes, of_w.codes, false, y); }), flop, 0);
+      std::string(layer.name) + ", forward, fp8 of " + (recipe == Fp8Recipe::block ? "blocks" : "tensors");
   const Fp8Scaling scaling = fp8_scaling(recipe);
   const auto factors = memory.zeros<float, 1>({{p.factors}});
-  if (cublaslt_takes(scaling, y.rows(), y.columns()) && (scaling == Fp8Scaling::tensor || capability() == 90))
+  if (cublaslt_takes(scaling, y))
     print_row(
-        "products", name + "cublaslt", sizes,
+        "products", name, sizes,
         seconds_of(b, [&] { b.gemm.fp8_product<bf16>(b.stream, of_x.codes, of_w.codes, scaling, false, y, factors); }),
         flop, 0);
-  print_row("products", name + "codes of x", sizes, of_x.encoding, 0, 3.0 * static_cast<double>(x.size()));
+  print_row("products", name + ", codes of x", sizes, of_x.encoding, 0, 3.0 * static_cast<double>(x.size()));
 }
 
 void bench_layer(const Bench& b, const Layer& layer) {
@@ -85,9 +75,14 @@ void bench_layer(const Bench& b, const Layer& layer) {
     forward(memory.zeros<float, 2>({{rows, out}}));
   else
     forward(y);
-  if (layer.logits || capability() < 89) return;
-  for (const Fp8Recipe recipe : {Fp8Recipe::block, Fp8Recipe::delayed})
+  if (layer.logits) return;
+  Deck deck;
+  deck.train.precision = PrecisionName::fp8;
+  for (const Fp8Recipe recipe : {Fp8Recipe::block, Fp8Recipe::delayed}) {
+    deck.train.fp8_recipe = recipe;
+    if (!multiplies_codes(deck, device_info().capability)) continue;
     bench_codes(b, memory, layer, recipe, sizes, flop, x_in, w_in, y);
+  }
 }
 
 }  // namespace

@@ -8,8 +8,6 @@ needed. Ends with 1, and says what is wrong, unless
   every kernel of attention by warpgroups multiplies by HGMMA in code for sm_90a, with such copies and without spills, and
   where weights are to hide behind a product, computes them before it waits for it;
   every kernel of grouped products is as those of attention by tensor cores; those of rows also write their results 16 bytes at a time;
-  the kernels of products of 8-bit codes multiply by QGMMA in code for sm_90a, and by QMMA in code for sm_89, with such copies and
-  without spills;
   every kernel over rows (ROWS) reads, or writes where it only writes, 16 bytes at a time, in each type, and spills nothing;
   all kernels that this file expects are there, those over rows in bf16.
 
@@ -26,9 +24,6 @@ import tempfile
 
 # Kernels of which there must be some, by their plain names.
 EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attention_mma queries_kernel", "grouped_rows_kernel", "grouped_sums_kernel"]
-
-# What a product of codes multiplies by, in the code for an architecture: (which of its kernels a GPU of it starts, instruction).
-CODES = {"90a": ("warpgroups", "QGMMA"), "89": ("warps", "QMMA")}
 
 # Functions whose kernels go over rows of numbers. Others go over indices and scalars, or draw a number for each element.
 ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backward apply_forward attention_delta_of attention_merge blocks_to_columns
@@ -79,13 +74,6 @@ def plain(mangled):
     found = re.search(r"attention_mma.*?(forward_kernel|keys_kernel|queries_kernel)(.*?)EEEv", mangled)
     if found:
         return f"attention_mma {found[1]}<{','.join(re.findall(r'L[ib](-?[0-9]+)E', found[2] + 'E'))}>"
-    found = re.search(r"product_kernelILNS_9Fp8FormatE([01])E(f|NS_4bf16E)Lb([01])E", mangled)
-    if found:
-        format, result, group = ("e4m3", "e5m2")[int(found[1])], "fp32" if found[2] == "f" else "bf16", ("warps", "warpgroups")[int(found[3])]
-        return f"product_kernel<{format},{result},{group}>"
-    found = re.search(r"coded_rows_kernelILNS_9Fp8FormatE([01])ELb([01])E", mangled)
-    if found:
-        return f"coded_rows_kernel<{('e4m3', 'e5m2')[int(found[1])]},{('warps', 'warpgroups')[int(found[2])]}>"
     found = re.search(r"grouped_(rows|sums)_kernel(?:ILb([01])E)?", mangled)
     if found:
         return f"grouped_{found[1]}_kernel<{found[2] or ''}>"
@@ -134,33 +122,22 @@ def problems(name, instructions, architecture):
     if divisions := count(r"CALL.*(div|rem)_[su]64"):
         yield f"{divisions} divisions of 64 bits"
     rows = name.split("<")[0] in ROWS and not DRAWS.match(name)
-    group, multiply = CODES.get(architecture, ("", ""))
-    codes = name.startswith(("product_kernel", "coded_rows_kernel")) and name.endswith(f",{group}>")
-    if codes and not count(rf"\b{multiply}\b"):
-        yield f"no {multiply}"
     hmma = name.startswith(("attention_mma", "grouped_"))
     hgmma = name.startswith("attention_tasks")
     if hgmma and not count(r"\bHGMMA\b"):
         yield "no HGMMA"
     if (hidden := HIDDEN.match(name)) and waits_early(instructions, int(hidden[1])):
         yield "waits for a product ahead of the exponentials that it is to hide"
-    if (rows or codes or hmma or hgmma) and (spills := count(r"\b(STL|LDL)\b")):
+    if (rows or hmma or hgmma) and (spills := count(r"\b(STL|LDL)\b")):
         yield f"{spills} accesses to local memory"
     if hmma and not count(r"\bHMMA\b"):
         yield "no HMMA"
-    if (codes or hmma or hgmma) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
+    if (hmma or hgmma) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
         yield "no copies of 16 bytes from device memory"
     if name.startswith("grouped_rows") and not count(r"\bSTG\.E\.128\b"):
         yield "no writes of 16 bytes to device memory"
     if rows and not count(r"\b(LDG|STG)\.E\.(\w+\.)*128\b"):
         yield "no accesses of 16 bytes to device memory"
-
-
-def codes_of(path, architecture):
-    """The architectures whose code in an object is looked at; for the first of them the kernels of warpgroups only trap."""
-    if "attention_specialized" in path:
-        return ["90a"]
-    return [architecture, *(CODES if "fp8_product" in path else [])]
 
 
 def main():
@@ -172,7 +149,7 @@ def main():
             sys.exit(77)
     failed, names = False, set()
     judges = "--list" not in sys.argv
-    wanted = [(path, code) for path in objects for code in codes_of(path, architecture)]
+    wanted = [(path, "90a" if "attention_specialized" in path else architecture) for path in objects]  # elsewhere those only trap
     with multiprocessing.get_context("fork").Pool(len(os.sched_getaffinity(0))) as workers:
         found = workers.starmap(functions, [(cuobjdump, nvdisasm, code, path) for path, code in wanted], chunksize=1)
     for (path, code), symbols in zip(wanted, found):
@@ -193,11 +170,6 @@ def main():
         if judges and not any(name.startswith(f"{kernel}<") for name in names):
             print(f"{kernel}: no such kernel")
             failed = True
-    for code, (group, _) in CODES.items():
-        for kernel in [k for a in ("e4m3", "e5m2") for k in (f"product_kernel<{a},bf16,{group}>", f"product_kernel<{a},fp32,{group}>", f"coded_rows_kernel<{a},{group}>")]:
-            if judges and f"{kernel} of sm_{code}" not in names:
-                print(f"{kernel} of sm_{code}: no such kernel")
-                failed = True
     sys.exit(1 if failed else 0)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """steps.py CONTENDER MODEL --device D --forge PROGRAM --folder F --output FILE: whole training steps of a model of
 tests/benchmark/models.py in bf16 with fp32 masters: forward, backward, clipping, AdamW. CONTENDER: forge or forge_again
-(`forge train` as it is by default), forge_fp8 (also with FP8 by cuBLASLt), forge_cudnn (attention by cuDNN, and a workspace that holds its backward at once), forge_own_experts (routed experts by forge's tensor cores, where the default takes CUTLASS), forge_cuda_cores (attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
+(`forge train` as it is by default), forge_fp8 (in FP8), forge_cudnn (attention by cuDNN, and a workspace that holds its backward at once), forge_own_experts (routed experts by forge's tensor cores, where the default takes CUTLASS), forge_cuda_cores (attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
 JSON object with the median of the steps after three others, and forge's timeline of its last step beside it (.trace.json). Ends with 77 where there is no PyTorch."""
 
 import argparse
@@ -19,7 +19,7 @@ from models import GPU_MODELS
 
 
 # What a contender sets beside the deck.
-SETTINGS = {"forge_cudnn": ["machine.workspace_mib=2560"], "forge_fp8": ["train.precision=fp8", "machine.fp8_products=cublaslt"]}
+SETTINGS = {"forge_cudnn": ["machine.workspace_mib=2560"], "forge_fp8": ["train.precision=fp8"]}
 # And in the environment.
 VARIABLES = {
     "forge_cuda_cores": {"FORGE_ATTENTION": "cuda_cores", "FORGE_GROUPED": "library"},

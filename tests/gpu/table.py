@@ -53,7 +53,7 @@ def kernels(folder):
         if group == "experts":
             lines += better_grouped(fields(path))
         if group == "products":
-            lines += better_codes(fields(path))
+            lines += codes(fields(path))
     return lines
 
 
@@ -93,30 +93,22 @@ def better_grouped(lines):
                 "decide whether it may."]
 
 
-def better_codes(lines):
-    """What the measured products say about machine.fp8_products: all layers together, of each kind of scales."""
+def codes(lines):
+    """How fast products of codes are against bf16's: all layers together, of each kind of scales."""
     texts = []
     for scales in ("blocks", "tensors"):
-        seconds = {way: {} for way in ("tensor_cores", "cublaslt")}
-        numbers = {}
+        of_codes, numbers = {}, {}
         for f in lines:
             layer, _, kind = f[1].partition(", forward")
-            for way, times in seconds.items():
-                if kind == f", fp8 of {scales}, {way}":
-                    times[layer] = float(f[3])
+            if kind == f", fp8 of {scales}":
+                of_codes[layer] = float(f[3])
             if f[1].endswith(", forward"):
                 numbers[layer] = float(f[3])
-        if not seconds["cublaslt"]:
-            continue
-        layers = seconds["cublaslt"].keys() & seconds["tensor_cores"].keys() & numbers.keys()
-        kernel, library, bf16 = (sum(of[layer] for layer in layers) for of in (seconds["tensor_cores"], seconds["cublaslt"], numbers))
-        best = "tensor_cores" if kernel < library else "cublaslt"
-        texts.append(f"scales of {scales}: tensor_cores {bf16 / kernel:.2f} and cublaslt {bf16 / library:.2f} times the rate of bf16, so that the "
-                     f"default should be {best if min(kernel, library) < bf16 else 'bf16'}")
-    if not texts:
-        return []
-    return ["", f"machine.fp8_products, forward products without the making of codes: {'; '.join(texts)}. The kernels' tests of the part \"tests\" decide "
-                "whether they may."]
+        layers = of_codes.keys() & numbers.keys()
+        if layers:
+            ratio = sum(numbers[layer] for layer in layers) / sum(of_codes[layer] for layer in layers)
+            texts.append(f"scales of {scales}: {ratio:.2f} times the rate of bf16")
+    return ["", f"Forward products of FP8's codes, without the making of codes: {'; '.join(texts)}."] if texts else []
 
 
 def steps(folder):

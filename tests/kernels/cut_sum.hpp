@@ -2,32 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <string>
 #include <vector>
 
-#include "device/memory.hpp"
 #include "model/fp8_codes.hpp"
 
 // What sums of products of 8-bit codes lose in tensor cores.
 
 namespace forge {
 
-inline int capability() {
-  const std::string features = device_info().features;
-  return std::stoi(features.substr(features.find('_') + 1));
-}
-
 // Tensor cores of sm_89 and sm_90 keep 13 bits behind the first one of the largest number that an instruction adds
-// (DeepSeek-V3, arXiv:2412.19437, 3.5.2); the emulated ones round sums to fp32, but for sm_90 with FORGE_VGPU_CUT_SUMS.
-inline double sum_step() {
+// (DeepSeek-V3, arXiv:2412.19437, 3.5.2); the emulated cuBLASLt rounds sums to fp32.
 #if defined(FORGE_VGPU)
-  static const bool cuts = std::getenv("FORGE_VGPU_CUT_SUMS") && capability() == 90;
-  return cuts ? 0x1p-13 : 0x1p-24;
+inline constexpr double sum_step = 0x1p-24;
 #else
-  return 0x1p-13;
+inline constexpr double sum_step = 0x1p-13;
 #endif
-}
 
 // A product of two numbers, and 2^e of their codes' exponents' sum over both scales: in the units of the products.
 struct Term {
@@ -40,48 +29,33 @@ struct Term {
 struct CutSum {
   double total = 0, magnitude = 0, lost = 0;
 
-  // A slot, in order.
-  void add(const std::vector<Term>& terms) {
-    double sum = 0, error = 0;
-    for (std::size_t first = 0; first < terms.size(); first += 32) {
-      const std::size_t end = std::min(first + 32, terms.size());
-      const double before = std::abs(sum) + error;
-      double largest = before;
-      for (std::size_t k = first; k < end; ++k) largest = std::max(largest, terms[k].product == 0 ? 0 : terms[k].power);
-      error += std::min(before, sum_step() * largest);
-      for (std::size_t k = first; k < end; ++k) error += cut(terms[k], largest), sum += terms[k].product;
-      error += sum_step() * (std::abs(sum) + error);
-    }
-    total += sum, lost += error;
-  }
-
   // A run of the depth in an order that nobody promises, in instructions of at least 32 whose sums may stay in tensor
   // cores up to its end: no sum is beyond that of all magnitudes, and cutting leaves it there.
-  void add_in_any_order(const std::vector<Term>& terms) {
+  void add(const std::vector<Term>& terms) {
     double largest = 0;
     for (const Term& term : terms) largest += std::abs(term.product);
     for (const Term& term : terms) largest = std::max(largest, term.product == 0 ? 0 : term.power);
     for (const Term& term : terms) lost += cut(term, largest), total += term.product;
-    lost += 2 * sum_step() * largest * static_cast<double>((terms.size() + 31) / 32);
+    lost += 2 * sum_step * largest * static_cast<double>((terms.size() + 31) / 32);
   }
 
  private:
   double cut(const Term& term, double largest) {
     magnitude += std::abs(term.product);
-    return std::min(std::abs(term.product), sum_step() * largest);
+    return std::min(std::abs(term.product), sum_step * largest);
   }
 };
 
-// The products of a line of each operand, given by number k of the depth: slot by slot, or run by run of one group.
+// The products of a line of each operand, given by number k of the depth, run by run of one group.
 template <class Products>
-CutSum sum_of(const Fp8Slots& slots, bool any_order, const Products& product) {
+CutSum sum_of(const Fp8Slots& slots, const Products& product) {
   CutSum sum;
   std::vector<Term> terms;
   for (std::int32_t s = 0; s < slots.count(); ++s) {
     const Fp8Slots::Lines here = slots.lines_of(s);
     for (int64_t k = here.begin; k < here.end; ++k) terms.push_back(product(k));
-    if (any_order && s + 1 < slots.count() && slots.group_of(s + 1) == here.group) continue;
-    any_order ? sum.add_in_any_order(terms) : sum.add(terms);
+    if (s + 1 < slots.count() && slots.group_of(s + 1) == here.group) continue;
+    sum.add(terms);
     terms.clear();
   }
   return sum;

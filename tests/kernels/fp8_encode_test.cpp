@@ -1,11 +1,10 @@
 #include <array>
-#include <string>
 
 #include "config/fp8_recipe.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"
 #include "kernels/fp8.hpp"
-#include "kernels/fp8_product.hpp"
+#include "kernels/fp8_operand.hpp"
 
 // Codes of whole operands, as products read them, against core/fp8.hpp number by number.
 
@@ -60,7 +59,7 @@ void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap
 // Widths beside packs of 16 bytes, slots, and the slots that a warp has; rows that begin anywhere; groups of sequences,
 // of which a rank has the end, and of blocks that tp cuts.
 TEST(Fp8Encode, CodesAreThoseOfRoundedNumbers) {
-  if (std::stoi(std::string(device_info().features).substr(3)) < 89) GTEST_SKIP() << "codes are made from sm_89 on";
+  if (device_info().capability < 89) GTEST_SKIP() << "codes are made from sm_89 on";
   for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row, Fp8Recipe::block})
     for (const auto& [rows, columns, gap] : {std::array<int64_t, 3>{69, 141, 0}, {456, 136, 8}, {42, 1288, 0}})
       for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient, ProductOf::weight_gradient}) {

@@ -77,6 +77,7 @@ class Products : public OperationTape {
 // A matrix and its owner's memory.
 struct Owner {
   OptimizerDeck deck;
+  MatrixState kept_state;
   RotatedState state;
   Stream stream{2};
   Buffer workspace{std::size_t{1} << 20};
@@ -87,8 +88,9 @@ struct Owner {
 
   Owner(std::int64_t rows, std::int64_t columns, std::int64_t largest_side)
       : deck(deck_of(largest_side)),
-        state(rotated_state(deck, rows, columns)),
-        kept(array(state.elements())),
+        kept_state(matrix_state(deck, rows, columns)),
+        state(kept_state),
+        kept(array(kept_state.elements)),
         x(array(rows * columns)),
         gradient(array(rows * columns)),
         partial(array(rows * columns)),
@@ -127,7 +129,8 @@ TEST(Rotation, RunsThePlannedProducts) {
     owner.rotation.set_tape(&record);
     owner.update(1, true);
     MatrixStack stack;
-    stack.rotated = owner.state;
+    stack.state = owner.kept_state;
+    stack.rotates = true;
     stack.matrices.resize(1);
     MatrixRound round;
     round.stacks = {stack};

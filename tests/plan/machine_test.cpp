@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/fp8_recipe.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
+#include "model/fp8_codes.hpp"
 #include "plan/placement.hpp"
 #include "plan/step_cost.hpp"
 
@@ -115,11 +117,8 @@ TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
             std::string::npos);
   EXPECT_NE(error_of(with("memory_gb_s: 1", "memory_gb_s: x")).find("rows.memory_gb_s = 'x': legal: a number"),
             std::string::npos);
-  EXPECT_NE(
-      error_of(with("    table:", "    fp8_peak_tflops: {other: 1}\n    table:")).find("legal: tensor_cores, cublaslt"),
-      std::string::npos);
-  EXPECT_NE(error_of(with("    table:", "    cublaslt_scales: block\n    table:"))
-                .find("cublaslt_scales = 'block'; legal: any, operand"),
+  EXPECT_NE(error_of(with("compute:\n", "compute:\n  capability: sm_90\n"))
+                .find("compute.capability = 'sm_90': legal: a number"),
             std::string::npos);
   EXPECT_NE(error_of("[1]").find("must be a map"), std::string::npos);
   try {
@@ -161,21 +160,41 @@ TEST(Machine, ProductsTakeWaves) {
               w.launch + 2. * (16384. * 16384 + 2 * 16384) / (3350e9 * w.memory_share), 1e-9);
 }
 
-// Of 8-bit codes, in waves of 132 tiles of 128 x 64: half the time of a wave where the data sheet's rate is twice
-// bf16's; where there is none, bf16's.
+// Of 8-bit codes, in waves of 132 tiles of 128 x 64: with the machine's peak of them in place of bf16's; where there is
+// none, bf16's.
 TEST(Machine, ProductsOfCodesHaveTheirOwnPeak) {
   const Machine h100 = read_machine("h100_8"), b200 = read_machine("b200_8"), a100 = read_machine("a100_8");
-  const auto seconds = [](const Machine& m, std::string_view by) {
-    return product_seconds(m, DType::bf16, ProductOf::output, 8192, 8192, 8192, 1, by);
+  const auto seconds = [](const Machine& m, bool codes) {
+    return product_seconds(m, DType::bf16, ProductOf::output, 8192, 8192, 8192, 1, codes);
   };
   const double launch = h100.rates(DType::bf16).waves.launch, wave = h100.rates(DType::bf16).waves.wave;
-  const double waves = std::ceil(64 * 128 / 132.), bf16 = seconds(h100, "") - launch - waves * wave;
-  for (const auto& [by, peak] : {std::pair{"tensor_cores", 600.}, {"cublaslt", 1750.}}) {
-    EXPECT_NEAR(seconds(h100, by) - launch - waves * wave, bf16 * 989.4 / peak, 1e-9) << by;
-    EXPECT_EQ(seconds(a100, by), seconds(a100, "")) << by;
+  const double waves = std::ceil(64 * 128 / 132.), bf16 = seconds(h100, false) - launch - waves * wave;
+  EXPECT_NEAR(seconds(h100, true) - launch - waves * wave, bf16 * 989.4 / 1750, 1e-9);
+  EXPECT_EQ(seconds(a100, true), seconds(a100, false));
+  EXPECT_LT(seconds(b200, true), 0.6 * seconds(b200, false));
+}
+
+// What multiplies a deck's operands in FP8: cuBLASLt, their codes, where it has the recipe's scales.
+TEST(Machine, CodesAreMultipliedWhereTheGpuAndTheRecipeAllowIt) {
+  Deck deck;
+  EXPECT_FALSE(multiplies_codes(deck, 90));
+  deck.train.precision = PrecisionName::fp8;
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row, Fp8Recipe::block}) {
+    deck.train.fp8_recipe = recipe;
+    const bool whole = recipe == Fp8Recipe::current || recipe == Fp8Recipe::delayed;
+    for (const int none : {0, 80, 86}) EXPECT_FALSE(multiplies_codes(deck, none));
+    EXPECT_TRUE(multiplies_codes(deck, 90));
+    for (const int scalar : {89, 100, 120}) EXPECT_EQ(multiplies_codes(deck, scalar), whole);
   }
-  EXPECT_EQ(seconds(b200, "tensor_cores"), seconds(b200, ""));
-  EXPECT_LT(seconds(b200, "cublaslt"), 0.6 * seconds(b200, ""));
+  deck.train.fp8_carrier = Fp8Carrier::fp64;
+  EXPECT_FALSE(multiplies_codes(deck, 90));
+  for (const auto& [machine, capability] : {std::pair{"a100_8", 80},
+                                            {"h100_8", 90},
+                                            {"h100_8_efa", 90},
+                                            {"h200_4", 90},
+                                            {"b200_8", 100},
+                                            {"gb200_72", 100}})
+    EXPECT_EQ(read_machine(machine).capability, capability) << machine;
 }
 
 // All experts in one launch: rows in tiles of 128, by measured rates, or what fp32 sums take that memory moves.

@@ -52,10 +52,6 @@ TEST(Metrics, LossOfFurtherTokensWhereThereAreAny) {
   EXPECT_NE(to_json(r).find("\"mtp_loss\": 0,"), std::string::npos);
 }
 
-TEST(Metrics, TextIsEscaped) {
-  EXPECT_EQ(JsonLine().add("a", std::string("x\"\\\n\x01")).text(), "{\"a\": \"x\\\"\\\\\\u000a\\u0001\"}\n");
-}
-
 TEST_F(RunDirectoryTest, MovesEarlierMetricsAside) {
   for (int run = 0; run < 3; ++run) {
     RunDirectory directory(path.string());

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """steps.py FORGE: what a steady step of training asks an emulated GPU for (docs/vgpu.md, "A steady step"): no memory, as many
 collectives as `forge show` says, and the copies and waits that are listed there; every step the same. And that a block launches
-what `forge show --cost` counts, and products of experts' codes as many kernels whatever the number of experts. FORGE_STEPS=REGEX
-takes what matches alone of the names that are printed."""
+what `forge show --cost` counts. FORGE_STEPS=REGEX takes what matches alone of the names that are printed."""
 import json
 import os
 import pathlib
@@ -17,12 +16,12 @@ SETTINGS = ["machine.workspace_mib=1", "machine.peak_tflops=1", "optimizer.warmu
 FEED = 6  # tokens, labels, positions, documents, samples, order of tokens
 FP8 = [  # recipes, with what else is launched for them
     ("current",),
-    ("current", "train.recompute=full", "machine.fp8_products=cublaslt"),
-    ("row", "machine.fp8_products=tensor_cores"),
+    ("current", "train.recompute=full"),
+    ("row",),
     ("block", "train.fp8_transposed=true"),
     ("delayed", "train.recompute=full"),
     ("current", "train.fp8_experts=true"),
-    ("block", "train.fp8_experts=true", "machine.fp8_products=tensor_cores"),
+    ("block", "train.fp8_experts=true"),
 ]
 ONLY = os.environ.get("FORGE_STEPS", "")
 BLOCK_MICROBATCHES = 2  # one clears sums of gradients, one adds to them
@@ -158,23 +157,6 @@ def check_block(name, deck, options, most=None, precision="bf16"):
     return counted
 
 
-def check_codes_of_experts(deck, experts, microbatches):
-    """Launches of a step for the products of experts' codes: one for each of gate and up together and down, and of each one's input
-    gradient; and one for the codes of each operand, however many experts there are."""
-    if not wanted(f"codes of {experts} experts"):
-        return
-    options = ["train.precision=fp8", "train.fp8_experts=true", "machine.fp8_products=tensor_cores", "model.forced_balance=true",
-               "model.expert_ffn=24", "model.layers=1", f"model.experts={experts}", f"train.global_batch_sequences={microbatches}"]
-    settings, variables = parted([*SETTINGS, *options])
-    first, following = (counts_of([deck, "--ranks", "1", *settings], n, variables)[0] for n in (FIRST, NEXT))
-    step = {key: n - first.get(key, 0) for key, n in following.items()}
-    products, alone, codes = (sum(n for key, n in step.items() if re.search(kernel, key))
-                              for kernel in ("coded_rows", r"\bproduct_kernel", "encode_(rows|columns)_kernel"))
-    if products != 4 * microbatches or codes != 2 * (products + alone):
-        sys.exit(f"codes of {experts} experts: {products} launches of their products, {alone} of others, {codes} of codes")
-    print(f"codes of {experts} experts: {products // microbatches} products a microbatch")
-
-
 def main():
     check_block("dense", "tests/gpu/dense.yaml", [])
     for name, model, options in drawn([
@@ -191,16 +173,14 @@ def main():
         experts = "train.fp8_experts=true" in more
         options = [f"train.fp8_recipe={recipe}", *more, *(grouped if experts else [])]
         check_block(", ".join(["fp8", recipe, *more]), f"tests/gpu/{'experts' if experts else 'dense'}.yaml", options, precision="fp8")
-    for experts in (4, 8):
-        check_codes_of_experts("tests/gpu/experts.yaml", experts, BLOCK_MICROBATCHES)
     grouped = ["train.precision=bf16"]  # by itself
-    codes = ["train.precision=fp8", "train.fp8_experts=true", "train.fp8_dispatch=true", "machine.fp8_products=tensor_cores"]
+    rows = ["train.precision=fp8", "train.fp8_experts=true", "train.fp8_dispatch=true"]
     single = "train.microbatch_sequences=1"
     for step in drawn([
             ("dense, one rank", "llama", [single], 1, 0, 2, False),
             ("experts, two ranks", "qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", single], 2, 2, 2, True),
             ("grouped products in rounds", "mixtral", [*grouped, "model.dispatch_rows=0.4", "train.recompute=full"], 1, 2, 2, False, 0),
-            ("grouped products of codes", "mixtral", codes, 1, 2, 2, False, 0),
+            ("grouped products of rows sent as codes", "mixtral", rows, 1, 2, 2, False, 0),
             ("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", single], 2, 0, 1, False),
             ("experts one by one, one rank", "mixtral", ["FORGE_GROUPED=library"], 1, 2, 2, False),
             ("grouped products, dropped rows", "mixtral", [*grouped, "model.capacity_factor=0.5"], 1, 2, 2, False, 0)]):

@@ -4,12 +4,8 @@
 // src/device/instructions.hpp. Where values of a matrix stand in the registers of a warp: PTX ISA, 9.7.14 and 9.7.15
 // (Matrix Fragments for mma). Lane l = 4 g + t.
 
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstdlib>
 
 #include "cuda_fp8.h"
 #include "vgpu/kernel.h"
@@ -76,128 +72,6 @@ VGPU_UNCHECKED inline void mma_tf32(VgpuLanes* w) {
     for (int r = 0; r < 2; ++r) b[t + r * 4][g] = tf32(w->in[l][4 + r]);
   }
   multiply(w, a, b, 6);
-}
-
-// What each code stands for.
-template <__nv_fp8_interpretation_t kind>
-inline const std::array<float, 256> fp8_values = [] {
-  std::array<float, 256> all{};
-  for (std::size_t code = 0; code < all.size(); ++code) all[code] = fp8_value(static_cast<std::uint8_t>(code), kind);
-  return all;
-}();
-
-template <__nv_fp8_interpretation_t kind_of_a, __nv_fp8_interpretation_t kind_of_b>
-VGPU_UNCHECKED inline void mma_fp8(VgpuLanes* w) {
-  const float *of_a = fp8_values<kind_of_a>.data(), *of_b = fp8_values<kind_of_b>.data();
-  float a[16][32], b[32][8];
-  for (int l = 0; l < 32; ++l)
-    for (int h = 0; h < 4; ++h) {
-      const int g = l / 4, t = l % 4;
-      const auto code = [&](int word) { return static_cast<std::uint8_t>(w->in[l][word] >> (8 * h)); };
-      for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][4 * t + h + r / 2 * 16] = of_a[code(r)];
-      for (int r = 0; r < 2; ++r) b[4 * t + h + r * 16][g] = of_b[code(4 + r)];
-    }
-  multiply(w, a, b, 6);
-}
-
-// A warp's part of wgmma.m64n128k32 over 128 bytes of depth. Words of a lane: where its part of D, A and B stand, and the
-// warp's place among its four. Codes are read from shared memory as the kernel's own accesses, with the 128-byte swizzle.
-struct WarpgroupTiles {
-  std::uint8_t a[16][128], b[128][128];
-};
-
-inline void load_swizzled(const std::uint8_t* rows, int first, int count, std::uint8_t (*to)[128]) {
-  for (int r = 0; r < count; ++r) {
-    vgpu_lane(r % 32);
-    const std::uint8_t* row = rows + (first + r) * 128;
-    for (int chunk = 0; chunk < 8; ++chunk)
-      for (int half = 0; half < 2; ++half) {
-        const auto eight = *reinterpret_cast<const std::uint64_t*>(row + (chunk ^ ((first + r) & 7)) * 16 + 8 * half);
-        __builtin_memcpy(to[r] + chunk * 16 + 8 * half, &eight, 8);
-      }
-  }
-}
-
-// 2^e of each code's |x| = 2^e · (1 + fraction): of subnormal numbers the least normal one's, of 0 none.
-template <__nv_fp8_interpretation_t kind>
-inline const std::array<float, 256> fp8_powers = [] {
-  std::array<float, 256> all{};
-  for (int code = 0; code < 256; ++code) {
-    const int field = kind == __NV_E4M3 ? code >> 3 & 15 : code >> 2 & 31;
-    const bool zero = (code & 127) == 0;
-    all[static_cast<std::size_t>(code)] = zero ? 0 : std::ldexp(1.0f, std::max(field, 1) - (kind == __NV_E4M3 ? 7 : 15));
-  }
-  return all;
-}();
-
-// 128 codes of a line, as what they stand for and their powers.
-struct FactorsOfCodes {
-  float values[128], powers[128];
-
-  template <__nv_fp8_interpretation_t kind>
-  VGPU_UNCHECKED bool load(const std::uint8_t* codes) {
-    bool finite = true;
-    for (int k = 0; k < 128; ++k) {
-      values[k] = fp8_values<kind>[codes[k]];
-      powers[k] = fp8_powers<kind>[codes[k]];
-      finite = finite && std::isfinite(values[k]);
-    }
-    return finite;
-  }
-};
-
-// d + Σ a(k) b(k) over the 32 k of an instruction, as an H100 sums (docs/fp8.md): all are cut to 2^-13 of the largest
-// power, which is that of two factors before their product is normalized, or of d; then so is the sum to its own.
-VGPU_UNCHECKED inline float sum_of_codes(float d, const FactorsOfCodes& a, const FactorsOfCodes& b, int first) {
-  float products[32], most = d == 0 ? 0 : std::ldexp(1.0f, std::ilogb(d));
-  for (int k = 0; k < 32; ++k) {
-    products[k] = a.values[first + k] * b.values[first + k];
-    most = std::max(most, a.powers[first + k] * b.powers[first + k]);
-  }
-  if (most == 0) return 0;
-  const float steps = 0x1p13f / most;
-  int sum = static_cast<int>(d * steps);
-  for (const float product : products) sum += static_cast<int>(product * steps);
-  const auto magnitude = static_cast<std::uint32_t>(std::abs(sum));
-  const int beyond = std::max(static_cast<int>(std::bit_width(magnitude)) - 14, 0);
-  const float kept = static_cast<float>(magnitude >> beyond << beyond) * (most * 0x1p-13f);
-  return sum < 0 ? -kept : kept;
-}
-
-// The same in fp64, rounded once, unless FORGE_VGPU_CUT_SUMS is 1; also where a number isn't finite.
-VGPU_UNCHECKED inline float plain_sum_of_codes(float d, const FactorsOfCodes& a, const FactorsOfCodes& b, int first) {
-  auto sum = static_cast<double>(d);
-  for (int k = first; k < first + 32; ++k)
-    sum += static_cast<double>(a.values[k]) * static_cast<double>(b.values[k]);
-  return static_cast<float>(sum);
-}
-inline const bool cuts_sums = [] {
-  const char* asked = std::getenv("FORGE_VGPU_CUT_SUMS");
-  return asked && asked[0] == '1';
-}();
-
-template <__nv_fp8_interpretation_t kind_of_a>
-VGPU_UNCHECKED inline void multiply_tiles(VgpuLanes* w, const WarpgroupTiles& tiles) {
-  static thread_local FactorsOfCodes a[16], b[128];  // too much for the stack of a block's thread
-  bool cuts = cuts_sums;
-  for (int row = 0; row < 16; ++row) cuts = a[row].template load<kind_of_a>(tiles.a[row]) && cuts;
-  for (int column = 0; column < 128; ++column) cuts = b[column].template load<__NV_E4M3>(tiles.b[column]) && cuts;
-  for (int row = 0; row < 16; ++row)
-    for (int column = 0; column < 128; ++column) {
-      float d = 0;
-      for (int first = 0; first < 128; first += 32)
-        d = cuts ? sum_of_codes(d, a[row], b[column], first) : plain_sum_of_codes(d, a[row], b[column], first);
-      const int lane = row % 8 * 4 + column % 8 / 2;
-      get<float*>(&w->in[lane][0])[column / 8 * 4 + row / 8 * 2 + column % 2] = d;
-    }
-}
-
-template <__nv_fp8_interpretation_t kind_of_a>
-void warpgroup_fp8(VgpuLanes* w) {
-  WarpgroupTiles tiles;
-  load_swizzled(get<const std::uint8_t*>(&w->in[0][2]), 16 * static_cast<int>(w->in[0][6]), 16, tiles.a);
-  load_swizzled(get<const std::uint8_t*>(&w->in[0][4]), 0, 128, tiles.b);
-  multiply_tiles<kind_of_a>(w, tiles);
 }
 
 // A warp's part of wgmma.m64nNk16 of bf16. Words of a lane: where its part of D stands, then where A does (or its words of
@@ -340,20 +214,6 @@ VGPU_UNCHECKED inline void multiply_add_fp64(double (&d)[2], double a, double b,
   whole_warp("mma.m8n8k4.f64", mma_fp64, in, out, file, line);
   d[0] = get<double>(&out[0]);
   d[1] = get<double>(&out[2]);
-}
-
-template <__nv_fp8_interpretation_t kind_of_a>
-VGPU_UNCHECKED inline void multiply_warpgroup(float (&d)[16][4], const void* a, const void* b, const char* file,
-                                              int line) {
-  std::uint32_t in[7], out[1];
-  for (const void* tile : {a, b})
-    if (!vgpu_is_shared(tile) || reinterpret_cast<std::uintptr_t>(tile) % 1024 != 0)
-      vgpu_fail("wgmma: a tile is not in shared memory, or not aligned to 1,024 bytes");
-  put(&in[0], &d[0][0]);
-  put(&in[2], a);
-  put(&in[4], b);
-  in[6] = threadIdx.x / 32 % 4;
-  whole_warp("wgmma.m64n128k32", warpgroup_fp8<kind_of_a>, in, out, file, line);
 }
 
 inline void check_panels(const void* tile) {

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/command_line.hpp"
+#include "app/device_fit.hpp"
+#include "plan/machine.hpp"
+#include "plan/memory_plan.hpp"
+#include "plan/setup.hpp"
+
+namespace forge {
+
+// `forge show --json`: all that show says with --all and --deck, and with what else was asked for, as one object.
+std::string show_json(const CommandLine& line, const RunSetup& setup, const std::vector<MemoryPlan>& memory,
+                      const std::vector<std::string>& warnings, const std::optional<AskedGpu>& gpu,
+                      const std::optional<Machine>& machine);
+
+}  // namespace forge

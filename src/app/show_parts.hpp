@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/traffic.hpp"
+#include "plan/allowance.hpp"
+#include "plan/setup.hpp"
+
+namespace forge {
+
+// What `forge show` says of a deck, before it is text or JSON.
+
+// Units with the same parameters, of all layers of a kind.
+struct AlikeUnits {
+  const Unit* unit = nullptr;             // the first of them
+  std::vector<std::int64_t> layers;       // empty: it is of no layer
+  std::int64_t copies = 1;                // of each of `tensors`: layers, and their experts
+  std::vector<const Parameter*> tensors;  // of experts, which are alike, those of the first
+};
+std::vector<AlikeUnits> alike_units(const RunSetup& setup);
+
+// The first block of each kind.
+struct BlockKind {
+  std::int64_t layer;
+  const char* name;
+};
+std::vector<BlockKind> block_kinds(const ModelSpec& spec);
+// What a block that isn't the first of its stage keeps for backward, its input included; of one microbatch.
+BufferList saved_of_block(const BufferContext& context, std::int64_t layer, Recompute policy);
+
+// What a rank sends in a step, by group: of the ranks that differ (stages and shards), the one that sends most there.
+struct SentByGroup {
+  std::vector<std::pair<std::string, Traffic>> groups;  // without those in which nobody sends
+  std::size_t shards = 0;                               // that were looked at, of a stage
+};
+SentByGroup sent_by_group(const RunSetup& setup);
+
+// What libraries may take besides, where ranks have GPUs.
+std::vector<Allowance> gpu_allowances(const RunSetup& setup);
+
+// The setup of the first rank of the pipeline stage that computes most.
+RunSetup busiest(const RunSetup& setup);
+
+}  // namespace forge

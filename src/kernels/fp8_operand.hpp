@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/types.hpp"
+#include "core/view.hpp"
+#include "device/stream.hpp"
+#include "model/fp8_codes.hpp"
+
+namespace forge {
+
+// Operands of products of 8-bit numbers as cuBLASLt reads them (Gemm::fp8_product). A build that computes on the CPU
+// has none: there these end with an error.
+
+// An operand's codes, and where the scale of each line and slot is found: amax[line's group · line_stride + slot's
+// group · depth_stride].
+struct Fp8Codes {
+  View<const std::uint8_t, 2> codes;  // (lines, 128 · slots), 16-byte aligned
+  ScaleLines lines;
+  Fp8Slots slots;
+  const float* amax = nullptr;
+  std::int64_t line_stride = 0, depth_stride = 0;
+  Fp8Format format{};
+  bool exact = false;
+
+  // The amax of a line's group and the first of the depth's groups.
+  FORGE_INLINE const float* amax_of(std::int64_t line) const { return amax + lines.group_of(line) * line_stride; }
+};
+
+// The codes of x(R,N), encode(x · scale) as fp8_round() has them, in `memory` of code_bytes(operand, sums_rows) bytes:
+// rows become lines, or, with sums_rows, columns. sm_89.
+Fp8Codes fp8_encode(Stream&, View<const bf16, 2> x, const ScaledOperand& operand, bool sums_rows, bool exact,
+                    View<const float, 1> amax, View<std::uint8_t, 1> memory);
+
+// 1 / scale of an operand's groups, in the order of factor_layout(), whose count `memory` has at least.
+struct Fp8Factors {
+  const float* values = nullptr;
+  FactorLayout layout;
+
+  const float* at(std::int64_t i) const { return values + i * layout.each(); }
+};
+Fp8Factors fp8_factors(Stream&, const Fp8Codes& of, Fp8Scaling scaling, View<float, 1> memory);
+
+}  // namespace forge
