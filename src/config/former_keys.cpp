@@ -10,15 +10,15 @@ namespace {
 constexpr std::array former_keys = {
     FormerKey{"model", "capacity_scope", "", "sequence", "a capacity is one of each sequence's tokens"},
     FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
-    FormerKey{"machine", "product_algorithms", "", "",
+    FormerKey{"machine", "product_algorithms", "", "*",
               "products on a GPU take the algorithm that cuBLASLt proposes first"},
-    FormerKey{"machine", "dispatch_counts", "", "host", "the host reads how many rows go to experts of other ranks"},
+    FormerKey{"machine", "dispatch_counts", "", "*", "the host reads how many rows go to experts of other ranks"},
     FormerKey{
-        "machine", "attention", "", "automatic",
+        "machine", "attention", "", "*",
         "a run takes the fastest kernels that its GPU has for the deck; FORGE_ATTENTION chooses for measurements"},
-    FormerKey{"machine", "grouped", "", "automatic",
+    FormerKey{"machine", "grouped", "", "*",
               "a run takes the fastest kernels that its GPU has for the deck; FORGE_GROUPED chooses for measurements"},
-    FormerKey{"machine", "fp8_products", "", "bf16 cublaslt",
+    FormerKey{"machine", "fp8_products", "", "*",
               "products in fp8 are cuBLASLt's of 8-bit codes where the GPU and train.fp8_recipe allow it, else bf16's"},
 };
 

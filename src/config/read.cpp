@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "config/former_keys.hpp"
 #include "config/keys.hpp"
@@ -31,8 +32,9 @@ YamlNode::Entry* find_entry(YamlNode& map, const std::string& name) {
 
 // What a deck of an earlier version has where it isn't read; "": it changed nothing.
 std::string gone_problem(const FormerKey& former, const YamlNode& value) {
-  if (value.kind == YamlNode::Kind::null ||
-      (value.kind == YamlNode::Kind::scalar && (value.text.empty() || has_word(former.meant_nothing, value.text))))
+  const char* const values = former.meant_nothing;
+  if (values == std::string_view("*") || value.kind == YamlNode::Kind::null ||
+      (value.kind == YamlNode::Kind::scalar && (value.text.empty() || has_word(values, value.text))))
     return "";
   return std::string("is gone, and this value meant something: ") + former.instead;
 }

@@ -1,6 +1,8 @@
 #include "config/read.hpp"
-#include "config/fp8_recipe.hpp"
 
+#include <tuple>
+
+#include "config/fp8_recipe.hpp"
 #include "config/schedule_name.hpp"
 #include "config/write.hpp"
 #include "support.hpp"
@@ -140,78 +142,33 @@ TEST(Read, FormerNamesAreReadFromCheckpoints) {
   expect_bad_input([&] { kept("chunks_per_stage: 0"); }, {"schedule.virtual_stages = 0", "legal: integer, 1 to 1024"});
 }
 
-// machine.fp8_products, as all decks of checkpoints had it.
-TEST(Read, FormerKeysAreReadFromCheckpointsWhereTheyMeantNothing) {
-  const auto kept = [](const std::string& value, const std::vector<std::string>& options = {}) {
-    return read_deck(minimal + "machine: {threads: 3, fp8_products: " + value + "}\n", "deck.yaml", options,
-                     Needs::training, DeckWriter::forge);
+// A key that is gone is passed over in a checkpoint whose value changed nothing of what is computed; a person is told
+// what there is now.
+TEST(Read, GoneKeysStopNoRestartWhereTheyMeantNothing) {
+  const auto with_key = [](const std::string& section, const std::string& key) {
+    const std::string deck = minimal + "machine: {threads: 3}\n", begin = section + ": {";
+    return std::string(deck).insert(deck.find(begin) + begin.size(), key + ", ");
   };
-  for (const char* value : {"bf16", "cublaslt"}) EXPECT_EQ(kept(value).machine.threads, 3);
-  EXPECT_EQ(write_deck(kept("bf16")).find("fp8_products"), std::string::npos);
-  const char* instead = "products in fp8 are cuBLASLt's of 8-bit codes";
-  expect_bad_input([&] { kept("tensor_cores"); },
-                   {"machine.fp8_products: is gone, and this value meant something", instead});
-  expect_bad_input([&] { kept("bf16", {"machine.fp8_products=bf16"}); }, {"--set", "is gone: ", instead});
-  expect_bad_input([&] { read(minimal + "machine: {fp8_products: bf16}\n"); }, {"deck.yaml:6:", "is gone: ", instead});
-}
-
-// A key that is gone is passed over in a checkpoint where it meant nothing; a person is told what there is now.
-TEST(Read, FormerKeysWithoutMeaningAreReadFromCheckpoints) {
-  const auto kept = [](const std::string& value) {
-    return read_deck(minimal + "machine: {threads: 3, product_algorithms: " + value + "}\n", "deck.yaml", {},
-                     Needs::training, DeckWriter::forge);
+  const auto kept = [](const std::string& text, const std::vector<std::string>& options = {}) {
+    return write_deck(read_deck(text, "deck.yaml", options, Needs::training, DeckWriter::forge));
   };
-  for (const char* nothing : {"\"\"", "~"}) EXPECT_EQ(kept(nothing).machine.threads, 3) << nothing;
-  EXPECT_EQ(write_deck(kept("\"\"")).find("product_algorithms"), std::string::npos);
-  expect_bad_input([&] { kept("products.txt"); },
-                   {"deck.yaml:6:", "machine.product_algorithms: is gone, and this value meant something: products"});
-  for (const char* value : {"\"\"", "products.txt"})
-    expect_bad_input([&] { read(minimal + "machine: {product_algorithms: " + value + "}\n"); },
-                     {"deck.yaml:6:", "machine.product_algorithms: is gone: products on a GPU take"});
-}
-
-// Of a key that is gone, values that changed nothing are passed over in checkpoints; a person is told what there is
-// now.
-TEST(Read, GoneKeysArePassedOverInCheckpointsWhereTheyMeantNothing) {
-  const auto kept = [](const std::string& counts) {
-    return read_deck(minimal + "machine: {dispatch_counts: " + counts + "}\n", "deck.yaml", {}, Needs::training,
-                     DeckWriter::forge);
-  };
-  EXPECT_EQ(write_deck(kept("host")), write_deck(read(minimal)));
-  const char *name = "machine.dispatch_counts: is gone", *now = "the host reads how many rows go to experts";
-  expect_bad_input([&] { kept("device"); }, {name, "this value meant something", now});
-  expect_bad_input([&] { read(minimal + "machine: {dispatch_counts: host}\n"); }, {"deck.yaml:6:", name, now});
-  expect_bad_input([&] { with({"machine.dispatch_counts=device"}); }, {"--set", name, now});
-}
-
-// Kernels that a deck once chose.
-TEST(Read, KernelsAreNoKeys) {
-  for (const auto& [key, chosen] : {std::pair{"attention", "cuda_cores"}, {"grouped", "library"}}) {
-    const auto kept = [name = std::string(key)](const std::string& value) {
-      return read_deck(minimal + "machine: {" + name + ": " + value + "}\n", "deck.yaml", {}, Needs::training,
-                       DeckWriter::forge);
-    };
-    const std::string gone = "machine." + std::string(key) + ": is gone";
-    EXPECT_EQ(write_deck(kept("automatic")), write_deck(read(minimal)));
-    expect_bad_input([&] { kept(chosen); }, {gone.c_str(), "this value meant something"});
-    expect_bad_input([&] { with({"machine." + std::string(key) + "=automatic"}); },
-                     {"--set", gone.c_str(), "the fastest kernels that its GPU has"});
-  }
-}
-
-// A checkpoint's deck may have a key that is gone, with a value that changed nothing.
-TEST(Read, GoneKeysOfCheckpointsArePassedOver) {
-  const std::string experts = "model: {layers: 2, width: 32, heads: 4, ffn: 64, vocabulary: 256, capacity_scope: ";
-  const auto text = [&](const std::string& value) {
-    return experts + value + "}\n" + minimal.substr(minimal.find('\n') + 1);
-  };
-  const auto kept = [&](const std::string& value) {
-    return read_deck(text(value), "deck.yaml", {}, Needs::training, DeckWriter::forge);
-  };
-  EXPECT_EQ(test::difference(kept("sequence"), read(minimal)), "");
-  expect_bad_input([&] { kept("rank"); },
-                   {"model.capacity_scope: is gone, and this value meant something", "sequence"});
-  expect_bad_input([&] { read(text("sequence")); }, {"deck.yaml:1:", "model.capacity_scope: is gone: a capacity"});
+  const std::string plain = kept(minimal + "machine: {threads: 3}\n");
+  for (const auto& [section, name, instead, passed] :
+       std::vector<std::tuple<std::string, std::string, const char*, std::vector<std::string>>>{
+           {"model", "capacity_scope", "a capacity is one of each sequence's", {"sequence"}},
+           {"machine", "product_algorithms", "cuBLASLt proposes first", {"\"\"", "~", "products.txt"}},
+           {"machine", "dispatch_counts", "the host reads how many rows", {"host", "device"}},
+           {"machine", "attention", "FORGE_ATTENTION chooses", {"automatic", "cuda_cores", "cudnn"}},
+           {"machine", "grouped", "FORGE_GROUPED chooses", {"automatic", "library", "[of no version]"}},
+           {"machine", "fp8_products", "cuBLASLt's of 8-bit codes", {"bf16", "tensor_cores", "cublaslt"}}})
+    for (const std::string& value : passed) {
+      const std::string key = section + "." + name, text = with_key(section, name + ": " + value);
+      EXPECT_EQ(kept(text), plain) << text;
+      expect_bad_input([&] { read(text); }, {"deck.yaml:", (key + ": is gone: ").c_str(), instead});
+      expect_bad_input([&] { kept(text, {key + "=" + value}); }, {"--set", (key + ": is gone: ").c_str(), instead});
+    }
+  expect_bad_input([&] { kept(with_key("model", "capacity_scope: rank")); },
+                   {"deck.yaml:1:", "model.capacity_scope: is gone, and this value meant something: a capacity"});
 }
 
 TEST(Read, Integers) {
