@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "app/end_of_job.hpp"
+#include "comm/launcher.hpp"
 #include "core/shortage.hpp"
 #include "device/memory_left.hpp"
 #include "device/threads.hpp"
