@@ -2,6 +2,7 @@
 // compare_directories.py, with the ids that transformers' AutoTokenizer gave.
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
 
 #include "../data/files.hpp"
 #include "hf/json_input.hpp"
