@@ -61,7 +61,7 @@ run() {
   fi
   grep '^loss' "$to/gradients" > "$to/loss"
   sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g' "$to/run/metrics.jsonl" > "$to/metrics"
-  grep -o 'planned [0-9]* B, high-water mark [0-9]* B' "$to/log" > "$to/memory"
+  grep -oE 'planned [0-9.]+ ([KMG]i)?B, high-water mark [0-9.]+ ([KMG]i)?B' "$to/log" > "$to/memory" || echo "$deck: no memory in the log"
   find "$to/saved" -name 'shard_*.h5' -exec mv -t "$to" {} +
   rm -rf "$to/run" "$to/saved" "$to/log" "$to/gradients"
 }
@@ -73,15 +73,15 @@ for forge in "$other/forge" "$build/forge"; do
 done
 
 failures=0
-# equal_show DECK OPTIONS…: whether both say the same of a deck.
+# equal_show DECK OPTIONS…: whether both say the same of a deck, each with the decks and machine files of its own commit.
 equal_show() {
   local theirs=$work/theirs.txt ours=$work/ours.txt same
   if $both_have_json; then
-    "$other/forge" show --json "$@" > "$theirs" 2>&1 || true
+    (cd "$other/source" && "$other/forge" show --json "$@") > "$theirs" 2>&1 || true
     "$build/forge" show --json "$@" > "$ours" 2>&1 || true
     same=(tests/show_differences.py "$theirs" "$ours")
   else
-    "$other/forge" show --all "$@" > "$theirs" 2>&1 || true
+    (cd "$other/source" && "$other/forge" show --all "$@") > "$theirs" 2>&1 || true
     "$build/forge" show --all "$@" > "$ours" 2>&1 || true
     same=(diff "$theirs" "$ours")
   fi
