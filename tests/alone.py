@@ -41,7 +41,7 @@ def headers_of(build, root):
         words = shlex.split(entry["command"])
         half = "tests" if any(re.fullmatch(r"-I.*/tests", w) for w in words) else "src" if f"-I{root}/src" in words else None
         if half and half not in options:
-            options[half] = (entry["directory"], [w for w in words if not w.endswith((".o", ".cpp")) and w not in ("-c", "-o")])
+            options[half] = (entry["directory"], [w for w in words if not w.endswith((".o", ".cpp", ".cxx")) and w not in ("-c", "-o")])
     commands, text = {}, {p: p.read_text() for half in ("src", "tests") for p in (root / half).rglob("*.hpp") if "vgpu" not in p.parts}
 
     def needs_device(path, seen):
