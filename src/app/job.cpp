@@ -239,7 +239,7 @@ void Job<T>::load_parameters() {
     parameters = initial_values_text(deck);
     return session->initialise();
   }
-  refuse_not_finite(session->storage(), biases, stream, deck);
+  refuse_not_finite(session->storage(), biases, stream, session->arena(), deck);
 }
 
 template <class T>

@@ -11,6 +11,7 @@
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "parallel/not_finite.hpp"
 #include "tokenizer/unicode.hpp"
 #include "train/restart.hpp"
 #include "train/sampling.hpp"
@@ -101,7 +102,7 @@ struct WholeModel {
       : spec(resolve_model(deck.model)),
         precision(precision_of(deck)),
         units(whole_units(spec)),
-        arena(bytes_of(units, precision)),
+        arena(bytes_of(units, precision) + not_finite_bytes),
         storage(arena, stream, units, precision, weights_only),
         biases(spec.options.router_bias ? to_size(bias_layers() * spec.E()) : 0) {}
 
@@ -118,7 +119,7 @@ struct WholeModel {
       storage.initialise(stream, deck.train.seed);
       return from;
     }
-    refuse_not_finite(storage, biases, stream, deck);
+    refuse_not_finite(storage, biases, stream, arena, deck);
     return from;
   }
 

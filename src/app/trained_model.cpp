@@ -97,9 +97,9 @@ std::string parameters_line(const std::string& parameters) {
 
 template <class T>
 void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<double>& biases, Stream& stream,
-                       const Deck& deck) {
+                       Arena& arena, const Deck& deck) {
   const bool checkpoint = !deck.checkpoint.model_from.empty();
-  std::vector<std::string> names = tensors_not_finite(storage, stream, checkpoint);
+  std::vector<std::string> names = tensors_not_finite(storage, stream, arena, checkpoint);
   if (!std::all_of(biases.begin(), biases.end(), [](double bias) { return std::isfinite(bias); }))
     names.push_back("a router's bias");
   if (names.empty()) return;
@@ -112,8 +112,9 @@ void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<dou
               ExitCode::not_finite);
 }
 
-#define FORGE_INSTANTIATE(T) \
-  template void refuse_not_finite<T>(const ParameterStorage<T>&, const std::vector<double>&, Stream&, const Deck&);
+#define FORGE_INSTANTIATE(T)                                                                                  \
+  template void refuse_not_finite<T>(const ParameterStorage<T>&, const std::vector<double>&, Stream&, Arena&, \
+                                     const Deck&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

@@ -33,6 +33,6 @@ std::string parameters_line(const std::string& parameters);
 // or Inf. `deck`: where they were loaded from.
 template <class T>
 void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<double>& biases, Stream& stream,
-                       const Deck& deck);
+                       Arena& arena, const Deck& deck);
 
 }  // namespace forge

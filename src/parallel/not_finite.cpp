@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "device/memory.hpp"
+#include "device/arena.hpp"
 #include "kernels/kernels.hpp"
 
 namespace forge {
@@ -30,24 +30,31 @@ std::set<std::size_t> parameters_not_finite(const RankUnit<T>& unit, const View<
   return found;
 }
 
+// A sum that is finite has no such weight in it; one that isn't may only be too large. sum(1 + sum_partials).
+template <class V>
+double squares_of(const View<V, 1>& weights, double* sum, Stream& stream) {
+  double squares = 0;
+  fill_zero(stream, sum, sizeof *sum);
+  sum_of_squares<V>(stream, weights, View<double, 1>(sum + 1, {{static_cast<std::int64_t>(sum_partials)}}),
+                    View<double, 1>(sum, {{1}}));
+  copy_to_host(stream, &squares, sum, sizeof squares);
+  stream.synchronize();
+  return squares;
+}
+
 }  // namespace
 
 template <class T>
-std::vector<std::string> tensors_not_finite(const ParameterStorage<T>& storage, Stream& stream, bool own_names) {
-  const Buffer memory((sum_partials + 1) * sizeof(double));
-  auto* const sum = reinterpret_cast<double*>(memory.data());
+std::vector<std::string> tensors_not_finite(const ParameterStorage<T>& storage, Stream& stream, Arena& arena,
+                                            bool own_names) {
+  const Frame frame(arena);
+  const bool room = arena.capacity() - arena.live() >= not_finite_bytes;
+  auto* const sum = room ? static_cast<double*>(arena.allocate(not_finite_bytes, Category::workspace)) : nullptr;
   std::vector<std::string> names;
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const RankUnit<T>& unit = storage.unit(u);
     const auto look = [&]<class V>(const View<V, 1>& weights) {
-      // A sum of squares that is finite has no such weight in it; one that isn't may only be too large.
-      double squares = 0;
-      fill_zero(stream, sum, sizeof *sum);
-      sum_of_squares<V>(stream, weights, View<double, 1>(sum + 1, {{static_cast<std::int64_t>(sum_partials)}}),
-                        View<double, 1>(sum, {{1}}));
-      copy_to_host(stream, &squares, sum, sizeof squares);
-      stream.synchronize();
-      if (std::isfinite(squares)) return;
+      if (room && std::isfinite(squares_of(weights, sum, stream))) return;
       for (const std::size_t i : parameters_not_finite(unit, weights, stream)) {
         const Parameter& p = unit.local.parameters[i];
         names.push_back(own_names || p.hf_name.empty() ? p.name : p.hf_name);
@@ -62,7 +69,7 @@ std::vector<std::string> tensors_not_finite(const ParameterStorage<T>& storage, 
 }
 
 #define FORGE_INSTANTIATE(T) \
-  template std::vector<std::string> tensors_not_finite<T>(const ParameterStorage<T>&, Stream&, bool);
+  template std::vector<std::string> tensors_not_finite<T>(const ParameterStorage<T>&, Stream&, Arena&, bool);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

@@ -57,7 +57,7 @@ Loaded loaded(const std::string& problem, const Layout& layout) {
         if (world.rank() == 0) result.tensors[unit.parameters[i].name] = values;
       }
     // Every replica has them: gradients of a step are those of one rank only then.
-    if (!tensors_not_finite(rank.session->storage(), rank.session->stream(), false).empty())
+    if (!tensors_not_finite(rank.session->storage(), rank.session->stream(), rank.session->arena(), false).empty())
       throw Error("weights that are not finite");
   });
   return result;
