@@ -210,13 +210,17 @@ void DirectoryLock::wait_for_turn() {
 
 // Opens the file; false: another process has the lock, or is removing the file, or the directory that it made.
 bool DirectoryLock::try_lock() {
-  const std::error_code failed = make_directories(directory_.path, made_);
-  if (failed == std::errc::not_a_directory || failed == std::errc::file_exists)
-    throw BadInput(directory_.key + " " + directory_.path + ": a part of it is a file; legal: directories");
-  if (failed) throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message());
-  unlock();
-  lock_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
-  const int opening = lock_ < 0 ? errno : 0;
+  constexpr int most_tries = 10;  // the directory that was there may go before the file is opened, and come again
+  int opening = ENOENT;
+  for (int tries = 0; opening == ENOENT && tries < most_tries; ++tries) {
+    const std::error_code failed = make_directories(directory_.path, made_);
+    if (failed == std::errc::not_a_directory || failed == std::errc::file_exists)
+      throw BadInput(directory_.key + " " + directory_.path + ": a part of it is a file; legal: directories");
+    if (failed) throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message());
+    unlock();
+    lock_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+    opening = lock_ < 0 ? errno : 0;
+  }
   std::error_code ignored;
   if (opening == ENOENT && !fs::is_directory(directory_.path, ignored)) return false;
   if (opening != 0 && opening != ELOOP && opening != ENXIO)
