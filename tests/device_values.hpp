@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/view.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 // Device memory, for tests: hosts read and write it by copies, in every build. Each call waits for the stream.
 

@@ -6,6 +6,7 @@
 #  - A third-party header is included only in its home.
 #  - A backend's #if stands only in core/macros.hpp and device/; one of an instruction set also in kernels/.
 #  - A namespace has one type of a name in all headers, but in pairs NAME_host.hpp and NAME_cuda.hpp: two would be one to the linker.
+#  - A name stands in one folder of src/: NAME.hpp, NAME.cpp and NAME.plan.* together.
 #  - No file has more than 400 lines; every source file is in its folder's list, and lists are explicit.
 set -euo pipefail
 export LC_ALL=C
@@ -17,7 +18,7 @@ mapfile -t files < <(find src tests -type f \( -name '*.hpp' -o -name '*.cpp' -o
 check_lines() {
   awk '
     BEGIN {
-      n = split("core config hf tokenizer model nn.plan layout schedule plan device comm kernels nn parallel optim data checkpoint train app",
+      n = split("core config hf tokenizer text model nn.plan layout schedule plan device comm kernels nn parallel optim data checkpoint train predict app",
                 order, " ")
       for (i = 1; i <= n; ++i) place[order[i]] = i
       # Pairs that the order allows and the design forbids.
@@ -25,7 +26,7 @@ check_lines() {
       split("optim data checkpoint", siblings, " ")
       for (a in siblings) for (b in siblings) if (a != b) forbidden[siblings[a] " " siblings[b]]
       # What computes knows no plan; what runs a rank does.
-      for (i = 1; i < n; ++i) if (order[i] !~ /^(plan|parallel|train|app)$/) forbidden[order[i] " plan"]
+      for (i = 1; i < n; ++i) if (order[i] !~ /^(plan|parallel|train|predict|app)$/) forbidden[order[i] " plan"]
       # Pattern of a header -> folders that may include it.
       home["^mpi[.]h$"] = "comm"
       # tests/vgpu has headers and a library of these names.
@@ -39,7 +40,7 @@ check_lines() {
       home["^nlohmann/"] = "hf"
       home["^boost/"] = "app"
       home["^(pcre2|utf8proc)[.]h$"] = "tokenizer"
-      home["^(zlib|zstd)[.]h$"] = "data tokenizer"  # tests/tokenizer writes compressed files
+      home["^(zlib|zstd)[.]h$"] = "text tokenizer"  # tests/tokenizer writes compressed files
       home["^omp[.]h$"] = "device kernels app"
       home["^(malloc|cupti)[.]h$"] = "tests"  # glibc, CUDA
       home["^(immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"
@@ -114,11 +115,26 @@ check_types() {
   '
 }
 
+check_names() {
+  find src -name '*.[hc]pp' | sort | awk -F/ '
+    {
+      stem = $NF
+      sub(/([.]plan)?[.][hc]pp$/, "", stem)
+      folder = substr($0, 1, length($0) - length($NF))
+      if (stem in home && home[stem] != folder) { print $0 ": " home[stem] " has a " stem ", too"; bad = 1 }
+      home[stem] = folder
+    }
+    END { exit bad }
+  '
+}
+
 check_lists() {
   local bad=0 file list lists
   for file in "${files[@]}"; do
     case $file in src/*.cpp | src/*.cu | tests/*.cpp | tests/*.cu) ;; *) continue ;; esac
     list=$(dirname "$file")/CMakeLists.txt
+    # Folders below one of src/ have no list of their own.
+    if [[ $file == src/* ]]; then list=$(cut -d/ -f1,2 <<< "$file")/CMakeLists.txt; fi
     # A word of the list, not a part of one. What stands in tests/ itself is shared by the folders below it.
     lists=("$list")
     if [ "$(dirname "$file")" = tests ]; then lists=(tests/CMakeLists.txt tests/*/CMakeLists.txt); fi
@@ -139,6 +155,7 @@ check_lists() {
 status=0
 check_lines "${files[@]}" || status=1
 check_types || status=1
+check_names || status=1
 check_lists || status=1
 [ $status -eq 0 ] && echo "layering: ${#files[@]} files keep the rules"
 exit $status

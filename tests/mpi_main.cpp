@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "comm/environment.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "run_tests.hpp"
 
 // main() of tests that communicate: MPI lives as long as the tests; only rank 0 prints what passed.

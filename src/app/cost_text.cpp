@@ -6,8 +6,8 @@
 #include <map>
 
 #include "core/to_size.hpp"
-#include "plan/operations.hpp"
-#include "plan/step_cost.hpp"
+#include "plan/task_operations.hpp"
+#include "predict/step_cost.hpp"
 
 namespace forge {
 

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "core/json.hpp"
-#include "plan/machine.hpp"
 #include "plan/setup.hpp"
+#include "predict/machine.hpp"
 
 namespace forge {
 

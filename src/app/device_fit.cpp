@@ -10,12 +10,12 @@
 #include "app/node_fit.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "device/device_memory.hpp"
 #include "device/free_memory.hpp"
-#include "device/memory.hpp"
-#include "kernels/attention_cudnn.hpp"
-#include "kernels/attention_tiles.hpp"
-#include "kernels/grouped_cutlass.hpp"
-#include "plan/machine.hpp"
+#include "kernels/attention/attention_cudnn.hpp"
+#include "kernels/attention/attention_tiles.hpp"
+#include "kernels/experts/grouped_cutlass.hpp"
+#include "predict/machine.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge {

@@ -20,7 +20,7 @@
 #include "core/left_over.hpp"
 #include "core/shortage.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "device/memory_left.hpp"
 #include "train/stop_request.hpp"
 

@@ -9,7 +9,7 @@
 #include "config/text.hpp"
 #include "core/median.hpp"
 #include "hf/json_input.hpp"
-#include "plan/fit.hpp"
+#include "predict/fit.hpp"
 
 namespace forge {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "app/command_line.hpp"
-#include "plan/machine.hpp"
+#include "predict/machine.hpp"
 
 namespace forge {
 

@@ -7,9 +7,9 @@
 #include "core/to_size.hpp"
 #include "model/fp8_codes.hpp"
 #include "model/fp8_history.hpp"
-#include "plan/operations.hpp"
 #include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
+#include "plan/task_operations.hpp"
 #include "plan/tasks.hpp"
 #include "plan/traffic.hpp"
 

@@ -14,7 +14,7 @@
 #include "comm/thread_communicator.hpp"
 #include "core/faults.hpp"
 #include "core/last_words.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "train/leaving.hpp"
 #include "train/stop_request.hpp"
 

@@ -8,7 +8,7 @@
 #include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/model_ids.hpp"
 #include "tokenizer/unicode.hpp"
-#include "train/report.hpp"
+#include "train/job_report.hpp"
 
 namespace forge {
 

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "plan/machine.hpp"
-#include "plan/outcome.hpp"
-#include "plan/search.hpp"
+#include "predict/machine.hpp"
+#include "predict/outcome.hpp"
+#include "predict/search.hpp"
 
 namespace forge {
 

@@ -7,7 +7,7 @@
 
 #include "comm/device_communicator.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

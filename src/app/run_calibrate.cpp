@@ -16,8 +16,8 @@
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
-#include "train/rates.hpp"
+#include "device/device_memory.hpp"
+#include "predict/rates.hpp"
 
 namespace forge {
 

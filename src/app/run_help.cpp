@@ -5,16 +5,16 @@
 
 #include "app/verb_help.hpp"
 #include "app/verbs.hpp"
-#include "checkpoint/library_version.hpp"
+#include "checkpoint/hdf5_version.hpp"
 #include "comm/library_versions.hpp"
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "core/build_info.hpp"
-#include "data/library_version.hpp"
-#include "device/library_version.hpp"
-#include "kernels/attention_cudnn.hpp"
-#include "kernels/grouped_cutlass.hpp"
-#include "kernels/library_version.hpp"
-#include "train/report.hpp"
+#include "device/device_version.hpp"
+#include "kernels/attention/attention_cudnn.hpp"
+#include "kernels/experts/grouped_cutlass.hpp"
+#include "kernels/products_version.hpp"
+#include "text/zlib_version.hpp"
+#include "train/job_report.hpp"
 
 namespace forge {
 

@@ -10,10 +10,10 @@
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "hf/tensor_directory.hpp"
 #include "tokenizer/unicode.hpp"
-#include "train/report.hpp"
+#include "train/job_report.hpp"
 #include "train/sampling.hpp"
 
 namespace forge {

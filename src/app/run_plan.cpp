@@ -17,8 +17,8 @@
 #include "core/bytes.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
-#include "plan/search.hpp"
 #include "plan/warnings.hpp"
+#include "predict/search.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge {

@@ -15,7 +15,7 @@
 #include "app/summary_text.hpp"
 #include "app/task_table.hpp"
 #include "app/verbs.hpp"
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "core/bytes.hpp"
 #include "core/counts.hpp"
 #include "core/to_size.hpp"

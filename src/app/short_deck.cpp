@@ -4,7 +4,7 @@
 
 #include "config/keys.hpp"
 #include "config/read.hpp"
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "core/error.hpp"
 #include "schedule/check_deck.hpp"
 

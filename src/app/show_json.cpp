@@ -18,9 +18,9 @@
 #include "model/flops.hpp"
 #include "model/update_rule.hpp"
 #include "nn/units.plan.hpp"
-#include "plan/operations.hpp"
 #include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
+#include "plan/task_operations.hpp"
 #include "plan/traffic.hpp"
 #include "tokenizer/unicode.hpp"
 

@@ -6,9 +6,9 @@
 
 #include "app/command_line.hpp"
 #include "app/device_fit.hpp"
-#include "plan/machine.hpp"
 #include "plan/memory_plan.hpp"
 #include "plan/setup.hpp"
+#include "predict/machine.hpp"
 
 namespace forge {
 

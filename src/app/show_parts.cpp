@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/to_size.hpp"
-#include "plan/operations.hpp"
 #include "plan/rank_memory.hpp"
+#include "plan/task_operations.hpp"
 #include "plan/tasks.hpp"
 #include "plan/traffic.hpp"
 

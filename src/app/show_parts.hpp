@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/traffic.hpp"
+#include "core/collectives.hpp"
 #include "plan/allowance.hpp"
 #include "plan/setup.hpp"
 

@@ -7,7 +7,7 @@
 #include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "nn/units.plan.hpp"
-#include "train/report.hpp"
+#include "train/job_report.hpp"
 
 namespace forge {
 

@@ -7,8 +7,8 @@
 #include "core/bytes.hpp"
 #include "core/counts.hpp"
 #include "core/to_size.hpp"
-#include "plan/operations.hpp"
 #include "plan/placement.hpp"
+#include "plan/task_operations.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {

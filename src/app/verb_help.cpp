@@ -6,7 +6,7 @@
 #include "config/suggest.hpp"
 #include "config/text.hpp"
 #include "config/wrap.hpp"
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "core/error.hpp"
 
 namespace forge {

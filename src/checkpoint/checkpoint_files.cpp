@@ -15,7 +15,7 @@
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "checkpoint/library_version.hpp"
+#include "checkpoint/hdf5_version.hpp"
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"
 

@@ -14,7 +14,7 @@
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

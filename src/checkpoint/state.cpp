@@ -1,7 +1,7 @@
 #include "checkpoint/state.hpp"
 
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

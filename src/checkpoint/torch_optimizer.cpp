@@ -11,7 +11,7 @@
 #include "config/read.hpp"
 #include "config/report.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "hf/config.hpp"
 #include "hf/tensor_directory.hpp"
 #include "model/update_rule.hpp"

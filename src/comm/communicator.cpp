@@ -8,7 +8,7 @@
 
 #include "comm/thread_communicator.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/collectives.hpp"
 #include "core/error.hpp"
-#include "core/traffic.hpp"
 #include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
@@ -126,7 +126,7 @@ class Communicator {
   void collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take);
   void barrier();
 
-  // Device bytes that this rank has sent, by the least that each operation needs (core/traffic.hpp).
+  // Device bytes that this rank has sent, by the least that each operation needs (core/collectives.hpp).
   const Traffic& traffic() const { return traffic_; }
   std::int64_t bytes_sent() const { return traffic_.total_bytes(); }
   // Collectives of several ranks are measured in the timeline while it runs, as those of `group`; null: no more.

@@ -12,7 +12,7 @@
 #include "comm/meeting.hpp"
 #include "core/last_words.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

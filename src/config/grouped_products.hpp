@@ -11,7 +11,7 @@ enum class GroupedProducts : int {
                  // library
   library,       // every type: a product for each expert
   tensor_cores,  // bf16 alone: one launch for all experts
-  cutlass        // bf16 alone: the same by CUTLASS's kernels for sm_90 (kernels/grouped_cutlass.hpp)
+  cutlass        // bf16 alone: the same by CUTLASS's kernels for sm_90 (kernels/experts/grouped_cutlass.hpp)
 };
 
 // The words that FORGE_GROUPED has for them, in this order.

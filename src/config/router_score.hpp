@@ -3,7 +3,7 @@
 #include <array>
 
 // What a router makes of its logits, for the deck's keys and the kernels alike. A new score stands here and in
-// kernels/router_score.hpp.
+// kernels/experts/score_functions.hpp.
 
 namespace forge {
 

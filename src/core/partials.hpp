@@ -19,7 +19,8 @@ constexpr std::int64_t norm_backward_chunks(std::int64_t rows) {
 // Partial sums of a sum of squares over a flat buffer.
 inline constexpr std::int64_t sum_partials = 1024;
 
-// Partial sums of the statistics of a router over R rows, and of the order of so many assignments (kernels/moe.hpp).
+// Partial sums of the statistics of a router over R rows, and of the order of so many assignments
+// (kernels/experts/expert_kernels.hpp).
 constexpr std::int64_t router_partial_rows(std::int64_t rows) {
   return (rows + 63) / 64;
 }

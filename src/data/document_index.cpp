@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
+#include "text/token_format.hpp"
 
 namespace forge {
 

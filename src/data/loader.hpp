@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/to_size.hpp"
-#include "data/batch.hpp"
+#include "data/batch_rows.hpp"
 #include "data/sample_stream.hpp"
 
 namespace forge {

@@ -158,11 +158,6 @@ void refuse_foreign(const FileHandle& file, const std::string& path, bool is_npy
 
 }  // namespace
 
-std::string_view name_of(TokenFormat format) {
-  constexpr std::string_view names[] = {"raw", ".npy", "Megatron", "llm.c", ".ds"};
-  return names[static_cast<int>(format)];
-}
-
 TokenFile TokenFile::open_npy(FileHandle file, const std::string& path, TokenType declared) {
   const NpyHeader header = check_npy(file, path, NpyUse::tokens);
   check_declared(path, header.type, declared);

@@ -4,24 +4,14 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "config/deck.hpp"
 #include "config/file_handle.hpp"
 #include "core/types.hpp"
 #include "data/document_index.hpp"
+#include "text/token_format.hpp"
 
 namespace forge {
-
-// The kinds of token files, by what tells them apart (docs/data.md).
-enum class TokenFormat {
-  raw,       // nothing: little-endian uint16 or uint32
-  npy,       // its name and header
-  megatron,  // the header of the .idx file beside the .bin file
-  llm_c,     // its header: 256 int32, magic 20240520 (uint16) or 20240801 (uint32)
-  ds,        // its name: datatrove's and nanotron's; types as raw, or as the .metadata file says
-};
-std::string_view name_of(TokenFormat format);
 
 // One file of token ids.
 class TokenFile {

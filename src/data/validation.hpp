@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "data/batch.hpp"
+#include "data/batch_rows.hpp"
 #include "data/sample_order.hpp"
 #include "data/token_set.hpp"
 

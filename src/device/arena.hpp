@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "core/category.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

@@ -2,7 +2,7 @@
 #include <sstream>
 #include <string>
 
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

@@ -7,7 +7,7 @@
 #include "core/random.hpp"
 #include "core/to_size.hpp"
 #include "core/view.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 

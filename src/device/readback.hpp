@@ -6,7 +6,7 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "core/view.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "device/pinned.hpp"
 
 namespace forge {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "core/traffic.hpp"
+#include "core/collectives.hpp"
 #include "layout/stage.hpp"
 #include "nn/block.plan.hpp"
 #include "nn/head.plan.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "core/collectives.hpp"
 #include "core/short_list.hpp"
-#include "core/traffic.hpp"
 #include "layout/local_units.hpp"
 
 namespace forge {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/collectives.hpp"
 #include "core/macros.hpp"
 #include "core/short_list.hpp"
-#include "core/traffic.hpp"
 #include "model/buffers.hpp"
 #include "model/fp8_counts.hpp"
 

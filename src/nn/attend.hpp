@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/to_size.hpp"
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 #include "nn/attend.plan.hpp"
 #include "nn/branch.hpp"
 #include "nn/context_attention.hpp"

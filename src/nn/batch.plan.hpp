@@ -4,7 +4,7 @@
 
 namespace forge {
 
-// A microbatch's rows on this rank, which data/batch.hpp makes.
+// A microbatch's rows on this rank, which data/batch_rows.hpp makes.
 struct Batch {
   View<std::int32_t, 1> tokens, labels, positions, documents;  // (R)
   View<std::int64_t, 1> samples;                               // (R)

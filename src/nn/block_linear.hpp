@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/fp8.hpp"
-#include "kernels/fp8_history.hpp"
-#include "kernels/fp8_operand.hpp"
+#include "kernels/fp8/fp8_history_rows.hpp"
+#include "kernels/fp8/fp8_operand.hpp"
+#include "kernels/fp8/fp8_round.hpp"
 #include "nn/count_operands.hpp"
 #include "nn/linear.hpp"
 

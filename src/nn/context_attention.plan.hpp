@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/traffic.hpp"
+#include "core/collectives.hpp"
 #include "nn/rows.plan.hpp"
 
 namespace forge {

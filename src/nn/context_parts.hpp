@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "device/side_stream.hpp"
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 #include "nn/context_attention.hpp"
 
 // What the methods of context-parallel attention share.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/fp8_counts.hpp"
+#include "kernels/fp8/fp8_count_rows.hpp"
 #include "nn/context.hpp"
 
 namespace forge {

@@ -5,7 +5,7 @@
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
-#include "nn/parameters.hpp"
+#include "nn/parameter_views.hpp"
 #include "nn/run.plan.hpp"
 
 namespace forge {

@@ -1,8 +1,8 @@
 #include "nn/dispatch.hpp"
 
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
-#include "kernels/moe.hpp"
+#include "device/device_memory.hpp"
+#include "kernels/experts/expert_kernels.hpp"
 #include "nn/exchange_dispatch.hpp"
 #include "nn/gather_dispatch.hpp"
 #include "nn/local_dispatch.hpp"

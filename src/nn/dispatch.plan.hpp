@@ -126,7 +126,7 @@ struct DispatchScratch {
   }
 };
 
-// Bytes of a row that travels as codes of FP8, with its scales (kernels/fp8_rows.hpp).
+// Bytes of a row that travels as codes of FP8, with its scales (kernels/fp8/fp8_rows.hpp).
 inline std::int64_t coded_row_bytes(const ScaledOperand& rows) {
   return rows.columns + rows.by_column.count * static_cast<std::int64_t>(sizeof(float));
 }

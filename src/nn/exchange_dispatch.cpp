@@ -1,9 +1,9 @@
 #include "nn/exchange_dispatch.hpp"
 
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
-#include "kernels/fp8_rows.hpp"
-#include "kernels/moe.hpp"
+#include "device/device_memory.hpp"
+#include "kernels/experts/expert_kernels.hpp"
+#include "kernels/fp8/fp8_rows.hpp"
 
 namespace forge {
 

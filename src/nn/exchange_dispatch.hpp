@@ -1,12 +1,12 @@
 #pragma once
 
-#include "layout/dispatch.hpp"
+#include "layout/dispatch_rounds.hpp"
 #include "nn/dispatch.hpp"
 
 namespace forge {
 
 // model.dispatch all_to_all: rows go to their experts by all-to-all over ep and then a gather over etp; back, the etp
-// ranks' parts of a sum, then all-to-all. layout/dispatch.hpp says who sends what.
+// ranks' parts of a sum, then all-to-all. layout/dispatch_rounds.hpp says who sends what.
 template <class T>
 class ExchangeDispatch final : public Dispatch<T> {
  public:

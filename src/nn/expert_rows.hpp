@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/grouped_product.hpp"
+#include "kernels/experts/grouped_product.hpp"
 
 namespace forge {
 

@@ -6,7 +6,7 @@
 
 #include "core/to_size.hpp"
 #include "core/view.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "device/stream.hpp"
 
 namespace forge {

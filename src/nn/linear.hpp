@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/grouped_product.hpp"
+#include "kernels/experts/grouped_product.hpp"
 #include "nn/context.hpp"
 #include "nn/expert_rows.hpp"
 

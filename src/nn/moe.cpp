@@ -1,7 +1,7 @@
 #include "nn/moe.hpp"
 
 #include "device/side_stream.hpp"
-#include "kernels/moe.hpp"
+#include "kernels/experts/expert_kernels.hpp"
 
 namespace forge {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "model/rotary_table.hpp"
 #include "nn/run.plan.hpp"
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "nn/linear.hpp"
 #include "nn/rows.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/moe.hpp"
+#include "kernels/experts/expert_kernels.hpp"
 #include "nn/context.hpp"
 #include "nn/router.plan.hpp"
 

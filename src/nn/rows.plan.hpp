@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/traffic.hpp"
+#include "core/collectives.hpp"
 #include "model/buffers.hpp"
 #include "model/operations.hpp"
 

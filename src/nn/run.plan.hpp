@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/traffic.hpp"
+#include "core/collectives.hpp"
 #include "model/fp8_history.hpp"
 #include "nn/router.plan.hpp"
 

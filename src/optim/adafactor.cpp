@@ -2,9 +2,9 @@
 #include <limits>
 
 #include "device/parallel.hpp"
-#include "kernels/column_sums.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/math.hpp"
+#include "kernels/rows/column_sums.hpp"
+#include "kernels/rows/math.hpp"
 #include "optim/factored_update.hpp"
 
 namespace forge {

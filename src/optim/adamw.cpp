@@ -1,7 +1,7 @@
-#include "kernels/math.hpp"
+#include "kernels/rows/math.hpp"
 #include "optim/adam.hpp"
-#include "optim/elementwise.hpp"
 #include "optim/rule.hpp"
+#include "optim/update_elements.hpp"
 
 namespace forge {
 

@@ -1,5 +1,5 @@
 #include "device/parallel.hpp"
-#include "kernels/math.hpp"
+#include "kernels/rows/math.hpp"
 #include "optim/head_clip.hpp"
 
 namespace forge {

@@ -1,8 +1,8 @@
 #include "optim/matrix_parts.hpp"
 
 #include "device/parallel.hpp"
-#include "kernels/assign.hpp"
-#include "kernels/math.hpp"
+#include "kernels/rows/assign.hpp"
+#include "kernels/rows/math.hpp"
 
 namespace forge {
 

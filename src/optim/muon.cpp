@@ -1,5 +1,5 @@
-#include "optim/elementwise.hpp"
 #include "optim/rule.hpp"
+#include "optim/update_elements.hpp"
 
 namespace forge {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "layout/whole_matrices.hpp"
 #include "nn/context.hpp"
 #include "optim/matrix_parts.hpp"

@@ -2,7 +2,7 @@
 
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/math.hpp"
+#include "kernels/rows/math.hpp"
 #include "optim/rule.hpp"
 
 namespace forge {

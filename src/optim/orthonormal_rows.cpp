@@ -1,6 +1,6 @@
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/math.hpp"
+#include "kernels/rows/math.hpp"
 #include "optim/rotation.hpp"
 
 namespace forge {

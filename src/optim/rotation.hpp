@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "layout/rotated_state.hpp"
 #include "nn/context.hpp"
 #include "optim/update.hpp"

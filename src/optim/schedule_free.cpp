@@ -1,8 +1,8 @@
 #include <cmath>
 
-#include "kernels/math.hpp"
-#include "optim/elementwise.hpp"
+#include "kernels/rows/math.hpp"
 #include "optim/rule.hpp"
+#include "optim/update_elements.hpp"
 
 namespace forge {
 

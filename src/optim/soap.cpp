@@ -2,10 +2,10 @@
 
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/math.hpp"
-#include "optim/elementwise.hpp"
+#include "kernels/rows/math.hpp"
 #include "optim/rotation.hpp"
 #include "optim/rule.hpp"
+#include "optim/update_elements.hpp"
 
 namespace forge {
 

@@ -2,7 +2,7 @@
 
 #include "comm/mesh.hpp"
 #include "device/arena.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "layout/factored_moments.hpp"
 #include "layout/whole_matrices.hpp"
 

@@ -1,8 +1,8 @@
 #include "parallel/coded_gather.hpp"
 
 #include "core/to_size.hpp"
-#include "kernels/fp8_codes.hpp"
-#include "kernels/fp8_counts.hpp"
+#include "kernels/fp8/fp8_count_rows.hpp"
+#include "kernels/fp8/fp8_encode.hpp"
 
 namespace forge {
 

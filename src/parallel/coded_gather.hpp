@@ -2,7 +2,7 @@
 
 #include "comm/mesh.hpp"
 #include "core/short_list.hpp"
-#include "kernels/fp8_history.hpp"
+#include "kernels/fp8/fp8_history_rows.hpp"
 #include "layout/stage.hpp"
 #include "nn/context.hpp"
 #include "parallel/storage.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/rounding.hpp"
+#include "kernels/rows/rounding.hpp"
 #include "layout/local_units.hpp"
 
 namespace forge {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/kernels.hpp"
-#include "kernels/rounded_sums.hpp"
+#include "kernels/rows/rounded_sums.hpp"
 #include "parallel/element_place.hpp"
 
 namespace forge {

@@ -2,7 +2,7 @@
 
 #include "nn/head.hpp"
 #include "nn/mtp.plan.hpp"
-#include "nn/parameters.hpp"
+#include "nn/parameter_views.hpp"
 #include "parallel/storage.hpp"
 #include "plan/tasks.hpp"
 

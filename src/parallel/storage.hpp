@@ -8,7 +8,7 @@
 #include "device/arena.hpp"
 #include "device/stream.hpp"
 #include "layout/unit_buffers.hpp"
-#include "nn/parameters.hpp"
+#include "nn/parameter_views.hpp"
 
 namespace forge {
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge {

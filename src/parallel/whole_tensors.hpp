@@ -7,7 +7,7 @@
 
 #include "comm/mesh.hpp"
 #include "core/heartbeat.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {

@@ -3,8 +3,8 @@
 #include <array>
 #include <vector>
 
+#include "core/collectives.hpp"
 #include "layout/mesh_shape.hpp"
-#include "plan/machine.hpp"
 #include "plan/rank_share.hpp"
 
 namespace forge {
@@ -13,6 +13,11 @@ namespace forge {
 // `copies`: tp neighbours that hold the same key and value heads; `tables`: pp coordinates that hold the token table.
 std::vector<int> ranks_of_group(const MeshShape& mesh, Group group, int rank, const MeshGroups& groups);
 
+// How the ranks of a group lie: `ranks` of them on `nodes` nodes, where `near` of each node's ranks are in one group,
+// and `groups` such groups of the node communicate at the same time.
+struct Placement {
+  int ranks = 1, nodes = 1, near = 1, groups = 1;
+};
 // How a rank's groups lie on nodes of so many ranks, which hold consecutive ranks.
 std::array<Placement, group_count> placements(const MeshShape& mesh, int rank, const MeshGroups& groups,
                                               int ranks_per_node);

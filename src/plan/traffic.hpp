@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/traffic.hpp"
+#include "core/collectives.hpp"
 #include "model/buffers.hpp"
 #include "plan/tasks.hpp"
 

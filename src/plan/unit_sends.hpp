@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/traffic.hpp"
+#include "core/collectives.hpp"
 #include "model/buffers.hpp"
 #include "plan/rank_share.hpp"
 

@@ -8,7 +8,7 @@
 #include "plan/rank_memory.hpp"
 #include "schedule/check_deck.hpp"
 #include "schedule/from_deck.hpp"
-#include "schedule/timeline.hpp"
+#include "schedule/schedule_times.hpp"
 
 namespace forge {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "schedule/schedule.hpp"
-#include "schedule/timeline.hpp"
+#include "schedule/schedule_times.hpp"
 
 namespace forge {
 

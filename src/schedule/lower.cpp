@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
-#include "schedule/timeline.hpp"
+#include "schedule/schedule_times.hpp"
 
 namespace forge {
 

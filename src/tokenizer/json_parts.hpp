@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hf/json_input.hpp"
-#include "tokenizer/decoder.hpp"
+#include "tokenizer/decoder_steps.hpp"
 #include "tokenizer/normalizer.hpp"
 #include "tokenizer/pre_tokenizer.hpp"
 

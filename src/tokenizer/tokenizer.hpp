@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tokenizer/added_tokens.hpp"
-#include "tokenizer/decoder.hpp"
+#include "tokenizer/decoder_steps.hpp"
 #include "tokenizer/model.hpp"
 #include "tokenizer/normalizer.hpp"
 #include "tokenizer/pre_tokenizer.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "data/batch.hpp"
+#include "data/batch_rows.hpp"
 #include "parallel/executor.hpp"
 
 namespace forge {

@@ -10,7 +10,7 @@
 #include "core/file_errors.hpp"
 #include "core/last_words.hpp"
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "nn/units.plan.hpp"
 #include "train/stop_request.hpp"
 

@@ -4,7 +4,7 @@
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "tokenizer/unicode.hpp"
-#include "train/report.hpp"
+#include "train/job_report.hpp"
 
 namespace forge {
 

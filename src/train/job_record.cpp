@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "core/to_size.hpp"
-#include "train/report.hpp"
+#include "train/job_report.hpp"
 
 namespace forge {
 

@@ -10,7 +10,7 @@
 #include "device/arena.hpp"
 #include "device/core_use.hpp"
 #include "device/random_values.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 namespace forge {
 

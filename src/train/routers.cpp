@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
-#include "kernels/moe.hpp"
+#include "device/device_memory.hpp"
+#include "kernels/experts/expert_kernels.hpp"
 
 namespace forge {
 

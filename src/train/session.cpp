@@ -5,11 +5,11 @@
 
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
-#include "kernels/grouped_cutlass.hpp"
+#include "kernels/experts/grouped_cutlass.hpp"
 #include "model/cudnn_attention.hpp"
 #include "nn/rotary_buffers.hpp"
 #include "optim/rule.hpp"
-#include "plan/operations.hpp"
+#include "plan/task_operations.hpp"
 
 namespace forge {
 

@@ -10,7 +10,7 @@
 #include "optim/optimizer.hpp"
 #include "train/busy_cores.hpp"
 #include "train/checkpoints.hpp"
-#include "train/report.hpp"
+#include "train/job_report.hpp"
 #include "train/session.hpp"
 #include "train/step_lines.hpp"
 #include "train/training_log.hpp"

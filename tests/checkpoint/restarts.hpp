@@ -9,7 +9,7 @@
 #include "../device_values.hpp"
 #include "comm/thread_communicator.hpp"
 #include "config/schedule_name.hpp"
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "core/bytes.hpp"
 #include "layout_run.hpp"
 #include "models.hpp"

@@ -17,7 +17,7 @@
 #include "config/file_handle.hpp"
 #include "config/output_file.hpp"
 #include "core/random.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge::test {
 

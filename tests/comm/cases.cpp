@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge::comm_cases {
 

@@ -7,7 +7,7 @@
 #include "cases.hpp"
 #include "comm/thread_communicator.hpp"
 #include "comm/world.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "mesh_cases.hpp"
 
 // Ranks as threads of this process.

@@ -3,7 +3,7 @@
 #include "config/family.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "schedule/check_deck.hpp"
 #include "small_deck.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "config/fp8_recipe.hpp"
 #include "config/schedule_name.hpp"
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "support.hpp"
 
 namespace forge {

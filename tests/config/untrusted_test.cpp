@@ -1,7 +1,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "hf/config.hpp"
 #include "hf/safetensors.hpp"
 #include "schedule/check_deck.hpp"

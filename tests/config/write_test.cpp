@@ -1,4 +1,4 @@
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 
 #include <cmath>
 

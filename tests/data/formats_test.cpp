@@ -2,8 +2,8 @@
 
 #include "core/random.hpp"
 #include "data/token_set.hpp"
-#include "data/token_writer.hpp"
 #include "files.hpp"
+#include "text/token_writer.hpp"
 
 namespace forge {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/text_tree.hpp"
+#include "text/text_tree.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "core/random.hpp"
 #include "cover.hpp"
 #include "layout/mesh_shape.hpp"

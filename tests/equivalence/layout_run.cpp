@@ -6,7 +6,7 @@
 
 #include "../device_values.hpp"
 #include "core/random.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "models.hpp"
 #include "operation_record.hpp"
 #include "parallel/whole_tensors.hpp"

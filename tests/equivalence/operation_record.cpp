@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "core/to_size.hpp"
-#include "device/memory.hpp"
-#include "plan/operations.hpp"
+#include "device/device_memory.hpp"
+#include "plan/task_operations.hpp"
 
 namespace forge::test {
 

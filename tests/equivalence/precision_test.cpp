@@ -8,10 +8,10 @@
 #include "config/fp8_recipe.hpp"
 #include "core/fp8.hpp"
 #include "cover.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "models.hpp"
-#include "plan/operations.hpp"
 #include "plan/setup.hpp"
+#include "plan/task_operations.hpp"
 #include "run_threads.hpp"
 
 namespace forge::test {

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "comm/thread_communicator.hpp"
-#include "config/write.hpp"
+#include "config/write_deck.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "layout/mesh_shape.hpp"
 
 namespace forge::test {

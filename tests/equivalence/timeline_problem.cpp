@@ -5,10 +5,10 @@
 #include <map>
 
 #include "core/to_size.hpp"
-#include "plan/machine.hpp"
-#include "plan/step_cost.hpp"
-#include "plan/step_program.hpp"
 #include "plan/traffic.hpp"
+#include "predict/machine.hpp"
+#include "predict/step_cost.hpp"
+#include "predict/step_program.hpp"
 #include "train/profile.hpp"
 
 namespace forge::test {

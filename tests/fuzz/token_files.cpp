@@ -11,7 +11,7 @@
 
 #include "core/error.hpp"
 #include "data/token_set.hpp"
-#include "data/token_writer.hpp"
+#include "text/token_writer.hpp"
 
 namespace forge {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/view.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "device/random_values.hpp"
 #include "device/stream.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 // What the benches of kernel_bench share: device memory with random numbers in it, a clock, and a line of the result.
 

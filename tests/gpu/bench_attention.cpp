@@ -1,8 +1,8 @@
 #include <memory>
 
 #include "bench.hpp"
-#include "kernels/attention_cudnn.hpp"
-#include "kernels/attention_tiles.hpp"
+#include "kernels/attention/attention_cudnn.hpp"
+#include "kernels/attention/attention_tiles.hpp"
 #include "model/cudnn_attention.hpp"
 
 namespace forge::bench {

@@ -1,6 +1,6 @@
 #include "bench.hpp"
-#include "kernels/grouped_cutlass.hpp"
-#include "kernels/moe.hpp"
+#include "kernels/experts/expert_kernels.hpp"
+#include "kernels/experts/grouped_cutlass.hpp"
 
 namespace forge::bench {
 

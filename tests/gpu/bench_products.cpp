@@ -1,7 +1,7 @@
 #include "bench.hpp"
 #include "config/fp8_recipe.hpp"
-#include "kernels/fp8.hpp"
-#include "kernels/fp8_operand.hpp"
+#include "kernels/fp8/fp8_operand.hpp"
+#include "kernels/fp8/fp8_round.hpp"
 
 namespace forge::bench {
 

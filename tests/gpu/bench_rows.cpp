@@ -1,6 +1,6 @@
 #include "bench.hpp"
 #include "core/partials.hpp"
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/kernels.hpp"
 #include "optim/rule.hpp"
 

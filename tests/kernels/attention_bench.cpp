@@ -12,8 +12,8 @@
 
 #include "core/random.hpp"
 #include "device/isa.hpp"
-#include "kernels/attention.hpp"
-#include "kernels/attention_tiles.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_tiles.hpp"
 
 // Causal attention on the CPU against oneDNN's sgemm of the same minute. Rates count only the pairs that the mask lets
 // through: 4 D flops a pair forward, 10 D backward.

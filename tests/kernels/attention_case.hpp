@@ -8,9 +8,9 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "core/types.hpp"
-#include "device/memory.hpp"
-#include "kernels/attention.hpp"
-#include "kernels/attention_tiles.hpp"
+#include "device/device_memory.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_tiles.hpp"
 
 // One problem, in device memory for the kernels and in double for the reference, with the same rounded numbers.
 

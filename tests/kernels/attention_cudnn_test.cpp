@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "attention_checks.hpp"
-#include "kernels/attention_cudnn.hpp"
+#include "kernels/attention/attention_cudnn.hpp"
 #include "model/cudnn_attention.hpp"
 
 // Attention by cuDNN on a GPU, against the reference.

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/attention.hpp"
-#include "kernels/attention_mask.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_mask.hpp"
 
 // Attention by its formula, in double, with all scores of a row in memory. Beside each result stands its magnitude: the
 // same sum with every term's absolute value, which is what rounding errors are proportional to.

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "attention_checks.hpp"
-#include "kernels/attention_specialized_calls.hpp"
+#include "kernels/attention/attention_specialized_calls.hpp"
 
 // Attention by warpgroups on a GPU that has them, against the reference. Each case is one that these kernels take,
 // which is checked, too: others go to products of warps without a word.

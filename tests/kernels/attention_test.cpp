@@ -4,7 +4,7 @@
 
 #include "../long_run.hpp"
 #include "attention_checks.hpp"
-#include "kernels/attention_cudnn.hpp"
+#include "kernels/attention/attention_cudnn.hpp"
 
 namespace forge::reference {
 

@@ -10,7 +10,7 @@
 #include "core/random.hpp"
 #include "core/types.hpp"
 #include "core/view.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "numbers.hpp"
 
 // Arrays in device memory with their values in double, for tests of kernels.

@@ -1,4 +1,4 @@
-#include "kernels/fp8_counts.hpp"
+#include "kernels/fp8/fp8_count_rows.hpp"
 
 #include <cmath>
 #include <limits>

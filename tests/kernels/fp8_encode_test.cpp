@@ -3,8 +3,8 @@
 #include "config/fp8_recipe.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"
-#include "kernels/fp8.hpp"
-#include "kernels/fp8_operand.hpp"
+#include "kernels/fp8/fp8_operand.hpp"
+#include "kernels/fp8/fp8_round.hpp"
 
 // Codes of whole operands, as products read them, against core/fp8.hpp number by number.
 

@@ -3,8 +3,8 @@
 #include "config/fp8_recipe.hpp"
 #include "core/partials.hpp"
 #include "fixture.hpp"
-#include "kernels/fp8.hpp"
-#include "kernels/fp8_counts.hpp"
+#include "kernels/fp8/fp8_count_rows.hpp"
+#include "kernels/fp8/fp8_round.hpp"
 
 // Filler of packed samples, whose rows have sample -1.
 

@@ -1,4 +1,4 @@
-#include "kernels/fp8_history.hpp"
+#include "kernels/fp8/fp8_history_rows.hpp"
 
 #include <gtest/gtest.h>
 

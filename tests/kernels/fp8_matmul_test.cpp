@@ -4,9 +4,9 @@
 #include "config/fp8_recipe.hpp"
 #include "cut_sum.hpp"
 #include "fixture.hpp"
-#include "kernels/fp8.hpp"
-#include "kernels/fp8_operand.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/fp8/fp8_operand.hpp"
+#include "kernels/fp8/fp8_round.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 // Products of codes by cuBLASLt against those of the numbers that fp8_round() makes of the same operands, in fp64.
 

@@ -1,4 +1,4 @@
-#include "kernels/fp8_rows.hpp"
+#include "kernels/fp8/fp8_rows.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 
 #include "core/to_size.hpp"
 #include "fixture.hpp"
-#include "kernels/fp8.hpp"
-#include "kernels/fp8_number.hpp"
+#include "kernels/fp8/fp8_number.hpp"
+#include "kernels/fp8/fp8_round.hpp"
 
 namespace forge {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/fp8.hpp"
 #include "config/fp8_recipe.hpp"
-#include "kernels/fp8_codes.hpp"
+#include "kernels/fp8/fp8_encode.hpp"
+#include "kernels/fp8/fp8_round.hpp"
 
 #include <algorithm>
 #include <limits>

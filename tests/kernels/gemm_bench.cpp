@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "device/random_values.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 namespace {
 

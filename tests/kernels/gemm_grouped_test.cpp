@@ -6,8 +6,8 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"
-#include "kernels/gemm.hpp"
-#include "kernels/grouped_product.hpp"
+#include "kernels/experts/grouped_product.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 // Grouped products against the plain loops, with the bound of gemm_test.cpp.
 

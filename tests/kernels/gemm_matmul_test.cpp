@@ -1,4 +1,4 @@
-#include "kernels/gemm_matmul.hpp"
+#include "kernels/gemm/gemm_matmul.hpp"
 
 #include <gtest/gtest.h>
 

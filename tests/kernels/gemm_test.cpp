@@ -1,4 +1,4 @@
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 #include <gtest/gtest.h>
 #include <malloc.h>

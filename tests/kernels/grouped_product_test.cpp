@@ -1,11 +1,11 @@
-#include "kernels/grouped_product.hpp"
+#include "kernels/experts/grouped_product.hpp"
 
 #include <algorithm>
 #include <string>
 
 #include "core/to_size.hpp"
 #include "fixture.hpp"
-#include "kernels/grouped_cutlass.hpp"
+#include "kernels/experts/grouped_cutlass.hpp"
 
 // Grouped products by tensor cores against plain loops in fp64.
 

@@ -5,7 +5,7 @@
 #include "config/fp8_recipe.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"
-#include "kernels/fp8.hpp"
+#include "kernels/fp8/fp8_round.hpp"
 #include "kernels/kernels.hpp"
 
 namespace forge {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "device/random_values.hpp"
-#include "kernels/gemm.hpp"
-#include "kernels/moe.hpp"
+#include "kernels/experts/expert_kernels.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 namespace {
 

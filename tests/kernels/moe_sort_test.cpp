@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "fixture.hpp"
-#include "kernels/moe.hpp"
+#include "kernels/experts/expert_kernels.hpp"
 
 namespace forge {
 namespace {

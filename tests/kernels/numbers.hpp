@@ -58,7 +58,7 @@ template <>
 inline constexpr double roundoff<bf16> = 1.0 / 256;
 
 // A running error bound (Higham, Accuracy and Stability, §3.3): |computed − v| <= e when every operation is rounded in
-// A. Functions are taken as exact to 2 ulp, which is what CUDA and kernels/math.hpp promise.
+// A. Functions are taken as exact to 2 ulp, which is what CUDA and kernels/rows/math.hpp promise.
 template <class A>
 struct Tracked {
   static constexpr double u = roundoff<A>;

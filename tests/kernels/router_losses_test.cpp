@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "fixture.hpp"
-#include "kernels/moe.hpp"
+#include "kernels/experts/expert_kernels.hpp"
 
 namespace forge {
 namespace {

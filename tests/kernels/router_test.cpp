@@ -3,7 +3,7 @@
 
 #include "core/error.hpp"
 #include "fixture.hpp"
-#include "kernels/moe.hpp"
+#include "kernels/experts/expert_kernels.hpp"
 
 // The router against plain loops: the choice exactly, numbers within the rounding of their reference.
 

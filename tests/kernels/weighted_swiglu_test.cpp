@@ -1,5 +1,5 @@
 #include "fixture.hpp"
-#include "kernels/moe.hpp"
+#include "kernels/experts/expert_kernels.hpp"
 
 namespace forge {
 namespace {

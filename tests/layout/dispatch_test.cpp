@@ -3,7 +3,7 @@
 #include <map>
 
 #include "core/random.hpp"
-#include "layout/dispatch.hpp"
+#include "layout/dispatch_rounds.hpp"
 
 namespace forge {
 namespace {

@@ -1,4 +1,4 @@
-#include "nn/parameters.hpp"
+#include "nn/parameter_views.hpp"
 
 #include <gtest/gtest.h>
 

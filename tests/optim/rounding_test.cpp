@@ -1,4 +1,4 @@
-#include "kernels/rounding.hpp"
+#include "kernels/rows/rounding.hpp"
 
 #include <gtest/gtest.h>
 

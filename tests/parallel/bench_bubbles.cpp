@@ -13,7 +13,7 @@
 #include "config/schedule_name.hpp"
 #include "schedule/generate.hpp"
 #include "schedule/lower.hpp"
-#include "schedule/timeline.hpp"
+#include "schedule/schedule_times.hpp"
 #include "sleeping_stages.hpp"
 
 namespace {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fit_collectives.py FILE.csv: latencies and bandwidths of three protocols for each collective inside a node (src/plan/machine.hpp,
+"""fit_collectives.py FILE.csv: latencies and bandwidths of three protocols for each collective inside a node (src/predict/machine.hpp,
 ProtocolRates), fitted to measured times, as they stand in inputs/machines. Needs numpy and scipy. Columns: system, op_name,
 num_gpus, bytes, ms; aiconfigurator's collections (Apache-2.0) have them."""
 import collections

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fit_products.py FILE.csv[.gz]: the constants of forge's model of matrix products on a GPU (src/plan/machine.hpp, WaveRates), fitted
+"""fit_products.py FILE.csv[.gz]: the constants of forge's model of matrix products on a GPU (src/predict/machine.hpp, WaveRates), fitted
 to measured forward products, as they stand in inputs/machines. Needs numpy and scipy. Columns: gpu, type, m, n, k, ms_median;
 aiconfigurator's collections (Apache-2.0) have them."""
 import csv

@@ -6,7 +6,7 @@
 
 #include "config/fp8_recipe.hpp"
 #include "config/schedule_name.hpp"
-#include "core/traffic.hpp"
+#include "core/collectives.hpp"
 #include "sent_bytes.hpp"
 
 namespace forge::test {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "../equivalence/models.hpp"
-#include "plan/prediction.hpp"
-#include "plan/step_cost.hpp"
+#include "predict/prediction.hpp"
+#include "predict/step_cost.hpp"
 #include "schedule/check_deck.hpp"
 
 // What hosts take of a predicted step.

@@ -1,4 +1,4 @@
-#include "plan/machine.hpp"
+#include "predict/machine.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "core/to_size.hpp"
 #include "model/fp8_codes.hpp"
 #include "plan/placement.hpp"
-#include "plan/step_cost.hpp"
+#include "predict/step_cost.hpp"
 
 namespace forge::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/operations.hpp"
+#include "plan/task_operations.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/prediction.hpp"
+#include "predict/prediction.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include "../equivalence/models.hpp"
 #include "config/schedule_name.hpp"
 #include "core/to_size.hpp"
-#include "plan/outcome.hpp"
-#include "plan/search.hpp"
-#include "plan/search_space.hpp"
-#include "plan/step_cost.hpp"
+#include "predict/outcome.hpp"
+#include "predict/search.hpp"
+#include "predict/search_space.hpp"
+#include "predict/step_cost.hpp"
 #include "schedule/check_deck.hpp"
 #include "schedule/csv.hpp"
 #include "schedule/from_deck.hpp"

@@ -1,4 +1,4 @@
-#include "plan/simulation.hpp"
+#include "predict/simulation.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,10 @@
 #include "config/schedule_name.hpp"
 #include "layout/stage.hpp"
 #include "plan/setup.hpp"
-#include "plan/step_program.hpp"
+#include "predict/step_program.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
-#include "schedule/timeline.hpp"
+#include "schedule/schedule_times.hpp"
 
 namespace forge::test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "cases.hpp"
 #include "config/schedule_name.hpp"
-#include "schedule/timeline.hpp"
+#include "schedule/schedule_times.hpp"
 #include "schedule/validate.hpp"
 
 namespace forge {

@@ -5,7 +5,7 @@
 #include "cases.hpp"
 #include "config/schedule_name.hpp"
 #include "schedule/rendezvous.hpp"
-#include "schedule/timeline.hpp"
+#include "schedule/schedule_times.hpp"
 #include "schedule/validate.hpp"
 
 namespace forge {

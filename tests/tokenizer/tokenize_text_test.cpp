@@ -1,4 +1,4 @@
-#include "data/tokenize_text.hpp"
+#include "text/tokenize_text.hpp"
 
 #include <sys/stat.h>
 #include <zlib.h>
@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include "../data/files.hpp"
-#include "data/json_line.hpp"
-#include "data/text_file.hpp"
-#include "data/tokenize.hpp"
+#include "text/json_line.hpp"
+#include "text/text_file.hpp"
+#include "text/tokenize.hpp"
 
 namespace forge {
 namespace {

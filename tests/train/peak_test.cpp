@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "device/random_values.hpp"
 
 namespace forge::test {

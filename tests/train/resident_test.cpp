@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "config/family.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 #include "plan/allowance.hpp"
 #include "rig.hpp"
 

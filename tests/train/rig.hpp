@@ -7,7 +7,7 @@
 #include "comm/environment.hpp"
 #include "comm/mesh.hpp"
 #include "core/random.hpp"
-#include "data/batch.hpp"
+#include "data/batch_rows.hpp"
 #include "optim/optimizer.hpp"
 #include "plan/memory.hpp"
 #include "train/batch_feed.hpp"

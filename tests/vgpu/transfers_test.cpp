@@ -7,7 +7,7 @@
 
 #include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
-#include "device/memory.hpp"
+#include "device/device_memory.hpp"
 
 // Activations between two stages whose ranks keep one slot each: every event that Transfers gives is needed in many of
 // the rounds, whatever order a device takes its streams in.

@@ -1,0 +1,49 @@
+#include "device/parallel.hpp"
+#include "kernels/experts/expert_kernels.hpp"
+#include "kernels/rows/math.hpp"
+
+namespace forge {
+
+template <class A>
+void sigmoid(Stream& stream, View<A, 1> x) {
+  parallel_for(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t i) { x[i] = A(1) / (A(1) + math::exp(-x[i])); });
+}
+
+template <class T>
+void gate_rows(Stream& stream, View<const T, 2> x, View<const acc_t<T>, 1> gate, View<T, 2> y) {
+  using A = acc_t<T>;
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const A g = gate[r];
+    team.map(
+        n, [=](const T& from, T& to) { to = T(g * A(from)); }, x.row(r), y.row(r));
+  });
+}
+
+template <class T>
+void gate_rows_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> gate,
+                        View<T, 2> dx, View<T, 1> d_logit) {
+  using A = acc_t<T>;
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const auto d = team.row(n, dy.row(r));
+    const A g = gate[r];
+    const T* v = x.row(r);
+    const A dot = team.template sum<A>(
+        n, [=](const T& d_j, const T& v_j) { return A(d_j) * A(v_j); }, d, v);
+    team.map(
+        n, [=](const T& d_j, T& to) { to = T(g * A(d_j)); }, d, dx.row(r));
+    if (team.leads()) d_logit[r] = T(dot * g * (A(1) - g));
+  });
+}
+
+template void sigmoid<double>(Stream&, View<double, 1>);
+template void sigmoid<float>(Stream&, View<float, 1>);
+#define FORGE_INSTANTIATE(T)                                                                                \
+  template void gate_rows<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>);               \
+  template void gate_rows_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>, \
+                                      View<T, 2>, View<T, 1>);
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge

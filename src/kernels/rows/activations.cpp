@@ -1,0 +1,204 @@
+#include "device/parallel.hpp"
+#include "kernels/experts/expert_kernels.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/rows/largest.hpp"
+#include "kernels/rows/math.hpp"
+
+namespace forge {
+
+template <class T>
+void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, View<float, 1> amax) {
+  using A = acc_t<T>;
+  const std::int64_t n = act.columns();
+  parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* gate = gate_up.row(r);
+    map_and_measure(
+        team, n, of_row(amax, r),
+        [=](const T& gate_j, const T& up, T& out) {
+          const A g = A(gate_j);
+          out = T(g * math::sigmoid(g) * A(up));
+          return magnitude(out);
+        },
+        gate, gate + n, act.row(r));
+  });
+}
+
+// silu'(g) = σ (1 + g (1 − σ))
+template <class T>
+void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
+                     View<float, 1> amax) {
+  using A = acc_t<T>;
+  const std::int64_t n = d_act.columns();
+  parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* gate = gate_up.row(r);
+    T* d_gate = d_gate_up.row(r);
+    map_and_measure(
+        team, n, of_row(amax, r),
+        [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
+          const A g = A(gate_j), u = A(up_j), dy = A(d);
+          const A s = math::sigmoid(g);
+          d_gate_j = T(dy * u * s * (A(1) + g * (A(1) - s)));
+          d_up = T(dy * g * s);
+          return larger(magnitude(d_gate_j), magnitude(d_up));
+        },
+        gate, gate + n, d_act.row(r), d_gate, d_gate + n);
+  });
+}
+
+template <class T>
+void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                             View<T, 2> act) {
+  using A = acc_t<T>;
+  const std::int64_t n = act.columns();
+  parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* gate = gate_up.row(r);
+    const A weight = weights[r];
+    team.map(
+        n,
+        [=](const T& gate_j, const T& up, T& out) {
+          const A g = A(gate_j);
+          out = T(g * math::sigmoid(g) * A(up) * weight);
+        },
+        gate, gate + n, act.row(r));
+  });
+}
+
+// One pass: each term of d_weights falls off where the gradients of its column are written.
+template <class T>
+void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights) {
+  using A = acc_t<T>;
+  const std::int64_t n = d_act.columns();
+  parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* gate = gate_up.row(r);
+    T* d_gate = d_gate_up.row(r);
+    const A weight = weights[r];
+    const A sum = team.template sum<A>(
+        n,
+        [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
+          const A g = A(gate_j), u = A(up_j), dy = A(d);
+          const A s = math::sigmoid(g), weighted = dy * weight;
+          d_gate_j = T(weighted * u * s * (A(1) + g * (A(1) - s)));
+          d_up = T(weighted * g * s);
+          return dy * (g * s * u);
+        },
+        gate, gate + n, d_act.row(r), d_gate, d_gate + n);
+    if (team.leads()) d_weights[r] = sum;
+  });
+}
+
+namespace {
+
+// Each activation with its derivative, both of one value.
+struct Gelu {  // x Φ(x)
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return A(0.5) * x * (A(1) + math::erf(x * A(0.70710678118654752440)));
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    const A density = A(0.39894228040143267794) * math::exp(A(-0.5) * x * x);
+    return A(0.5) * (A(1) + math::erf(x * A(0.70710678118654752440))) + x * density;
+  }
+};
+
+struct GeluTanh {  // x (1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³)
+  template <class A>
+  FORGE_INLINE static A inner(A x) {
+    return A(0.79788456080286535588) * (x + A(0.044715) * x * x * x);
+  }
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return A(0.5) * x * (A(1) + math::tanh(inner(x)));
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    const A t = math::tanh(inner(x));
+    const A du = A(0.79788456080286535588) * (A(1) + A(3 * 0.044715) * x * x);
+    return A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * du;
+  }
+};
+
+struct Relu2 {  // max(x, 0)²; NaN stays NaN
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return x < A(0) ? A(0) : x * x;
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    return x < A(0) ? A(0) : A(2) * x;
+  }
+};
+
+}  // namespace
+
+template <class F, class T>
+void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, View<float, 1> amax) {
+  using A = acc_t<T>;
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    map_and_measure(
+        team, n, of_row(amax, r),
+        [=](const T& in, T& out) {
+          out = T(F::value(A(in)));
+          return magnitude(out);
+        },
+        x.row(r), act.row(r));
+  });
+}
+
+template <class F, class T>
+void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx, View<float, 1> amax) {
+  using A = acc_t<T>;
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    map_and_measure(
+        team, n, of_row(amax, r),
+        [=](const T& in, const T& d, T& out) {
+          out = T(A(d) * F::slope(A(in)));
+          return magnitude(out);
+        },
+        x.row(r), d_act.row(r), dx.row(r));
+  });
+}
+
+template <class T>
+void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act, View<float, 1> amax) {
+  switch (which) {
+    case Pointwise::gelu:
+      return apply_forward<Gelu>(stream, x, act, amax);
+    case Pointwise::gelu_tanh:
+      return apply_forward<GeluTanh>(stream, x, act, amax);
+    case Pointwise::relu2:
+      return apply_forward<Relu2>(stream, x, act, amax);
+  }
+}
+
+template <class T>
+void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
+                        View<float, 1> amax) {
+  switch (which) {
+    case Pointwise::gelu:
+      return apply_backward<Gelu>(stream, x, d_act, dx, amax);
+    case Pointwise::gelu_tanh:
+      return apply_backward<GeluTanh>(stream, x, d_act, dx, amax);
+    case Pointwise::relu2:
+      return apply_backward<Relu2>(stream, x, d_act, dx, amax);
+  }
+}
+
+#define FORGE_WEIGHTED_SWIGLU(T)                                                                                  \
+  template void weighted_swiglu_forward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>);       \
+  template void weighted_swiglu_backward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<const T, 2>, \
+                                            View<T, 2>, View<acc_t<T>, 1>);
+FORGE_COMPUTE_TYPES(FORGE_WEIGHTED_SWIGLU)
+
+#define FORGE_ACTIVATIONS(T)                                                                                 \
+  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, View<float, 1>);                    \
+  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, View<float, 1>); \
+  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>, View<float, 1>);      \
+  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>,    \
+                                      View<float, 1>);
+FORGE_COMPUTE_TYPES(FORGE_ACTIVATIONS)
+
+}  // namespace forge

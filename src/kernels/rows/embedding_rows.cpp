@@ -1,0 +1,60 @@
+#include "device/parallel.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/rows/assign.hpp"
+
+namespace forge {
+
+template <class T>
+void embedding_forward(Stream& stream, View<const std::int32_t, 1> tokens, View<const T, 2> table,
+                       View<const std::int32_t, 1> positions, View<const T, 2> positions_table, View<T, 2> out) {
+  using A = acc_t<T>;
+  const std::int64_t n = out.columns();
+  if (positions_table.empty()) {
+    parallel_rows(stream, out.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+      T* to = out.row(r);
+      if (tokens[r] < 0)
+        return team.map(
+            n, [=](T& to_j) { to_j = T(A(0)); }, to);
+      team.map(
+          n, [=](const T& from, T& to_j) { assign(to_j, from); }, table.row(tokens[r]), to);
+    });
+    return;
+  }
+  parallel_rows(stream, out.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* position = positions_table.row(positions[r]);
+    T* to = out.row(r);
+    if (tokens[r] < 0)
+      return team.map(
+          n, [=](const T& from, T& to_j) { assign(to_j, from); }, position, to);
+    team.map(
+        n, [=](const T& from, const T& at, T& to_j) { to_j = T(A(from) + A(at)); }, table.row(tokens[r]), position, to);
+  });
+}
+
+// Task k of the sorted order sums the run of equal indices that starts at k; all others leave at once.
+template <class T>
+void embedding_backward(Stream& stream, View<const std::int32_t, 1> index, View<const std::int32_t, 1> order,
+                        View<const T, 2> d_out, View<acc_t<T>, 2> d_table) {
+  using A = acc_t<T>;
+  const std::int64_t rows = index.rows(), n = d_out.columns();
+  const bool aligned = aligned_rows(d_out);
+  parallel_rows(stream, rows, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t begin, Team team) {
+    const std::int32_t target = index[order[begin]];
+    if (target < 0 || (begin > 0 && index[order[begin - 1]] == target)) return;
+    std::int64_t end = begin + 1;
+    while (end < rows && index[order[end]] == target) ++end;
+    team.template column_sums<A>(
+        n, begin, end, column_lines<T>(aligned, [=](std::int64_t k) { return column_line(d_out.row(order[k])); }),
+        [=](NoScale, const T& x) { return A(x); }, [=](const A& sum, A& to) { to += sum; },
+        in_place(d_table.row(target)));
+  });
+}
+
+#define FORGE_EMBEDDING(T)                                                                               \
+  template void embedding_forward<T>(Stream&, View<const std::int32_t, 1>, View<const T, 2>,             \
+                                     View<const std::int32_t, 1>, View<const T, 2>, View<T, 2>);         \
+  template void embedding_backward<T>(Stream&, View<const std::int32_t, 1>, View<const std::int32_t, 1>, \
+                                      View<const T, 2>, View<acc_t<T>, 2>);
+FORGE_COMPUTE_TYPES(FORGE_EMBEDDING)
+
+}  // namespace forge

@@ -1,0 +1,40 @@
+#include "device/parallel.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/rows/math.hpp"
+
+namespace forge {
+
+template <class A>
+void soft_cap(Stream& stream, View<A, 2> x, double cap) {
+  const std::int64_t n = x.columns();
+  const A c = A(cap);
+  parallel_rows(stream, x.rows(), row_width<A>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        n, [=](A& x_j) { x_j = c * math::tanh(x_j / c); }, in_place(x.row(r)));
+  });
+}
+
+template <class T>
+void soft_cap_backward(Stream& stream, View<const acc_t<T>, 2> y, double cap, View<T, 2> d) {
+  using A = acc_t<T>;
+  const std::int64_t n = y.columns();
+  const A c = A(cap);
+  parallel_rows(stream, y.rows(), row_width<A>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        n,
+        [=](const A& y_j, T& d_j) {
+          const A share = y_j / c;
+          d_j = T(A(d_j) * (A(1) - share * share));
+        },
+        y.row(r), in_place(d.row(r)));
+  });
+}
+
+template void soft_cap<double>(Stream&, View<double, 2>, double);
+template void soft_cap<float>(Stream&, View<float, 2>, double);
+
+#define FORGE_SOFT_CAP(T) template void soft_cap_backward<T>(Stream&, View<const acc_t<T>, 2>, double, View<T, 2>);
+FORGE_COMPUTE_TYPES(FORGE_SOFT_CAP)
+#undef FORGE_SOFT_CAP
+
+}  // namespace forge

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "core/to_size.hpp"
+#include "device/parallel.hpp"
+#include "kernels/rows/rounding.hpp"
+#include "optim/update.hpp"
+
+namespace forge {
+
+namespace update_detail {
+
+// Gradients of type G; weights and states as they are computed.
+template <class T, class G, class F, int... I>
+FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, G* g, acc_t<T>* p, T* copy, bool leaves,
+                               const Array<acc_t<T>*, static_cast<int>(sizeof...(I))>& states, F new_weight,
+                               std::integer_sequence<int, I...>) {
+  using A = acc_t<T>;
+  if (leaves)
+    team.each(n, [=](std::int64_t j) {
+      const A before = p[j];
+      p[j] = new_weight(A(g[j]) * clip, before, states[I][j]...);
+      if (copy) copy[j] = T(p[j]);
+      g[j] = G(p[j] - before);
+    });
+  else if (copy)
+    team.map(
+        n,
+        [=](const G& g_i, A& p_i, T& copy_i, auto&... state) {
+          p_i = new_weight(A(g_i) * clip, p_i, state...);
+          copy_i = T(p_i);
+        },
+        static_cast<const G*>(g), in_place(p), copy, in_place(states[I])...);
+  else
+    team.map(
+        n, [=](const G& g_i, A& p_i, auto&... state) { p_i = new_weight(A(g_i) * clip, p_i, state...); },
+        static_cast<const G*>(g), in_place(p), in_place(states[I])...);
+}
+
+// The same with weights of type W and states of type M, of which at least one is bf16. What doesn't fit into bf16 is
+// rounded by `rounding` from element `begin` of the run on, and what is left for reports to nearest.
+template <class G, class W, class M, class T, class F, int... I>
+FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, G* g, W* p, T* copy,
+                                 bool leaves, const Array<M*, static_cast<int>(sizeof...(I))>& states,
+                                 const Rounding& rounding, F new_weight, std::integer_sequence<int, I...>) {
+  using A = acc_t<T>;
+  team.each(n, [=](std::int64_t j) {
+    const RoundingBits bits = rounding(begin + j);
+    const A before = A(p[j]);
+    Array<A, static_cast<int>(sizeof...(I))> kept;
+    ((kept[I] = A(states[I][j])), ...);
+    const A value = new_weight(A(g[j]) * clip, before, kept[I]...);
+    ((states[I][j] = bits.template rounded<M>(kept[I], I)), ...);
+    p[j] = bits.template rounded<W>(value, RoundingBits::weight);
+    if (copy) copy[j] = T(A(p[j]));
+    if (leaves) g[j] = G(A(p[j]) - before);
+  });
+}
+
+// One of the two above.
+template <class G, class W, class M, class T, class F, class Numbers, class States>
+FORGE_INLINE void update_part(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, G* g, W* p, T* copy,
+                              bool leaves, const States& states, const Rounding& rounding, F new_weight,
+                              Numbers numbers) {
+  using A = acc_t<T>;
+  if constexpr (std::is_same_v<M, A> && std::is_same_v<W, A>)
+    update_block<T>(team, n, clip, g, p, copy, leaves, states, new_weight, numbers);
+  else
+    update_rounded<G, W, M, T>(team, begin, n, clip, g, p, copy, leaves, states, rounding, new_weight, numbers);
+}
+
+template <class M, class W, class G, int count, class T, class F>
+void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
+  using A = acc_t<T>;
+  constexpr std::int64_t block = 4096;
+  const View<const StepScalars, 1> scalars = step.scalars;
+  const bool leaves = step.leaves;
+  G* const gradient = run.template gradients<G>();
+  W* const weights = run.template weights<W>();
+  T* const copy = run.master.empty() ? nullptr : run.copy.data;
+  Array<M*, count> states;
+  for (int i = 0; i < count; ++i) states[i] = run.template state_of<M>(to_size(i)).data;
+  const Rounding rounding(run.place, step.number);
+  const std::int64_t n = run.size();
+  parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    if (scalars[0].finite == 0) return;
+    const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
+    Array<M*, count> here = states;
+    for (int i = 0; i < count; ++i) here[i] += begin;
+    update_part<G, W, M, T>(team, begin, width, A(scalars[0].clip_coefficient), gradient + begin, weights + begin,
+                            copy ? copy + begin : nullptr, leaves, here, rounding, new_weight,
+                            std::make_integer_sequence<int, count>());
+  });
+}
+
+}  // namespace update_detail
+
+// f(std::type_identity<M>()) for the type M of a run's first state: that of the sums, or bf16.
+template <class T, class F>
+void with_state_type(const UpdateRun<T>& run, F f) {
+  if constexpr (!std::is_same_v<T, double>)
+    if (run.state[0].type == DType::bf16) return f(std::type_identity<bf16>());
+  f(std::type_identity<acc_t<T>>());
+}
+
+// The same for the type of a run's master weights.
+template <class T, class F>
+void with_weight_type(const UpdateRun<T>& run, F f) {
+  if constexpr (!std::is_same_v<T, acc_t<T>>)
+    if (run.master.empty()) return f(std::type_identity<T>());
+  f(std::type_identity<acc_t<T>>());
+}
+
+// The same for the type of a run's gradient.
+template <class T, class F>
+void with_gradient_type(const UpdateRun<T>& run, F f) {
+  if constexpr (!std::is_same_v<T, acc_t<T>>)
+    if (run.gradient.empty()) return f(std::type_identity<T>());
+  f(std::type_identity<acc_t<T>>());
+}
+
+// p ← new_weight(clip·g, p, states…) of every element of a run, and the copy of p in the compute type, in one pass;
+// nothing changes when scalars->finite is 0. new_weight takes two values and, by reference (A&), what the optimizer
+// keeps of the element: the first `count` of its states. All is computed in A, and what is kept in bf16 is rounded
+// stochastically (kernels/rows/rounding.hpp). Include it where kernels may stand (forge_device_sources).
+template <int count, class T, class F>
+void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
+  with_state_type(run, [&]<class M>(std::type_identity<M>) {
+    with_weight_type(run, [&]<class W>(std::type_identity<W>) {
+      with_gradient_type(run, [&]<class G>(std::type_identity<G>) {
+        update_detail::update_weights<M, W, G, count>(stream, step, run, new_weight);
+      });
+    });
+  });
+}
+
+}  // namespace forge

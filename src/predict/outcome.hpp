@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/rank_memory.hpp"
+#include "predict/prediction.hpp"
+
+namespace forge {
+
+// What a deck is predicted to do on a machine.
+struct Outcome {
+  Deck deck;  // resolved
+  Prediction time;
+  RankMemory memory;       // of the rank that needs most
+  std::size_t usable = 0;  // of its device, or its part of the node's memory
+  bool fits() const { return memory.total() <= usable; }
+};
+// `deck` has passed check_deck for its ranks.
+Outcome outcome_of(const Machine& machine, const Deck& deck);
+Outcome outcome_of(const Machine& machine, const RunSetup& setup);
+// Whether the planned memory of the first and the last stage has room: most microbatches are in flight on the one, and
+// the head is on the other.
+bool may_fit(const Machine& machine, const RunSetup& setup);
+
+// What a rank may take: of its GPU, or its part of the node's memory.
+std::size_t usable_memory(const Machine& machine, int ranks);
+
+// Decks that differ from this one in one choice, and what they differ in: "mesh.tp=8 mesh.dp_shard=2".
+struct Neighbour {
+  std::string change;
+  Deck deck;
+};
+std::vector<Neighbour> neighbours_of(const Deck& deck, int ranks);
+
+// The keys of layouts whose values differ, as "key=value key=value".
+std::string layout_difference(const Deck& from, const Deck& to);
+
+}  // namespace forge

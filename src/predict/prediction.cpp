@@ -1,0 +1,97 @@
+#include "predict/prediction.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/to_size.hpp"
+#include "model/flops.hpp"
+#include "nn/dispatch.plan.hpp"
+#include "predict/step_cost.hpp"
+
+namespace forge {
+
+namespace {
+
+SimulatedMachine simulated(const Machine& machine, const RunSetup& setup) {
+  SimulatedMachine m;
+  const int ranks = setup.mesh.world();
+  m.overlap = machine.overlap_speed;
+  if (machine.cores_per_node == 0) return m;
+  const int nodes = (ranks + machine.ranks_per_node - 1) / machine.ranks_per_node;
+  m.cores = static_cast<double>(machine.cores_per_node) * nodes;
+  m.per_stream = static_cast<double>(ranks / setup.mesh.pp);
+  m.host_computes = true;
+  return m;
+}
+
+// Where a stream's time went on one pipeline rank.
+void account(Prediction& p, const std::vector<Span>& spans, const std::vector<TaskCost>& costs) {
+  double last = 0;
+  std::vector<std::pair<double, double>> computing;
+  for (const Span& span : spans) {
+    auto& parts = span.lane == Lane::compute ? p.part : p.behind;
+    if (span.task >= 0)
+      for (std::size_t i = 0; i < parts.size(); ++i) parts[i] += costs[to_size(span.task)].seconds[i];
+    if (span.lane != Lane::compute) continue;
+    p.waited[to_size(span.waited_for)] += span.waited;
+    computing.emplace_back(span.start, span.end);
+    last = std::max(last, span.end);
+  }
+  p.idle = p.seconds - last;
+  for (const Span& span : spans) {
+    if (span.lane == Lane::compute) continue;
+    auto at = std::lower_bound(computing.begin(), computing.end(), std::pair{span.start, span.start},
+                               [](const auto& a, const auto& b) { return a.second < b.second; });
+    for (; at != computing.end() && at->first < span.end; ++at)
+      p.hidden += std::max(0.0, std::min(span.end, at->second) - std::max(span.start, at->first));
+  }
+}
+
+void note_experts(Prediction& p, const BufferContext& context, double imbalance) {
+  BufferContext busiest = context;
+  busiest.expert_load = imbalance;
+  p.expert_load = load_of_busiest(busiest);
+  p.expert_rounds = expected_rounds(busiest);
+}
+
+}  // namespace
+
+Prediction predict(const Machine& machine, const RunSetup& setup) {
+  StepCost cost(machine, setup);
+  const CostOf cost_of = [&](const RankShare& share, const Task& task) { return cost(share, task); };
+  const StreamUse use{machine.program.gradients_behind, machine.program.shards_at_once, machine.program.transfer};
+  Prediction p;
+  std::vector<std::vector<Instruction>> programs;
+  std::vector<RankShare> shares;
+  const int ranks = setup.mesh.world() / setup.mesh.pp;
+  double flops = 0;  // of a rank of each stage
+  for (int stage = 0; stage < setup.mesh.pp; ++stage) {
+    shares.push_back(rank_share(setup.model_share(), stage * ranks));
+    const RankShare& share = shares.back();
+    p.tasks.push_back(step_tasks(share, setup.schedule, setup.buffers.recompute));
+    for (const Task& task : update_tasks(share, setup.spec.options.router_bias)) p.tasks.back().push_back(task);
+    for (const Task& task : p.tasks.back()) flops += cost(share, task).flops;
+    programs.push_back(step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of, use));
+  }
+  Simulated done = simulate(programs, simulated(machine, setup));
+  p.seconds = done.seconds;
+  p.low = p.seconds * (1 - machine.uncertainty);
+  p.high = p.seconds * (1 + machine.uncertainty);
+  p.stage = static_cast<int>(std::max_element(done.busy.begin(), done.busy.end()) - done.busy.begin());
+  std::vector<TaskCost> costs;
+  const RankShare& busiest = shares[to_size(p.stage)];
+  for (const Task& task : p.tasks[to_size(p.stage)]) costs.push_back(cost(busiest, costed_task(busiest, task, use)));
+  account(p, done.ranks[to_size(p.stage)], costs);
+  p.spans = std::move(done.ranks);
+  const auto world = static_cast<double>(setup.mesh.world());
+  const auto tokens = static_cast<double>(setup.tokens_per_step());
+  if (setup.deck.model.experts > 0) note_experts(p, setup.buffers, machine.imbalance);
+  p.tokens_per_second = tokens / p.seconds / world;
+  const double useful = tokens * training_flops_per_token(setup.spec, setup.deck.train.sequence_tokens);
+  const double peak = machine.peak(setup.buffers.precision.compute) * world * p.seconds;
+  p.mfu = useful / peak;
+  p.hfu = flops * ranks / peak;
+  return p;
+}
+
+}  // namespace forge

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "plan/setup.hpp"
+#include "predict/machine.hpp"
+#include "predict/step_program.hpp"
+
+namespace forge {
+
+// What a step of a deck takes on a machine, by a simulation of the tasks that the executor runs.
+struct Prediction {
+  double seconds = 0, low = 0, high = 0;  // of a step; the interval is the machine's uncertainty
+  double tokens_per_second = 0;           // of a rank
+  double mfu = 0, hfu = 0;                // without and with what is recomputed, of the peak
+  // Of the pipeline rank whose compute stream is busy longest, in a step.
+  int stage = 0;
+  std::array<double, cost_part_count> part{};    // seconds of its compute stream, by what they are spent on
+  std::array<double, cost_part_count> behind{};  // and of its other streams
+  std::array<double, lane_count> waited{};       // its compute stream idle for: the host (compute), and other streams
+  double idle = 0;                               // at the end, for other stages
+  double hidden = 0;                             // of the collectives on other streams, behind computation
+  // Rows of the busiest ranks' experts over the mean, as far as the layout lets them differ, and in how many rounds.
+  double expert_load = 1;
+  std::int64_t expert_rounds = 1;
+  std::vector<std::vector<Span>> spans;  // by pipeline rank; of the simulation
+  std::vector<std::vector<Task>> tasks;  // by pipeline rank; what the spans' numbers count
+};
+
+// `setup`: of any rank. All ranks of a stage do the same.
+Prediction predict(const Machine& machine, const RunSetup& setup);
+
+}  // namespace forge

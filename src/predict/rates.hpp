@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "core/collectives.hpp"
+#include "core/heartbeat.hpp"
+#include "core/types.hpp"
+#include "predict/machine.hpp"
+
+namespace forge {
+
+// Measurements of this machine for the planner (predict/machine.hpp), for `forge calibrate`; the watchdog's heartbeat
+// is beaten between them.
+
+// Rates of one rank's products, attention and kernels over rows in a type, with so many threads. Every figure is the
+// median of repeated calls.
+struct MeasuredRates {
+  ProductTable products;
+  AttentionRates attention;
+  std::vector<std::pair<std::string, KernelRates>> kernels;  // by the names of model/operations.hpp
+  KernelRates copy;                                          // of memory
+};
+MeasuredRates measure_rates(DType type, int threads, Heartbeat& heartbeat);
+
+// Latency, per-rank latency and bandwidth of each collective, among 2 and more of the ranks; all ranks call it and get
+// the same. One rank: nothing to measure.
+std::vector<std::pair<Collective, ProtocolRates>> measure_collectives(Communicator& ranks, Heartbeat& heartbeat);
+
+}  // namespace forge

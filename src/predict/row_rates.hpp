@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/heartbeat.hpp"
+#include "core/types.hpp"
+#include "device/stream.hpp"
+#include "predict/machine.hpp"
+
+namespace forge {
+
+// Rates of kernels over rows in a type, by the names of model/operations.hpp; the first is that of a copy. Operands
+// are in memory, not in caches.
+std::vector<std::pair<std::string, KernelRates>> measure_row_kernels(Stream& stream, DType type, Heartbeat& heartbeat);
+
+}  // namespace forge

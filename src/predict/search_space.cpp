@@ -1,0 +1,129 @@
+#include "predict/search_space.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "config/schedule_name.hpp"
+
+namespace forge {
+
+namespace {
+
+std::vector<std::int64_t> divisors_of(std::int64_t n) {
+  std::vector<std::int64_t> list;
+  for (std::int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) list.push_back(d);
+  return list;
+}
+
+constexpr std::int64_t most_microbatch = 64;
+
+// Sizes of tp that cut heads, and the columns of all feed-forward networks.
+bool tp_divides(const ModelDeck& m, std::int64_t tp) {
+  const bool heads = m.heads % tp == 0 && (m.kv_heads % tp == 0 || tp % m.kv_heads == 0);
+  return heads && m.ffn % tp == 0 && m.shared_expert_ffn % tp == 0;
+}
+
+// Places of the experts in a stage of `ranks`: etp 1 or tp, ep as many as divide.
+std::vector<std::pair<std::int64_t, std::int64_t>> expert_places(const ModelDeck& m, std::int64_t ranks,
+                                                                 std::int64_t tp) {
+  if (m.experts == 0) return {{1, tp}};
+  std::vector<std::pair<std::int64_t, std::int64_t>> list;
+  for (const std::int64_t etp : tp > 1 ? std::vector<std::int64_t>{1, tp} : std::vector<std::int64_t>{1})
+    for (const std::int64_t ep : divisors_of(std::gcd(m.experts, ranks / etp)))
+      if (m.expert_ffn % etp == 0) list.emplace_back(ep, etp);
+  return list;
+}
+
+}  // namespace
+
+std::vector<MeshDeck> meshes_of(const Deck& deck, int ranks, int ranks_per_node) {
+  const ModelDeck& m = deck.model;
+  const std::int64_t tokens = deck.train.sequence_tokens, batch = deck.train.global_batch_sequences;
+  std::vector<MeshDeck> list;
+  for (const std::int64_t pp : divisors_of(ranks)) {
+    if (pp > m.layers + m.mtp_depth) continue;
+    const std::int64_t stage = ranks / pp;
+    for (const std::int64_t tp : divisors_of(stage)) {
+      if (!tp_divides(m, tp)) continue;
+      for (const std::int64_t cp : divisors_of(stage / tp)) {
+        if (cp > 1 && tokens % (2 * cp) != 0) continue;
+        const std::int64_t data = stage / tp / cp;
+        if (batch % data != 0) continue;
+        for (const std::int64_t replicas : divisors_of(data)) {
+          const std::int64_t shards = data / replicas;
+          // Shards inside a node's reach before replicas begin.
+          if (replicas > 1 && shards > 1 && shards * cp * tp % ranks_per_node != 0) continue;
+          for (const auto& [ep, etp] : expert_places(m, stage, tp)) {
+            MeshDeck mesh = deck.mesh;
+            mesh.pp = pp;
+            mesh.tp = tp;
+            mesh.cp = cp;
+            mesh.dp_replicate = replicas;
+            mesh.dp_shard = shards;
+            mesh.ep = ep;
+            mesh.etp = etp;
+            list.push_back(mesh);
+          }
+        }
+      }
+    }
+  }
+  return list;
+}
+
+namespace {
+
+struct ScheduleChoice {
+  ScheduleName name;
+  std::int64_t chunks;
+};
+
+std::vector<ScheduleChoice> schedules_of(const Deck& deck, std::int64_t pp) {
+  if (pp == 1) return {{ScheduleName::one_f_one_b, 1}};
+  std::vector<ScheduleChoice> list{
+      {ScheduleName::one_f_one_b, 1}, {ScheduleName::zero_bubble, 1}, {ScheduleName::zb_v, 2}};
+  for (std::int64_t chunks = 2; pp * chunks <= deck.model.layers && chunks <= 8; chunks *= 2)
+    list.push_back({ScheduleName::interleaved, chunks});
+  return list;
+}
+
+std::vector<std::int64_t> zero_stages(const MeshDeck& mesh) {
+  if (mesh.dp_shard * mesh.cp == 1) return {0};
+  return {1, 2, 3};
+}
+
+}  // namespace
+
+std::vector<Choice> choices_of(const Deck& deck, const MeshDeck& mesh) {
+  const std::int64_t local = deck.train.global_batch_sequences / (mesh.dp_replicate * mesh.dp_shard);
+  std::vector<DispatchMethod> dispatches{deck.model.dispatch};
+  if (deck.model.experts > 0 && mesh.ep * mesh.etp > 1)
+    dispatches = {DispatchMethod::all_to_all, DispatchMethod::all_gather};
+  std::vector<Choice> list;
+  for (const ScheduleChoice& schedule : schedules_of(deck, mesh.pp))
+    for (std::int64_t b = 1; b <= std::min(local, most_microbatch) && local % b == 0; b *= 2)
+      for (const std::int64_t zero : zero_stages(mesh))
+        for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+          for (const DispatchMethod dispatch : dispatches)
+            list.push_back({schedule.name, schedule.chunks, b, zero, recompute, dispatch});
+  return list;
+}
+
+Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choice) {
+  Deck deck = resolved;
+  deck.mesh = mesh;
+  deck.schedule = {choice.schedule, choice.chunks, "even", ""};
+  deck.train.microbatch_sequences = choice.microbatch;
+  deck.train.zero_stage = choice.zero_stage;
+  if (choice.zero_stage < 3) {
+    deck.train.fp8_gather = false;
+    deck.train.gather = GatherPolicy::microbatch;
+  }
+  deck.train.recompute = choice.recompute;
+  deck.train.accumulate = Accumulation::automatic;
+  deck.model.dispatch = choice.dispatch;
+  return deck;
+}
+
+}  // namespace forge

@@ -1,0 +1,396 @@
+#include "predict/step_cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/optimizer_table.hpp"
+#include "core/to_size.hpp"
+#include "layout/layer_kinds.hpp"
+#include "layout/unit_buffers.hpp"
+#include "model/fp8_codes.hpp"
+#include "nn/dispatch.plan.hpp"
+#include "plan/task_operations.hpp"
+
+namespace forge {
+
+namespace {
+
+CostPart part_of(Group group) {
+  switch (group) {
+    case Group::scalars:
+      return CostPart::scalars;
+    case Group::tp:
+      return CostPart::tp;
+    case Group::cp:
+      return CostPart::cp;
+    case Group::pp:
+      return CostPart::transfers;
+    case Group::ep:
+    case Group::etp:
+      return CostPart::ep;
+    case Group::parameter_shards:
+    case Group::expert_parameter_shards:
+      return CostPart::parameters;
+    default:
+      return CostPart::gradients;
+  }
+}
+
+// Score matrices of a program whose attention isn't fused go through memory; backward makes them again, and their
+// gradients.
+double score_seconds(const Machine& machine, const AttentionProduct& a) {
+  const auto elements = static_cast<double>(a.sequences * a.heads * a.query_rows() * a.key_rows());
+  return (a.backward ? 2 : 1) * machine.program.score_bytes * elements /
+         (machine.memory_bandwidth * machine.compute_speed);
+}
+
+// Logits of a program whose loss isn't fused go through memory.
+double logit_seconds(const Machine& machine, const Operations& o) {
+  double logits = 0;
+  for (const RowKernel& r : o.row_kernels)
+    if (r.name == "cross_entropy") logits += static_cast<double>(r.rows) * static_cast<double>(r.columns);
+  return machine.program.logit_bytes * logits / (machine.memory_bandwidth * machine.compute_speed);
+}
+
+// Of an expert's rows, where the routers are balanced; one product an expert where no rates of one launch are known.
+double expert_product_seconds(const Machine& machine, const ExpertProduct& p) {
+  if (p.rows == 0) return 0;
+  const auto experts = static_cast<double>(p.experts), rows = static_cast<double>(p.rows) / experts;
+  const auto n = static_cast<double>(p.n), k = static_cast<double>(p.k);
+  if (p.grouped)
+    if (const auto seconds =
+            expert_seconds(machine, p.operands, p.described ? "cutlass" : "tensor_cores", p.of, experts, rows, n, k))
+      return *seconds;
+  return p.sums ? product_seconds(machine, p.operands, p.of, n, k, rows, experts)
+                : product_seconds(machine, p.operands, p.of, rows, n, k, experts);
+}
+
+void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Operations& o) {
+  double& products = cost.of(CostPart::products);
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  for (const Product& p : o.products)
+    products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1, p.codes);
+  for (const ExpertProduct& p : o.expert_products) products += expert_product_seconds(machine, p);
+  for (const AttentionProduct& a : o.attention)
+    cost.of(CostPart::attention) +=
+        attention_seconds(machine, o.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward) +
+        score_seconds(machine, a);
+  for (const RowKernel& r : o.row_kernels)
+    cost.of(CostPart::rows) += row_seconds(machine, real(r.read_bytes + r.written_bytes), r.name);
+  cost.host += machine.host_launch * real(o.launches());
+  cost.flops = o.flops();
+}
+
+void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& calls,
+               const std::array<Placement, group_count>& places) {
+  for (const Sent& call : calls) {
+    const double seconds = collective_seconds(machine, call, places[to_size(call.group)]);
+    cost.of(part_of(call.group)) += seconds;
+    if (seconds > 0)
+      cost.host += (machine.host_launch + machine.program.host_collective) * static_cast<double>(call.times);
+  }
+}
+
+// Exchanges end when the rank that gets most, or gives most back, has done so, in as many rounds as it takes.
+std::vector<Sent> of_busiest(const BufferContext& busiest, std::vector<Sent> calls) {
+  const double load = load_of_busiest(busiest);
+  const std::int64_t rounds = expected_rounds(busiest);
+  for (Sent& call : calls) {
+    const bool of_rows = call.collective == Collective::all_to_all || call.collective == Collective::send;
+    if (!of_rows || (call.group != Group::ep && call.group != Group::etp)) continue;
+    call.count = std::llround(load * static_cast<double>(call.count) / static_cast<double>(rounds));
+    call.times *= rounds;
+  }
+  return calls;
+}
+
+}  // namespace
+
+double load_of_busiest(const BufferContext& busiest) {
+  BufferContext mean = busiest;
+  mean.expert_load = 1;
+  const auto rows = [](const BufferContext& c) {
+    return static_cast<double>(std::max<std::int64_t>(expected_expert_rows(c), 1));
+  };
+  return rows(busiest) / rows(mean);
+}
+
+TaskCost LayerCosts::of(const LayerPass& pass) const {
+  TaskCost cost;
+  const Operations operations = operations_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute);
+  add_operations(cost, machine, attention, operations);
+  std::vector<Sent> sends = sends_of(context, *pass.layer, pass.pass, pass.recompute);
+  if (context.expert_load > 1) {
+    BufferContext mean = context;
+    mean.expert_load = 1;
+    sends = of_busiest(context, std::move(sends));
+    cost.flops = operations_of(mean, cp_rank, *pass.layer, pass.pass, pass.recompute).flops();
+  }
+  add_sends(cost, machine, sends, places);
+  const double tp_ranks = places[to_size(Group::tp)].ranks;
+  double tp_calls = 0;
+  for (const Sent& call : sends)
+    if (call.group == Group::tp && tp_ranks > 1) tp_calls += static_cast<double>(call.times);
+  if (places[to_size(Group::pp)].nodes > 1) cost.host += machine.program.host_pipeline * tp_calls * tp_ranks;
+  if (pass.layer->kind == LayerKind::block)
+    cost.host += pass.pass == Pass::forward          ? machine.program.host_forward
+                 : pass.pass == Pass::backward_input ? machine.program.host_backward
+                                                     : 0;
+  // Keys and values go round behind attention, but for one rank's of cp.
+  double& cp = cost.of(CostPart::cp);
+  const double ranks = context.microbatch.cp;
+  cost.of(CostPart::rows) *= machine.program.row_traffic;
+  cost.of(CostPart::rows) += logit_seconds(machine, operations);
+  cost.of(CostPart::tp) = machine.program.tp_traffic * cost.of(CostPart::tp) + machine.program.tp_wait * tp_calls;
+  if (context.cp_method != CpMethod::all_to_all)
+    cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
+  return cost;
+}
+
+StepCost::StepCost(const Machine& machine, const RunSetup& setup)
+    : machine_(machine), setup_(setup), busiest_(buffers_on(machine, setup)) {
+  if (setup.deck.model.experts > 0) busiest_.expert_load = machine.imbalance;
+  const int ranks = setup.mesh.world() / setup.mesh.pp;
+  const MeshGroups groups = groups_of(setup);
+  for (int p = 0; p < setup.mesh.pp; ++p)
+    places_.push_back(placements(setup.mesh, p * ranks, groups, machine.ranks_per_node));
+}
+
+TaskCost StepCost::operator()(const RankShare& share, const Task& task) {
+  // Layers of a kind differ in their window and experts, and in whether their products are in FP8.
+  int kind = -1, like = 0;
+  bool experts = false;
+  std::int64_t window = 0;
+  if (task.layer >= 0) {
+    const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
+    kind = static_cast<int>(layer.kind);
+    like = (layer.state > 0) + 2 * setup_.buffers.fp8.has_block(layer.number);
+    if (layer.number >= 0) {
+      experts = setup_.spec.is_moe(layer.number);
+      window = setup_.spec.window(layer.number);
+    }
+  }
+  const bool transfers = task.op == TaskOp::transfer;
+  const Key key{share.pp_rank,
+                task.op,
+                kind,
+                transfers         ? static_cast<int>(task.action.op)
+                : task.round >= 0 ? task.round
+                                  : like,
+                experts,
+                window,
+                transfers ? to_size(task.action.chunk) : task.unit,
+                task.last};
+  const auto found = known_.find(key);
+  return found != known_.end() ? found->second : known_.emplace(key, cost_of(share, task)).first->second;
+}
+
+TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
+  const auto& places = places_[to_size(share.pp_rank)];
+  TaskCost cost;
+  if (const LayerPass pass = pass_of(task, share); pass.layer) {
+    const double accumulated = machine_.program.accumulate_bytes;
+    cost = LayerCosts{machine_, busiest_, attention_kernel(machine_, setup_.deck, busiest_), places, share.cp_rank}.of(
+        pass);
+    if (pass.layer->unit != no_unit && pass.pass == Pass::backward_weight && accumulated > 0)
+      add_bytes(cost, CostPart::rows, accumulated * static_cast<double>(share.units[pass.layer->unit].elements));
+    return cost;
+  }
+  if (task.unit == no_unit && (task.op == TaskOp::gather || task.op == TaskOp::reduce_gradients)) {
+    add_at_once(cost, share, task.op);
+    return cost;
+  }
+  add_gradients(cost, share, task);
+  add_update(cost, share, task);
+  Task sent = task;
+  // A receive takes as long as its send: of states that come in, or go out.
+  if (task.op == TaskOp::transfer && is_post(task.action.op) && !is_send_post(task.action.op))
+    sent.action.op = is_forward_transfer(task.action.op) ? Op::post_send_backward : Op::post_send_forward;
+  add_sends(cost, machine_, sends_of(setup_.buffers, share, sent), places);
+  return cost;
+}
+
+// Of the units that shards_at_once takes together. The sum is an all-reduce, whatever shards are; norm and clipping
+// then go over the whole of it (4 and 8 bytes in fp32). The gathered parts are copied twice to where the parameters
+// stand.
+void StepCost::add_at_once(TaskCost& cost, const RankShare& share, TaskOp op) const {
+  std::vector<Sent> calls;
+  const auto add = [&](Sent call) {
+    for (Sent& known : calls)
+      if (known.group == call.group && known.collective == call.collective) {
+        known.count += call.count;
+        return;
+      }
+    calls.push_back(call);
+  };
+  double elements = 0, shards = 0;
+  for (std::size_t u = 0; u < share.units.size(); ++u) {
+    const LocalUnit& unit = share.units[u];
+    if (!is_shared_at_once(unit)) continue;
+    Task task{op, {}, -1, u};
+    task.last = true;
+    for (Sent& call : sends_of(setup_.buffers, share, task)) {
+      if (call.collective == Collective::reduce_scatter) {
+        call.collective = Collective::all_reduce;
+        call.count = unit.elements;
+      }
+      add(call);
+    }
+    elements += static_cast<double>(unit.elements);
+    shards += static_cast<double>(unit.state().size());
+  }
+  add_sends(cost, machine_, calls, places_[to_size(share.pp_rank)]);
+  const auto size = [](DType type) { return static_cast<double>(size_of(type)); };
+  const Precision& p = setup_.buffers.precision;
+  if (op == TaskOp::gather)
+    add_bytes(cost, CostPart::parameters, 4 * size(p.compute) * elements);
+  else
+    add_bytes(cost, CostPart::optimizer, 3 * size(p.accumulate) * (elements - shards));
+}
+
+// Elements of a unit's sums that are cleared: forge's products overwrite the others. Programs that add each
+// microbatch's gradient to its sum clear all.
+std::int64_t StepCost::cleared(const LocalUnit& unit) const {
+  return unit.elements - (machine_.program.is_forge() ? fresh_elements(unit) : 0);
+}
+
+// The same of what is cleared once a step.
+std::int64_t StepCost::cleared_in_step(const LocalUnit& unit) const {
+  if (unit.zero.reduce_each) return unit.state().size();
+  return unit.zero.rounds_gradients ? unit.elements : cleared(unit);
+}
+
+// Of tasks up to the clip coefficient, and of the host's.
+void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task& task) const {
+  const Precision& p = setup_.buffers.precision;
+  const auto sum = static_cast<double>(size_of(p.accumulate));
+  switch (task.op) {
+    case TaskOp::clear_sums:
+      for (const LocalUnit& unit : share.units)
+        add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * static_cast<double>(cleared_in_step(unit)));
+      break;
+    case TaskOp::clear_gradients:
+      add_bytes(cost, CostPart::rows, sum * static_cast<double>(cleared(share.units[task.unit])));
+      break;
+    case TaskOp::reduce_gradients:  // adds the sum to the rank's part
+      if (share.units[task.unit].zero.rounds_gradients)
+        add_bytes(cost, CostPart::gradients, bytes_of_rounding(share.units[task.unit], task.last));
+      else if (share.units[task.unit].zero.reduce_each)
+        add_bytes(cost, CostPart::gradients, 3 * sum * static_cast<double>(share.units[task.unit].state().size()));
+      break;
+    case TaskOp::reduce_tied:  // from the sums to a place, and back
+      if (share.units[task.unit].zero.rounds_gradients)
+        add_bytes(cost, CostPart::gradients,
+                  2 * (sum + bytes_of_gradient()) * static_cast<double>(share.units[task.unit].state().size()));
+      break;
+    case TaskOp::gather:  // codes of the rank's part, and what those of the unit stand for
+      if (share.coded.has(task.unit))
+        add_bytes(cost, CostPart::parameters,
+                  (1 + static_cast<double>(size_of(p.compute))) *
+                      static_cast<double>(share.units[task.unit].elements + share.units[task.unit].shard().size()));
+      break;
+    case TaskOp::norm:
+      add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * elements_of_state(share));
+      break;
+    case TaskOp::local_copy:
+      add_bytes(cost, CostPart::rows,
+                2 * static_cast<double>(size_of(p.compute)) *
+                    static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
+      break;
+    case TaskOp::read:
+      // Other programs wait for the update before they begin the next step.
+      (machine_.program.is_forge() ? cost.host : cost.of(CostPart::scalars)) += machine_.step_seconds;
+      cost.of(CostPart::scalars) += machine_.program.step;
+      break;
+    default:
+      break;
+  }
+}
+
+// Of the optimizer's tasks.
+void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& task) const {
+  const Precision& p = setup_.buffers.precision;
+  const auto bytes_of_type = [](DType type) { return static_cast<double>(size_of(type)); };
+  const double copy = p.has_compute_copy() ? bytes_of_type(p.compute) : 0;
+  const auto held = [&] { return static_cast<double>(share.matrices.rounds[to_size(task.round)].held_elements()); };
+  switch (task.op) {
+    case TaskOp::update:
+      add_bytes(cost, CostPart::optimizer, bytes_of_update(share));
+      break;
+    case TaskOp::update_factored:  // gradient three times, weight twice, and its copy; moments are little
+      add_bytes(cost, CostPart::optimizer,
+                (3 * bytes_of_type(p.accumulate) + 3 * bytes_of_type(p.storage) + copy) *
+                    static_cast<double>(share.units[task.unit].state().size()));
+      break;
+    case TaskOp::gather_matrices:  // gradient, momentum but where owners keep it, and what goes to the owner
+      add_bytes(cost, CostPart::optimizer,
+                (bytes_of_gradient() + bytes_of_states({KeptOf::whole_matrices}) + bytes_of_type(p.compute)) * held());
+      break;
+    case TaskOp::weight_amaxes:
+      for (std::size_t u = 0; u < share.units.size(); ++u)
+        if (share.coded.has(u))
+          add_bytes(cost, CostPart::optimizer,
+                    bytes_of_type(p.compute) * static_cast<double>(share.units[u].shard().size()));
+      break;
+    case TaskOp::compute_matrices:
+      add_operations(cost, machine_, "", operations_of(setup_.buffers, share, task));
+      break;
+    case TaskOp::update_matrices:
+      add_bytes(cost, CostPart::optimizer, (2 * bytes_of_type(p.storage) + bytes_of_type(p.compute) + copy) * held());
+      break;
+    default:
+      break;
+  }
+}
+
+void StepCost::add_bytes(TaskCost& cost, CostPart part, double bytes) const {
+  cost.of(part) += row_seconds(machine_, bytes);
+  cost.host += machine_.host_launch;
+}
+
+// Gradient, weight, its copy and what the optimizer keeps, of the elements that are updated one by one.
+double StepCost::bytes_of_update(const RankShare& share) const {
+  const Precision& p = setup_.buffers.precision;
+  if (machine_.program.optimizer_bytes > 0) return machine_.program.optimizer_bytes * elements_of_state(share);
+  const bool whole = row_of(setup_.deck.optimizer.name).whole_matrices();
+  double sum = 0;
+  for (const LocalUnit& unit : share.units) {
+    const double bytes = bytes_of_gradient() + bytes_of_states({KeptOf::all, KeptOf::others}) +
+                         static_cast<double>(2 * size_of(p.storage) + (p.has_compute_copy() ? size_of(p.compute) : 0));
+    sum += bytes * static_cast<double>(kept_elements(unit, whole ? KeptOf::others : KeptOf::all));
+  }
+  return sum;
+}
+
+// States of an element, read and written.
+double StepCost::bytes_of_states(std::initializer_list<KeptOf> of) const {
+  double bytes = 0;
+  for (const StateBuffer& buffer : setup_.buffers.optimizer)
+    if (buffer.is_of_elements() && std::find(of.begin(), of.end(), buffer.of) != of.end())
+      bytes += 2 * static_cast<double>(size_of(buffer.type));
+  return bytes;
+}
+
+// Of a number of the step's gradient.
+double StepCost::bytes_of_gradient() const {
+  const Precision& p = setup_.buffers.precision;
+  return static_cast<double>(size_of(setup_.deck.optimizer.gradients == StateType::bf16 ? p.compute : p.accumulate));
+}
+
+// As GradientSync rounds: a microbatch's numbers are read, and sums read and written; where ranks sum the last one, the
+// sums are read, and its numbers read and written, and then what the ranks have summed is rounded.
+double StepCost::bytes_of_rounding(const LocalUnit& unit, bool last) const {
+  const auto number = static_cast<double>(size_of(setup_.buffers.precision.accumulate));
+  const auto state = static_cast<double>(unit.state().size());
+  const double held = unit.zero.reduce_each ? state : static_cast<double>(unit.elements), kept = bytes_of_gradient();
+  if (!last || setup_.mesh.world() == 1) return (number + 2 * kept) * held;
+  return (2 * number + kept) * held + (number + kept) * state;
+}
+
+double StepCost::elements_of_state(const RankShare& share) const {
+  double elements = 0;
+  for (const LocalUnit& unit : share.units) elements += static_cast<double>(unit.state().size());
+  return elements;
+}
+
+}  // namespace forge

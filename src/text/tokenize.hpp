@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/byte_vocabulary.hpp"
+#include "text/ill_formed.hpp"
+
+namespace forge {
+
+// Where documents end.
+enum class DocumentEnd {
+  none,         // the text is one; ids are 0 … 255
+  file,         // behind each input file
+  blank_lines,  // behind each run of empty lines, and behind each input file
+};
+
+struct TokenizeOptions {
+  std::vector<std::string> inputs;  // text files, one behind the other
+  std::string output;               // token file, raw uint16
+  DocumentEnd document_end = DocumentEnd::none;
+};
+
+struct TokenizeResult {
+  std::int64_t bytes = 0;      // of text
+  std::int64_t tokens = 0;     // written
+  std::int64_t documents = 0;  // document ends written
+  IllFormedBytes ill_formed;   // kept as they are
+};
+
+// Writes the token file of some texts, piece by piece; every byte is kept. The output appears under its name only when
+// it is complete and on the disk.
+TokenizeResult tokenize_bytes(const TokenizeOptions& options);
+
+// The bytes that tokens stand for: as many, less the document ends. nats per label · labels / (ln 2 · bytes) are bits
+// per byte.
+std::int64_t bytes_of_tokens(const std::int32_t* tokens, std::int64_t count);
+
+}  // namespace forge

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+
+#include "core/category.hpp"
+#include "device/device_memory.hpp"
+#include "parallel/timers.hpp"
+#include "plan/setup.hpp"
+#include "train/job_record.hpp"
+#include "train/metrics.hpp"
+
+namespace forge {
+
+// Build, machine, layout, model, data and memory of a job: the head of its log, and job_info.
+struct JobFacts {
+  JobRecord record;
+  DeviceInfo device;
+  int ranks = 1, nodes = 1, threads = 1;
+  double peak_flops = 0;  // of all ranks
+  bool peak_measured = true;
+  std::array<std::size_t, category_count> memory{};  // planned, of one rank
+  std::int64_t training_tokens = 0, training_samples = 0;
+  std::vector<std::string> data;  // of mixtures and packed data, a line each
+  std::string parameters;         // where they come from
+};
+std::string job_header(const RunSetup& setup, const JobFacts& facts);
+// The same for programs, as one object: job_info.json.
+std::string job_json(const RunSetup& setup, const JobFacts& facts);
+
+// Lines of it that need no job: "9.23 G parameters; L 24, …", "16.98 GFLOP a token, …", "256 sequences of …",
+// "49.82 GiB a rank: parameters …".
+std::string model_text(const RunSetup& setup);
+std::string work_text(const RunSetup& setup);
+std::string batch_text(const RunSetup& setup);
+std::string memory_text(const std::array<std::size_t, category_count>& bytes);
+// "  model     " before such a text, and the line's end.
+std::string titled_line(const char* title, const std::string& text);
+
+// "forge 0.1.0, cpu, g++ 12.2.0, Release"
+std::string build_description();
+
+// Column titles of step_line, and one reported step.
+std::string step_titles();
+std::string step_line(const StepRecord& record, std::int64_t steps, double seconds_left);
+std::string validation_line(double loss, std::int64_t labels);
+
+// Where the time went, by phase.
+std::string time_table(const PhaseTimers& timers, double total_seconds);
+
+// Bytes as text that a terminal shows; what isn't printable becomes '?' or its escape.
+std::string printable(const std::string& bytes);
+
+}  // namespace forge
