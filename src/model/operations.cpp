@@ -166,14 +166,14 @@ void Operations::add_scaled(const ScaledProduct& p) {
     add_amaxes_of_ranks(p.over_tp(), p.experts > 0 ? c.etp : c.tp);
     add_amaxes_of_ranks(p.over_cp(), c.microbatch.cp);
   }
-  const auto round = [&](std::int64_t rows, std::int64_t columns) {
-    if (p.b_codes > 0)
-      row_kernels.push_back({"fp8_encode", rows, columns, rows * columns * bytes(value()), rows * columns});
-    else
-      over_rows("fp8_round", rows, columns, 1, 1);
-  };
-  round(p.a.rows, p.a.columns);
-  if (!p.coded || p.b_codes > 0) round(p.matrices() * p.b.rows, p.b.columns);
+  if (p.b_codes > 0) {
+    const std::int64_t numbers = p.a.rows * p.a.columns + p.b.rows * p.b.columns;
+    row_kernels.push_back(
+        {"fp8_encode", p.a.rows, p.a.columns, numbers * bytes(value()), numbers + p.factors * bytes(DType::f32)});
+    return;
+  }
+  over_rows("fp8_round", p.a.rows, p.a.columns, 1, 1);
+  if (!p.coded) over_rows("fp8_round", p.matrices() * p.b.rows, p.b.columns, 1, 1);
 }
 
 namespace {
@@ -187,11 +187,10 @@ std::int64_t groups_here(const ScaleLines& lines) {
 
 }  // namespace
 
-// Gemm::fp8_product: factors of both operands, and a product for each run with the same scales.
-// What `current` sums over sequences, their products add to C one after the other.
+// Gemm::fp8_product: a product for each run with the same scales. What `current` sums over sequences, their products
+// add to C one after the other.
 void Operations::add_library_product(ProductOf of, const ScaledProduct& p) {
   const Product& product = products.back();
-  row_kernels.push_back({"fp8_factors", 1, p.factors, 0, p.factors * bytes(DType::f32), 2});
   const std::int64_t more = fp8_scaling(c.fp8.recipe) == Fp8Scaling::tensor ? groups_here(p.a.by_row) - 1 : 0;
   const std::int64_t sums = of == ProductOf::weight_gradient ? more * product.m * product.n * bytes(sum()) : 0;
   if (more > 0) row_kernels.push_back({"sums_of_runs", product.m, product.n, sums, sums, more});

@@ -190,22 +190,19 @@ Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& sp
   return rounded;
 }
 
-// The codes of both operands of a product whose amaxes are found.
-struct OperandCodes {
-  Fp8Codes a, b;
-};
-// A weight that was gathered as codes is encoded once more: with the amaxes that it was rounded with its numbers, exact
-// in bf16 or rounded to it by less than half a code's distance, give the same codes.
+// The codes of both operands of a product whose amaxes are found. A weight that was gathered as codes is encoded once
+// more: with the amaxes that it was rounded with its numbers, exact in bf16 or rounded to it by less than half a code's
+// distance, give the same codes.
 template <class T>
-OperandCodes encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
-                             const OperandAmaxes& amax, View<const T, 2> a, View<const T, 2> b) {
+Fp8Operands encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
+                            const OperandAmaxes& amax, View<const T, 2> a, View<const T, 2> b) {
   const Fp8Options& fp8 = ctx.buffers.fp8;
   const Fp8Buffers<T>& s = ctx.fp8;
   note_scales(ctx, p, amax);
   const bool gathered = p.coded && !fp8.has_history();
   const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(product)] : amax.b;
-  return {fp8_encode(ctx.stream, a, p.a, sums_rows_of_a(of), fp8.exact, amax.a, s.a_codes),
-          fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes)};
+  return fp8_encode(ctx.stream, {a, p.a, sums_rows_of_a(of), amax.a, s.a_codes},
+                    {b, p.b, sums_rows_of_b(of), of_b, s.b_codes}, fp8.exact, fp8_scaling(fp8.recipe), s.factors);
 }
 
 // Whether the product C of a block that runs now is one of codes.
@@ -224,10 +221,9 @@ bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<co
   if constexpr (std::is_same_v<T, bf16>) {
     if (!is_of_codes(ctx, of, c)) return false;
     const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
-    const OperandCodes codes = encode_operands<T>(ctx, of, w.product, p, amax, a, b);
+    const Fp8Operands codes = encode_operands<T>(ctx, of, w.product, p, amax, a, b);
     note_product(ctx, c, sums_rows_of_a(of) ? a.rows() : a.columns(), true, true);
-    ctx.gemm.template fp8_product<TC>(ctx.stream, codes.a, codes.b, fp8_scaling(ctx.buffers.fp8.recipe), adds, c,
-                                      ctx.fp8.factors);
+    ctx.gemm.template fp8_product<TC>(ctx.stream, codes, fp8_scaling(ctx.buffers.fp8.recipe), adds, c);
     count_operands<T>(ctx, of, w, p, amax, a, b);
     return true;
   }
