@@ -148,14 +148,10 @@ void Operations::add_amaxes_of_ranks(std::int64_t count, int ranks) {
   if (count > 0) row_kernels.push_back({"fp8_amax_of_ranks", 1, count, ranks * each, each});
 }
 
-// Amaxes of the operands that are recorded, and two kernels for each: one adds them to the step's, one finds those of
-// the steps before.
+// What is rounded adds its amax to the step's there; of a weight that was gathered as codes, it is known.
 void Operations::add_history(ProductOf of, const ScaledProduct& p) {
-  const int recorded = recomputes ? 0 : recorded_operands(of);
-  if (recorded > 0) add_amaxes_of_a(p);
-  if (recorded > 1 && p.takes_b()) add_amaxes(p.b, 1);
   const std::int64_t entry = bytes(DType::f32);
-  row_kernels.push_back({"fp8_history", 2, c.fp8.history, 2 * c.fp8.history * entry, 2 * entry, 2 + recorded});
+  if (!recomputes && p.coded && recorded_operands(of) > 1) row_kernels.push_back({"fp8_raise", 1, 1, entry, entry});
 }
 
 void Operations::add_scaled(const ScaledProduct& p) {

@@ -40,12 +40,14 @@ void reduce_amax(Context<T>& ctx, Communicator* group, const OperandAmaxes& of, 
   fp8_amax_of_ranks(ctx.stream, group->size(), all, amax);
 }
 
-// x, or so many matrices one below the other, in `memory`, rounded with the largest magnitudes `amax`.
+// x, or so many matrices one below the other, in `memory`, rounded with the largest magnitudes `amax`; `seen` of its
+// own, with samples of its rows.
 template <class T>
 View<const T, 2> round_operand(Context<T>& ctx, View<const T, 2> x, const ScaledOperand& operand,
-                               View<const float, 1> amax, View<T, 1> memory, std::int64_t matrices = 1) {
+                               View<const float, 1> amax, View<T, 1> memory, std::int64_t matrices, View<float, 1> seen,
+                               View<const std::int64_t, 1> samples = {}) {
   const View<T, 2> y(memory.data, {{x.rows(), x.columns()}});
-  fp8_round<T>(ctx.stream, x, operand, ctx.buffers.fp8.exact, amax, y, matrices);
+  fp8_round<T>(ctx.stream, x, operand, ctx.buffers.fp8.exact, amax, y, matrices, seen, samples);
   return y;
 }
 
@@ -92,24 +94,29 @@ void take_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const Scal
   reduce_amax(ctx, ctx.groups.cp, amax, p.a.over_cp && p.takes_a(), p.b.over_cp && p.takes_b());
 }
 
-// The amaxes that the steps before gave the tensors a and b; those of a and b themselves are for the steps to come.
+// A product in FP8 and the amaxes of its operands.
+struct FoundAmaxes {
+  ScaledProduct p;
+  OperandAmaxes amax;
+  OperandAmaxes seen = {};  // where those of the numbers at hand go, for the steps to come
+};
+
+// The amaxes that the steps before gave the tensors a and b. Those of a and b themselves are found where these are
+// rounded, but for a weight's that was gathered as codes.
 template <class T>
-void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
-                    const OperandAmaxes& amaxes, View<const T, 2> a, View<const float, 1> of_rows, View<const T, 2> b) {
+FoundAmaxes delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
   const Fp8History& history = ctx.fp8_history;
   const Array<RoundedTensor, 2> tensors = rounded_operands(of);
-  for (int i = 0; i < 2; ++i) {
-    const std::int64_t row = history.row(product, tensors[i]);
-    const View<float, 1> amax = i == 0 ? amaxes.a : amaxes.b;
-    if (history.records && i < recorded_operands(of)) {
-      const bool known = i == 1 && p.coded;
-      if (i == 0) take_amax_of_a<T>(ctx, p, a, of_rows, amax);
-      if (i == 1 && !known) take_amax_of_b<T>(ctx, of, p, b, amax);
-      fp8_raise(ctx.stream, known ? ctx.weight_amaxes[to_size(product)] : amax, history.step.slice(row, row + 1));
-    }
-    fp8_amax_of_history(ctx.stream, history.entries, row, amax);
-    if (ctx.operations && i == 1 && p.coded) ctx.operations->scales(ctx.stream, amax);
+  FoundAmaxes found{p, {history.given_to(product, tensors[0]), history.given_to(product, tensors[1])}};
+  const int recorded = history.records ? recorded_operands(of) : 0;
+  if (recorded > 0) found.seen.a = history.seen_of(product, tensors[0]);
+  if (recorded > 1) found.seen.b = history.seen_of(product, tensors[1]);
+  if (p.coded) {
+    if (recorded > 1) fp8_raise(ctx.stream, ctx.weight_amaxes[to_size(product)], found.seen.b);
+    found.seen.b = {};
+    if (ctx.operations) ctx.operations->scales(ctx.stream, found.amax.b);
   }
+  return found;
 }
 
 // Tells tests the amaxes that give the scales of what a product rounds.
@@ -120,21 +127,21 @@ void note_scales(const Context<T>& ctx, const ScaledProduct& p, const OperandAma
   if (!p.coded) ctx.operations->scales(ctx.stream, amax.b);
 }
 
+// Of the rows of a first operand whose largest magnitude is found.
+template <class T>
+View<const std::int64_t, 1> recorded_samples(const Context<T>& ctx, const OperandAmaxes& seen, std::int64_t rows) {
+  return seen.a.empty() ? View<const std::int64_t, 1>() : samples_of(ctx, rows);
+}
+
 // a and b as `p` says, with the amaxes that were found; of experts, whose matrices stand in b one below the other, with
 // the scales of each.
 template <class T>
-Operands<T> round_operands(Context<T>& ctx, const ScaledProduct& p, const OperandAmaxes& amax, View<const T, 2> a,
-                           View<const T, 2> b) {
+Operands<T> round_operands(Context<T>& ctx, const FoundAmaxes& found, View<const T, 2> a, View<const T, 2> b) {
+  const auto& [p, amax, seen] = found;
   note_scales(ctx, p, amax);
-  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.fp8.b, p.matrices());
-  return {round_operand<T>(ctx, a, p.a, amax.a, ctx.fp8.a), b, true};
+  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.fp8.b, p.matrices(), seen.b);
+  return {round_operand<T>(ctx, a, p.a, amax.a, ctx.fp8.a, 1, seen.a, recorded_samples(ctx, seen, a.rows())), b, true};
 }
-
-// A product in FP8 and the amaxes of its operands.
-struct FoundAmaxes {
-  ScaledProduct p;
-  OperandAmaxes amax;
-};
 
 // The product of a and b, which is in FP8, with the amaxes of its operands found.
 template <class T>
@@ -144,11 +151,9 @@ FoundAmaxes find_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, Vie
   p.coded = of != ProductOf::weight_gradient && !ctx.weight_amaxes[to_size(w.product)].empty();
   if (!ctx.kept_amaxes.rows.empty()) set_known(p, ctx.buffers.fp8, of, ctx.kept_amaxes.recomputes);
   require_shapes(p, a, b);
+  if (ctx.buffers.fp8.has_history()) return delayed_amaxes(ctx, of, w.product, p);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
-  if (ctx.buffers.fp8.has_history())
-    delayed_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
-  else
-    take_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
+  take_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
   return {p, amax};
 }
 
@@ -158,9 +163,9 @@ template <class T>
 Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
                         View<const float, 1> of_rows, View<const T, 2> b) {
   if (!ctx.fp8_block || !rounds_product(ctx.buffers.fp8, of)) return {a, b};
-  const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
-  const Operands<T> rounded = round_operands<T>(ctx, p, amax, a, b);
-  count_operands<T>(ctx, of, w, p, amax, a, b);
+  const FoundAmaxes found = find_amaxes<T>(ctx, of, w, a, of_rows, b);
+  const Operands<T> rounded = round_operands<T>(ctx, found, a, b);
+  count_operands<T>(ctx, of, w, found.p, found.amax, a, b);
   return rounded;
 }
 // Of experts; b has their matrices one below the other.
@@ -184,9 +189,9 @@ Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& sp
                             View<const T, 3> w) {
   const View<const T, 2> matrices = one_below_the_other(w);
   if (!ctx.fp8_block || !rounds_experts(ctx.buffers.fp8, of)) return {a, matrices};
-  const auto [p, amax] = find_expert_amaxes<T>(ctx, of, split, a, matrices);
-  const Operands<T> rounded = round_operands<T>(ctx, p, amax, a, matrices);
-  count_operands<T>(ctx, of, split, p, amax, a, matrices);
+  const FoundAmaxes found = find_expert_amaxes<T>(ctx, of, split, a, matrices);
+  const Operands<T> rounded = round_operands<T>(ctx, found, a, matrices);
+  count_operands<T>(ctx, of, split, found.p, found.amax, a, matrices);
   return rounded;
 }
 
@@ -194,15 +199,17 @@ Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& sp
 // more: with the amaxes that it was rounded with its numbers, exact in bf16 or rounded to it by less than half a code's
 // distance, give the same codes.
 template <class T>
-Fp8Operands encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
-                            const OperandAmaxes& amax, View<const T, 2> a, View<const T, 2> b) {
+Fp8Operands encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product, const FoundAmaxes& found,
+                            View<const T, 2> a, View<const T, 2> b) {
+  const auto& [p, amax, seen] = found;
   const Fp8Options& fp8 = ctx.buffers.fp8;
   const Fp8Buffers<T>& s = ctx.fp8;
   note_scales(ctx, p, amax);
   const bool gathered = p.coded && !fp8.has_history();
   const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(product)] : amax.b;
-  return fp8_encode(ctx.stream, {a, p.a, sums_rows_of_a(of), amax.a, s.a_codes},
-                    {b, p.b, sums_rows_of_b(of), of_b, s.b_codes}, fp8.exact, fp8_scaling(fp8.recipe), s.factors);
+  return fp8_encode(
+      ctx.stream, {a, p.a, sums_rows_of_a(of), amax.a, s.a_codes, seen.a, recorded_samples(ctx, seen, a.rows())},
+      {b, p.b, sums_rows_of_b(of), of_b, s.b_codes, seen.b}, fp8.exact, fp8_scaling(fp8.recipe), s.factors);
 }
 
 // Whether the product C of a block that runs now is one of codes.
@@ -220,11 +227,11 @@ bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<co
                     View<const float, 1> of_rows, View<const T, 2> b, bool adds, View<TC, 2> c) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (!is_of_codes(ctx, of, c)) return false;
-    const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
-    const Fp8Operands codes = encode_operands<T>(ctx, of, w.product, p, amax, a, b);
+    const FoundAmaxes found = find_amaxes<T>(ctx, of, w, a, of_rows, b);
+    const Fp8Operands codes = encode_operands<T>(ctx, of, w.product, found, a, b);
     note_product(ctx, c, sums_rows_of_a(of) ? a.rows() : a.columns(), true, true);
     ctx.gemm.template fp8_product<TC>(ctx.stream, codes, fp8_scaling(ctx.buffers.fp8.recipe), adds, c);
-    count_operands<T>(ctx, of, w, p, amax, a, b);
+    count_operands<T>(ctx, of, w, found.p, found.amax, a, b);
     return true;
   }
   return false;

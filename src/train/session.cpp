@@ -49,6 +49,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   }
   fill_rotary_buffers(stream_, setup_.buffers, run_);
   clear(line_of(run_.fp8_history.entries));
+  clear(run_.fp8_history.given);
   scalars_ = View<StepScalars, 1>(
       static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.sources)), {{1}});
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));

@@ -41,14 +41,24 @@ void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap
   Stream s(1);
   fp8_amax<bf16>(s, x.view(), o, partials.vector(), amax.vector());
   // Both operands of a launch are this one.
-  const auto input = [&](const Field<std::uint8_t>& to) {
-    return Fp8Input{x.view(), o, sums_rows, amax.vector(), to.vector()};
-  };
-  const Fp8Codes made = fp8_encode(s, input(memory), input(others), exact, scaling, factors.vector()).a.codes;
+  const Fp8Input input{x.view(), o, sums_rows, amax.vector(), memory.vector()};
+  Fp8Input other = input;
+  other.memory = others.vector();
+  // Without the fourth row, which is filler.
+  Values of_rows(to_size(o.rows), 0.0);
+  of_rows[3] = -1;
+  const Field<int64_t> samples(1, o.rows, of_rows);
+  const Field<float> seen(1, 1, Values{0x1p-40});
+  if (!sums_rows) other.seen = seen.vector(), other.samples = samples.vector();
+  const Fp8Codes made = fp8_encode(s, input, other, exact, scaling, factors.vector()).a.codes;
   ASSERT_EQ(memory.read(s), others.read(s));
   const Values numbers = x.read(s), largest = amax.read(s), found = memory.read(s);
   const int64_t lines = sums_rows ? o.columns : o.rows, pitch = made.codes.pitch;
   ASSERT_EQ(made.codes.rows(), lines);
+  double most = 0x1p-40;
+  for (int64_t i = 0; i < o.rows * o.columns; ++i)
+    if (i / o.columns != 3 && !sums_rows) most = std::max(most, std::abs(numbers[to_size(i)]));
+  ASSERT_EQ(seen.read(s)[0], most);
   for (int64_t line = 0; line < lines; ++line)
     for (std::int32_t slot = 0; slot < made.slots.count(); ++slot) {
       const Fp8Slots::Lines here = made.slots.lines_of(slot);

@@ -6,6 +6,7 @@
 #include "device/launch.hpp"
 #include "device/packs.hpp"
 #include "kernels/fp8/fp8_operand.hpp"
+#include "kernels/rows/largest.hpp"
 
 namespace forge {
 
@@ -30,13 +31,21 @@ __device__ float scale_of(float amax, Fp8Format format, bool exact) {
   return amax < static_cast<float>(INFINITY) ? fp8_scale(amax, format, exact) : 0.0f;
 }
 
+// Where the largest magnitude of rows goes; null: nobody asks for it.
+struct Seen {
+  float* most;
+  const std::int64_t* samples;
+
+  __device__ bool counts(std::int64_t r) const { return most && !(samples && samples[r] < 0); }
+};
+
 // codes(R, 128 · slots): a warp for eight slots of a row, of which each half takes every second one; all are read
 // before the first is written. Lane s of the warp finds out about slot s mod 8.
 constexpr int warp_slots = 8, slot_lanes = fp8_block / pack;
 static_assert(2 * slot_lanes == warp_lanes);
 
-__device__ void encode_rows(const View<const bf16, 2>& x, const Fp8Codes& to, std::uint8_t* codes, unsigned pieces,
-                            unsigned block) {
+__device__ void encode_rows(const View<const bf16, 2>& x, const Fp8Codes& to, std::uint8_t* codes, const Seen& seen,
+                            unsigned pieces, unsigned block) {
   const unsigned warp = block * (block_threads / warp_lanes) + threadIdx.x / warp_lanes;
   const std::int64_t r = warp / pieces;
   if (r >= x.rows()) return;
@@ -54,6 +63,15 @@ __device__ void encode_rows(const View<const bf16, 2>& x, const Fp8Codes& to, st
   for (int i = 0; i < warp_slots / 2; ++i) {
     const int from = __shfl_sync(0xffffffffu, begin, 2 * i + half), n = __shfl_sync(0xffffffffu, count, 2 * i + half);
     numbers[i] = read(x.row(r) + from + own, n - own);
+  }
+  if (seen.counts(r)) {
+    float most = 0;
+    FORGE_UNROLL
+    for (int i = 0; i < warp_slots / 2; ++i) FORGE_UNROLL
+    for (int e = 0; e < pack; ++e) most = larger(magnitude(numbers[i].values[e]), most);
+    for (int offset = warp_lanes / 2; offset > 0; offset /= 2)
+      most = larger(__shfl_xor_sync(0xffffffffu, most, offset), most);
+    if (lane == 0) raise(seen.most, most);
   }
   std::uint8_t* const line = codes + r * to.codes.pitch + first * fp8_block + own;
   FORGE_UNROLL
@@ -139,6 +157,7 @@ struct Encoding {
   View<const bf16, 2> x;
   Fp8Codes to;
   std::uint8_t* codes;
+  Seen seen;
   bool sums_rows;
   unsigned pieces;       // of a row; or tiles of a slot
   unsigned code_blocks;  // the blocks behind these make factors
@@ -148,7 +167,7 @@ struct Encoding {
   __device__ void run(unsigned block) const {
     if (block >= code_blocks) return make_factors(to, layout, factors, block - code_blocks);
     if (sums_rows) return encode_columns(x, to, codes, pieces, block);
-    encode_rows(x, to, codes, pieces, block);
+    encode_rows(x, to, codes, seen, pieces, block);
   }
 };
 
@@ -184,10 +203,12 @@ Encoding encoding_of(const Fp8Input& input, bool exact, Fp8Scaling scaling, View
   constexpr int warps = block_threads / warp_lanes;
   const std::int64_t blocks = input.sums_rows ? tiles * slots : (lines * pieces + warps - 1) / warps;
   const FactorLayout layout = factor_layout(lines, to.lines, to.slots, scaling);
+  require(input.seen.empty() || !input.sums_rows, "the largest magnitude is found of rows alone");
   require(layout.count() <= factors.rows(), "factors of codes don't fit their memory");
   return {input.x,
           to,
           input.memory.data,
+          {input.seen.data, input.samples.data},
           input.sums_rows,
           static_cast<unsigned>(input.sums_rows ? tiles : pieces),
           static_cast<unsigned>(blocks),

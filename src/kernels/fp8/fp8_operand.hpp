@@ -42,6 +42,10 @@ struct Fp8Input {
   bool sums_rows;
   View<const float, 1> amax;
   View<std::uint8_t, 1> memory;  // code_bytes(operand, sums_rows)
+  // seen(1) ← max(seen, largest |x|), without rows of filler, −1 in samples(R); empty: nobody asks for it, as nobody
+  // may of columns.
+  View<float, 1> seen = {};
+  View<const std::int64_t, 1> samples = {};
 };
 struct Fp8Encoded {
   Fp8Codes codes;
