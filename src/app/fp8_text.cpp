@@ -158,7 +158,7 @@ std::string fp8_text(const RunSetup& s) {
   const auto [copies, codes] = copies_of(s);
   char share[32];
   std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
-  const std::string carrier = value_of(s.deck, "fp8_carrier");
+  const std::string carrier(name_of(s.buffers.precision.compute));
   return "fp8 on the first rank (docs/fp8.md)\n" +
          line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
                             (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/former_keys.hpp"
+#include "config/kernel_choice.hpp"
 #include "config/keys.hpp"
 #include "config/option_value.hpp"
 #include "config/suggest.hpp"
@@ -255,7 +256,9 @@ class DeckReader {
 
 Deck read_deck(const std::string& yaml_text, const std::string& file_name, const std::vector<std::string>& set_options,
                Needs needs, DeckWriter writer) {
-  return DeckReader(file_name, set_options, writer).read(yaml_text, needs);
+  Deck deck = DeckReader(file_name, set_options, writer).read(yaml_text, needs);
+  deck.train.fp8_carrier = asked_fp8_carrier();
+  return deck;
 }
 
 }  // namespace forge

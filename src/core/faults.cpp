@@ -80,7 +80,7 @@ std::optional<Fault> fault_of(const std::string& text) {
 }
 
 std::vector<Fault> environment_faults() {
-  const char* text = std::getenv("FORGE_FAULT");
+  const char* text = setting_of_tests("FORGE_FAULT");
   if (!text) return {};
   std::vector<Fault> faults;
   for (const std::string& part : parts_of(text, ',')) {
@@ -125,6 +125,10 @@ thread_local std::int64_t calls_left = 0;
 thread_local double call_seconds = 0;
 
 }  // namespace
+
+const char* setting_of_tests(const char* variable) {
+  return std::getenv(variable);
+}
 
 void inject_fault(int rank, std::int64_t step) {
   for (const Fault& fault : environment_faults())
