@@ -124,19 +124,17 @@ class Table {
 
   JsonLine json() const {
     JsonLine all;
-    JsonList list;
+    std::vector<JsonLine> list;
     for (const Row& row : rows())
-      list.add(JsonLine()
-                   .add("phase", row.phase)
-                   .add("what", std::string(row.what))
-                   .add("flops", row.cost.flops)
-                   .add("bytes", row.cost.bytes)
-                   .add("launches", row.cost.launches)
-                   .add("floor_seconds", row.cost.floor)
-                   .add("expected_seconds", row.cost.expected));
-    return all.add("pp_rank", std::int64_t{setup_.share.pp_rank})
-        .add_list("rows", list)
-        .add("count_reads", count_reads_);
+      list.push_back(JsonLine()
+                         .add("phase", row.phase)
+                         .add("what", row.what)
+                         .add("flops", row.cost.flops)
+                         .add("bytes", row.cost.bytes)
+                         .add("launches", row.cost.launches)
+                         .add("floor_seconds", row.cost.floor)
+                         .add("expected_seconds", row.cost.expected));
+    return all.add("pp_rank", setup_.share.pp_rank).add("rows", list).add("count_reads", count_reads_);
   }
 
  private:

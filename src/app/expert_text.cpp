@@ -161,7 +161,7 @@ JsonLine expert_json(const RunSetup& s) {
   if (s.spec.E() == 0) return all;
   const MoeShape m = moe_shape(s.buffers);
   const SentBytes there = sent_bytes(s, m, row_bytes_there(s, m)), back = sent_bytes(s, m, row_bytes(s));
-  all.add("state_shards", std::int64_t{state_shards(s)}).add_list("layers", json_list(layers_with_experts(s.spec)));
+  all.add("state_shards", state_shards(s)).add("layers", layers_with_experts(s.spec));
   all.add("experts", m.experts).add("experts_here", m.experts_here).add("parameters", expert_parameters(s));
   all.add("capacity_rows", m.capacity).add("round_rows", m.round_rows).add("balanced_rows", balanced_rows(s, m));
   all.add("round_bytes", m.round_rows * row_bytes(s));

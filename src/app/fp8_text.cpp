@@ -179,15 +179,14 @@ JsonLine fp8_json(const RunSetup& s) {
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   const Cost cost = cost_of(s, tasks);
   const Copies copies = copies_of(s);
-  const auto bytes = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   all.add("first_block", c.fp8.first_block).add("end_block", c.fp8.end_block).add("history_steps", c.fp8.history);
   all.add("product_flops", cost.products).add("product_flops_in_fp8", cost.in_fp8);
-  all.add("copies_bytes", bytes(copies.numbers)).add("codes_bytes", bytes(copies.codes));
+  all.add("copies_bytes", copies.numbers).add("codes_bytes", copies.codes);
   all.add("rounding_bytes", cost.rounding).add("amaxes_sent_bytes", cost.amaxes).add("amaxes_calls", cost.calls);
   if (s.deck.train.fp8_gather && s.share.coded.amaxes() > 0) {
     const Gathered g = gathered(s, tasks);
     all.add("gathered_bytes", g.sent).add("gathered_bytes_as_numbers", g.whole);
-    all.add("gathered_codes_bytes", bytes(g.memory)).add("gathered_amaxes_bytes", g.amaxes);
+    all.add("gathered_codes_bytes", g.memory).add("gathered_amaxes_bytes", g.amaxes);
   }
   if (s.deck.train.fp8_dispatch)
     all.add("sent_to_experts_bytes", sent_to_experts(s, tasks, true))

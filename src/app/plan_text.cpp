@@ -173,18 +173,17 @@ std::string plan_json(const Machine& machine, const Outcome& o) {
   JsonLine seconds, others, memory, all;
   for (const auto& [name, value] : shares_of(p)) seconds.add(name, value);
   for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
-    others.add(std::string(name_of(part)), p.behind[to_size(part)]);
+    others.add(name_of(part), p.behind[to_size(part)]);
   others.add("behind_computation", p.hidden);
-  const auto bytes = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   for (int c = 0; c < category_count; ++c)
-    memory.add(std::string(name_of(static_cast<Category>(c))), bytes(o.memory.plan.of(static_cast<Category>(c))));
-  for (const Allowance& a : o.memory.libraries) memory.add(a.name, bytes(a.bytes));
+    memory.add(name_of(static_cast<Category>(c)), o.memory.plan.of(static_cast<Category>(c)));
+  for (const Allowance& a : o.memory.libraries) memory.add(a.name, a.bytes);
   all.add("machine", machine.name).add("step_seconds", p.seconds).add("low", p.low).add("high", p.high);
   all.add("tokens_per_second_per_rank", p.tokens_per_second).add("mfu", p.mfu).add("hfu", p.hfu);
   all.add("expert_load", p.expert_load).add("expert_rounds", p.expert_rounds);
-  all.add("binds", binding_part(o)).add("busiest_pp_rank", std::int64_t{p.stage});
+  all.add("binds", binding_part(o)).add("busiest_pp_rank", p.stage);
   all.add_raw("seconds", seconds.text()).add_raw("other_streams", others.text()).add_raw("memory", memory.text());
-  all.add("peak_bytes", bytes(o.memory.total())).add("usable_bytes", bytes(o.usable)).add("fits", o.fits());
+  all.add("peak_bytes", o.memory.total()).add("usable_bytes", o.usable).add("fits", o.fits());
   return all.text();
 }
 
@@ -199,7 +198,7 @@ std::string plan_trace(const Outcome& o) {
       if (span.task < 0) continue;
       const Task& task = o.time.tasks[r][to_size(span.task)];
       JsonLine arguments;
-      arguments.add("task", std::int64_t{span.task}).add("layer", std::int64_t{task.layer});
+      arguments.add("task", span.task).add("layer", task.layer);
       trace.span(rank, static_cast<std::int64_t>(span.lane), text_of_task(task), span.start, span.end, arguments);
     }
   }

@@ -42,16 +42,16 @@ bool has_two_rates(const OptimizerDeck& d) {
 
 }  // namespace
 
-JsonList rates_json(const RunSetup& setup) {
+std::vector<JsonLine> rates_json(const RunSetup& setup) {
   const OptimizerDeck& d = setup.deck.optimizer;
-  JsonList list;
+  std::vector<JsonLine> list;
   for (const std::int64_t s : shown_steps(setup.deck)) {
     const StepRates rates = rates_of_step(setup.deck, s);
     JsonLine line;
     line.add("step", s).add("tokens", setup.tokens_through(s)).add("sequences", setup.batches.of(s));
     line.add("rate", rates.of(d.learning_rate));
     if (has_two_rates(d)) line.add("adam_rate", rates.of(d.adam_learning_rate));
-    list.add(line);
+    list.push_back(line);
   }
   return list;
 }

@@ -44,13 +44,13 @@ class Words {
     JsonLine line, sent;
     line.add("action", task.of_step() ? "step" : text_of(task.action)).add("task", op_of(task));
     if (const auto [name, number] = subject_of(task); !name.empty()) line.add("of", numbered(name, number));
-    if (const std::string_view stream = stream_of(task); !stream.empty()) line.add("stream", std::string(stream));
+    if (const std::string_view stream = stream_of(task); !stream.empty()) line.add("stream", stream);
     if (const double flops = flops_of_task(task); flops > 0) line.add("flops", flops);
     if (task.reads) line.add("reads", names_of(task.reads));
     if (task.writes) line.add("writes", names_of(task.writes));
     for (const auto& [group, bytes] : bytes_sent_by(task))
-      if (bytes > 0) sent.add(std::string(name_of(group)), bytes);
-    return line.add_object("sent", sent);
+      if (bytes > 0) sent.add(name_of(group), bytes);
+    return line.add("sent", sent);
   }
 
  private:
@@ -162,11 +162,11 @@ std::vector<Task> tasks_of(const RunSetup& setup, const RankShare& share) {
 
 }  // namespace
 
-JsonList tasks_json(const RunSetup& setup, int rank) {
+std::vector<JsonLine> tasks_json(const RunSetup& setup, int rank) {
   const RankShare share = rank_share(setup.model_share(), rank);
   const Words words(setup, share);
-  JsonList list;
-  for (const Task& task : tasks_of(setup, share)) list.add(words.json(task));
+  std::vector<JsonLine> list;
+  for (const Task& task : tasks_of(setup, share)) list.push_back(words.json(task));
   return list;
 }
 

@@ -51,7 +51,7 @@ std::string profile_text(int rank, const std::vector<Task>& tasks, const std::ve
     const std::string name =
         span.collective.empty() ? text_of_task(task) : std::string(span.collective) + ", " + std::string(span.group);
     JsonLine arguments;
-    arguments.add("task", std::int64_t{span.task}).add("layer", std::int64_t{task.layer});
+    arguments.add("task", span.task).add("layer", task.layer);
     trace.span(rank, number_of(lane_of(span)), name, span.start, span.end, arguments);
   }
   return trace.text();

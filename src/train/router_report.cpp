@@ -34,19 +34,14 @@ double RouterReport::entropy() const {
 }
 
 std::string to_json(const std::vector<RouterReport>& routers) {
-  JsonList list;
-  for (const RouterReport& r : routers)
-    list.add(JsonLine()
-                 .add("layer", r.layer)
-                 .add("load_min", r.load_min())
-                 .add("load_max", r.load_max())
-                 .add("entropy", r.entropy())
-                 .add("dropped_share", r.dropped_share())
-                 .add("bias_min", r.bias_min)
-                 .add("bias_max", r.bias_max)
-                 .add("balance_loss", r.balance_loss)
-                 .add("z_loss", r.z_loss));
-  return list.text();
+  std::vector<JsonLine> list;
+  for (const RouterReport& r : routers) {
+    JsonLine line;
+    line.add("layer", r.layer).add("load_min", r.load_min()).add("load_max", r.load_max()).add("entropy", r.entropy());
+    line.add("dropped_share", r.dropped_share()).add("bias_min", r.bias_min).add("bias_max", r.bias_max);
+    list.push_back(line.add("balance_loss", r.balance_loss).add("z_loss", r.z_loss));
+  }
+  return json_of(list);
 }
 
 std::string routers_line(const std::vector<RouterReport>& routers) {
