@@ -1,7 +1,5 @@
 #include "app/expert_text.hpp"
 
-#include <cstdio>
-
 #include "config/values.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -139,9 +137,7 @@ std::string expert_text(const RunSetup& s) {
   const MoeShape m = moe_shape(s.buffers);
   std::string text = "experts\n";
   const auto add = [&](const char* name, const std::string& value) {
-    char label[32];
-    std::snprintf(label, sizeof label, "  %-16s ", name);
-    text += label + value + "\n";
+    text += formatted("  %-16s ", name) + value + "\n";
   };
   add("view", view(s.mesh));
   add("states", states(s));

@@ -1,7 +1,5 @@
 #include "app/fp8_text.hpp"
 
-#include <cstdio>
-
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -51,9 +49,7 @@ struct Cost {
 };
 
 std::string line(const char* name, const std::string& value) {
-  char label[40];
-  std::snprintf(label, sizeof label, "  %-30s ", name);
-  return label + value + "\n";
+  return formatted("  %-30s ", name) + value + "\n";
 }
 
 // By what multiplies; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "On GPUs".
@@ -156,8 +152,7 @@ std::string fp8_text(const RunSetup& s) {
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   const Cost cost = cost_of(s, tasks);
   const auto [copies, codes] = copies_of(s);
-  char share[32];
-  std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
+  const std::string share = formatted("%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
   const std::string carrier(name_of(s.buffers.precision.compute));
   return "fp8 on the first rank (docs/fp8.md)\n" +
          line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +

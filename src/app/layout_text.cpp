@@ -1,11 +1,11 @@
 #include "app/layout_text.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
 #include "config/output_lock.hpp"
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "layout/split.hpp"
 #include "model/flops.hpp"
@@ -129,23 +129,20 @@ std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule&
   for (const double f : flops) all += f;
   std::string text = "stages\n   stage  pp rank  chunk  layers   FLOP  holds\n";
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    char line[128];
-    std::snprintf(line, sizeof line, "  %6zu  %7d  %5d  %6d %5.1f%%  ", s, schedule.places[s].rank,
-                  schedule.places[s].chunk, stages[s].layers, 100 * flops[s] / all);
-    text += line + contents_text(stages[s]) + "\n";
+    text += formatted("  %6zu  %7d  %5d  %6d %5.1f%%  ", s, schedule.places[s].rank, schedule.places[s].chunk,
+                      stages[s].layers, 100 * flops[s] / all) +
+            contents_text(stages[s]) + "\n";
   }
   return text;
 }
 
 std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
   const Bubble bubble = bubble_of(deck, spec, schedule);
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "schedule %s: pp %d, chunks %d, microbatches %d; ranks idle %.1f %% of the step with equal "
-                "stages, %.1f %% by FLOP\n",
-                schedule.name.c_str(), schedule.ranks, schedule.chunks_per_rank, schedule.microbatches,
-                100 * bubble.equal, 100 * bubble.weighted);
-  return text;
+  return formatted(
+      "schedule %s: pp %d, chunks %d, microbatches %d; ranks idle %.1f %% of the step with equal "
+      "stages, %.1f %% by FLOP\n",
+      schedule.name.c_str(), schedule.ranks, schedule.chunks_per_rank, schedule.microbatches, 100 * bubble.equal,
+      100 * bubble.weighted);
 }
 
 std::string draw_schedule(const std::string& option, const Deck& deck, const Schedule& schedule) {

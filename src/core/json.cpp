@@ -1,7 +1,6 @@
 #include "core/json.hpp"
 
 #include <cmath>
-#include <cstdio>
 
 #include "core/bytes.hpp"
 
@@ -14,9 +13,7 @@ std::string json_of(std::string_view text) {
       out += '\\';
       out += c;
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned char>(c));
-      out += code;
+      out += formatted("\\u%04x", static_cast<unsigned char>(c));
     } else {
       out += c;
     }

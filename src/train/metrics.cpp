@@ -1,7 +1,6 @@
 #include "train/metrics.hpp"
 
-#include <cstdio>
-
+#include "core/bytes.hpp"
 #include "core/json.hpp"
 
 namespace forge {
@@ -44,11 +43,9 @@ std::string to_json(const std::vector<Fp8Report>& shares) {
 std::string sources_line(const std::vector<SourceReport>& sources) {
   std::string line;
   for (const SourceReport& source : sources) {
-    char loss[32] = "-", text[160];
-    if (source.labels > 0) std::snprintf(loss, sizeof loss, "%.4f", source.loss);
-    std::snprintf(text, sizeof text, "%s%s %s (%.3g epochs)", line.empty() ? "            " : ", ", source.name.c_str(),
-                  loss, source.epochs);
-    line += text;
+    const std::string loss = source.labels > 0 ? formatted("%.4f", source.loss) : "-";
+    line += formatted("%s%s %s (%.3g epochs)", line.empty() ? "            " : ", ", source.name.c_str(), loss.c_str(),
+                      source.epochs);
   }
   return line.empty() ? "" : line + "\n";
 }

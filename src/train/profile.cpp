@@ -1,11 +1,11 @@
 #include "train/profile.hpp"
 
 #include <array>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "train/chrome_trace.hpp"
 
@@ -58,8 +58,7 @@ std::string profile_text(int rank, const std::vector<Task>& tasks, const std::ve
 }
 
 std::string profile_path(const std::string& directory, std::int64_t step, int rank) {
-  char name[80];
-  std::snprintf(name, sizeof name, "step_%06lld_rank_%05d.json", static_cast<long long>(step), rank);
+  const std::string name = formatted("step_%06lld_rank_%05d.json", static_cast<long long>(step), rank);
   return (std::filesystem::path(directory) / "profile" / name).string();
 }
 
