@@ -1,6 +1,5 @@
 #include "config/read.hpp"
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string_view>
@@ -19,11 +18,6 @@
 namespace forge {
 
 namespace {
-
-bool is_section(const std::string& name) {
-  const auto& sections = all_sections();
-  return std::any_of(sections.begin(), sections.end(), [&](const SectionInfo& s) { return s.name == name; });
-}
 
 YamlNode::Entry* find_entry(YamlNode& map, const std::string& name) {
   for (auto& entry : map.entries)
