@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "plan/task_operations.hpp"
 #include "predict/step_cost.hpp"
@@ -124,19 +124,17 @@ class Table {
 
   JsonLine json() const {
     JsonLine all;
-    JsonList list;
+    std::vector<JsonLine> list;
     for (const Row& row : rows())
-      list.add(JsonLine()
-                   .add("phase", row.phase)
-                   .add("what", std::string(row.what))
-                   .add("flops", row.cost.flops)
-                   .add("bytes", row.cost.bytes)
-                   .add("launches", row.cost.launches)
-                   .add("floor_seconds", row.cost.floor)
-                   .add("expected_seconds", row.cost.expected));
-    return all.add("pp_rank", std::int64_t{setup_.share.pp_rank})
-        .add_list("rows", list)
-        .add("count_reads", count_reads_);
+      list.push_back(JsonLine()
+                         .add("phase", row.phase)
+                         .add("what", row.what)
+                         .add("flops", row.cost.flops)
+                         .add("bytes", row.cost.bytes)
+                         .add("launches", row.cost.launches)
+                         .add("floor_seconds", row.cost.floor)
+                         .add("expected_seconds", row.cost.expected));
+    return all.add("pp_rank", setup_.share.pp_rank).add("rows", list).add("count_reads", count_reads_);
   }
 
  private:
@@ -176,10 +174,8 @@ class Table {
   }
 
   static std::string line(const std::string& name, const char* what, const CostPhase& p) {
-    char text[160];
-    std::snprintf(text, sizeof text, "  %-18s %-12s %12.3f %12.3f %9lld %12.3f %12.3f\n", name.c_str(), what,
-                  p.flops / 1e12, p.bytes / 1e9, static_cast<long long>(p.launches), 1e3 * p.floor, 1e3 * p.expected);
-    return text;
+    return formatted("  %-18s %-12s %12.3f %12.3f %9lld %12.3f %12.3f\n", name.c_str(), what, p.flops / 1e12,
+                     p.bytes / 1e9, static_cast<long long>(p.launches), 1e3 * p.floor, 1e3 * p.expected);
   }
 
   const RunSetup& setup_;
@@ -196,13 +192,12 @@ class Table {
 }  // namespace
 
 std::string cost_table(const RunSetup& setup, const Machine& machine) {
-  char titles[300];
-  std::snprintf(titles, sizeof titles,
-                "what pp rank %d computes in a step on %s; its streams run side by side, so that the sums are no step\n"
-                "  %-18s %-12s %12s %12s %9s %12s %12s\n",
-                setup.share.pp_rank, machine.name.c_str(), "phase", "", "TFLOP", "GB", "launches", "floor, ms",
-                "expected, ms");
-  return titles + Table(setup, machine).text();
+  return formatted(
+             "what pp rank %d computes in a step on %s; its streams run side by side, so that the sums are no step\n"
+             "  %-18s %-12s %12s %12s %9s %12s %12s\n",
+             setup.share.pp_rank, machine.name.c_str(), "phase", "", "TFLOP", "GB", "launches", "floor, ms",
+             "expected, ms") +
+         Table(setup, machine).text();
 }
 
 JsonLine cost_json(const RunSetup& setup, const Machine& machine) {

@@ -1,7 +1,5 @@
 #include "app/fp8_text.hpp"
 
-#include <cstdio>
-
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -51,9 +49,7 @@ struct Cost {
 };
 
 std::string line(const char* name, const std::string& value) {
-  char label[40];
-  std::snprintf(label, sizeof label, "  %-30s ", name);
-  return label + value + "\n";
+  return formatted("  %-30s ", name) + value + "\n";
 }
 
 // By what multiplies; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "On GPUs".
@@ -156,9 +152,8 @@ std::string fp8_text(const RunSetup& s) {
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   const Cost cost = cost_of(s, tasks);
   const auto [copies, codes] = copies_of(s);
-  char share[32];
-  std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
-  const std::string carrier = value_of(s.deck, "fp8_carrier");
+  const std::string share = formatted("%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
+  const std::string carrier(name_of(s.buffers.precision.compute));
   return "fp8 on the first rank (docs/fp8.md)\n" +
          line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
                             (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
@@ -179,15 +174,14 @@ JsonLine fp8_json(const RunSetup& s) {
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   const Cost cost = cost_of(s, tasks);
   const Copies copies = copies_of(s);
-  const auto bytes = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   all.add("first_block", c.fp8.first_block).add("end_block", c.fp8.end_block).add("history_steps", c.fp8.history);
   all.add("product_flops", cost.products).add("product_flops_in_fp8", cost.in_fp8);
-  all.add("copies_bytes", bytes(copies.numbers)).add("codes_bytes", bytes(copies.codes));
+  all.add("copies_bytes", copies.numbers).add("codes_bytes", copies.codes);
   all.add("rounding_bytes", cost.rounding).add("amaxes_sent_bytes", cost.amaxes).add("amaxes_calls", cost.calls);
   if (s.deck.train.fp8_gather && s.share.coded.amaxes() > 0) {
     const Gathered g = gathered(s, tasks);
     all.add("gathered_bytes", g.sent).add("gathered_bytes_as_numbers", g.whole);
-    all.add("gathered_codes_bytes", bytes(g.memory)).add("gathered_amaxes_bytes", g.amaxes);
+    all.add("gathered_codes_bytes", g.memory).add("gathered_amaxes_bytes", g.amaxes);
   }
   if (s.deck.train.fp8_dispatch)
     all.add("sent_to_experts_bytes", sent_to_experts(s, tasks, true))
