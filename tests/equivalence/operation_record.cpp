@@ -5,7 +5,7 @@
 
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 
 namespace forge::test {
 
@@ -90,10 +90,10 @@ std::string operations_problem(const RunSetup& setup, const OperationRecord& rec
   std::vector<ExpertProduct> experts, ran_experts = record.expert_products;
   std::vector<OperationRecord::Attention> attentions, ran_attentions = record.attentions;
   for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute)) {
-    const Operations o = operations_of(setup.buffers, setup.share, task);
-    products.insert(products.end(), o.products.begin(), o.products.end());
-    experts.insert(experts.end(), o.expert_products.begin(), o.expert_products.end());
-    for (const AttentionProduct& a : o.attention)
+    const Segments list = segments_of(setup.buffers, setup.share, task);
+    for (const Product& p : list.all<Product>()) products.push_back(p);
+    for (const ExpertProduct& p : list.all<ExpertProduct>()) experts.push_back(p);
+    for (const AttentionProduct& a : list.all<AttentionProduct>())
       attentions.push_back({a, a.query_rows(), a.key_rows(), a.pairs() * static_cast<double>(a.sequences)});
   }
   if (!alike) {
