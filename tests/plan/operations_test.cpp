@@ -143,6 +143,7 @@ TEST(Operations, OfExpertsLoadedAlike) {
         deck.model.forced_balance = true;
         deck.model.dispatch = dispatch;
         deck.model.dispatch_rows = 1.5;
+        deck.model.shared_expert_ffn = cp == 1 ? 0 : 40;
         deck.train.sequence_tokens = 48;  // a multiple of the experts on every rank
         deck.data.document_end_token = -1;
         deck.mesh = {1, 1, ep * etp > tp ? ep * etp / tp : 1, cp, tp, ep, etp};
