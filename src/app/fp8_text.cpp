@@ -7,7 +7,7 @@
 #include "model/fp8_history.hpp"
 #include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "plan/tasks.hpp"
 #include "plan/traffic.hpp"
 
@@ -26,16 +26,16 @@ struct Cost {
   std::int64_t amaxes = 0, calls = 0;  // bytes that the rank sends, in so many collectives
 
   Cost() = default;
-  Cost(const BufferContext& c, const Operations& o) {
-    for (const Product& p : o.products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
-    for (const ExpertProduct& p : o.expert_products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
-    for (const RowKernel& k : o.row_kernels)
+  Cost(const BufferContext& c, const Segments& list) {
+    for (const Product& p : list.all<Product>()) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
+    for (const ExpertProduct& p : list.all<ExpertProduct>()) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
+    for (const RowKernel& k : list.all<RowKernel>())
       if (k.name.starts_with("fp8_")) rounding += k.read_bytes + k.written_bytes;
     const auto gather = [&](std::int64_t count, int ranks) {
       amaxes += sent_elements(Collective::all_gather, count, ranks) * static_cast<std::int64_t>(sizeof(float));
       calls += count > 0 && ranks > 1;
     };
-    for (const ScaledProduct& p : o.scaled)
+    for (const ScaledProduct& p : list.scaled)
       gather(p.over_tp(), p.splitters() == Group::etp ? c.etp : c.tp), gather(p.over_cp(), c.microbatch.cp);
   }
 
@@ -130,7 +130,7 @@ Cost cost_of(const RunSetup& s, const std::vector<Task>& tasks) {
   PassMemo<Cost> known;
   for (const Task& task : tasks)
     if (const LayerPass p = pass_of(task, s.share); p.layer)
-      cost.add(known.of(p, [&] { return Cost(c, operations_of(c, s.share, task)); }));
+      cost.add(known.of(p, [&] { return Cost(c, segments_of(c, s.share, task)); }));
   return cost;
 }
 

@@ -20,7 +20,7 @@
 #include "nn/units.plan.hpp"
 #include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "plan/traffic.hpp"
 #include "tokenizer/unicode.hpp"
 
@@ -134,14 +134,14 @@ struct Work {
 };
 
 Work work_of(const RunSetup& s, const RankShare& share, const GroupSizes& sizes, const Task& task) {
-  const Operations o = operations_of(s.buffers, share, task);
+  const Segments list = segments_of(s.buffers, share, task);
   Work work;
   work.tasks = 1;
-  work.launches = o.launches();
-  work.count_reads = o.count_reads;
-  for (const RowKernel& k : o.row_kernels) work.row_bytes += k.read_bytes + k.written_bytes;
-  for (const AttentionProduct& a : o.attention) work.attention_flops += a.flops();
-  work.product_flops = o.flops() - work.attention_flops;
+  work.launches = list.launches();
+  work.count_reads = list.count_reads;
+  for (const RowKernel& k : list.all<RowKernel>()) work.row_bytes += k.read_bytes + k.written_bytes;
+  for (const AttentionProduct& a : list.all<AttentionProduct>()) work.attention_flops += a.flops();
+  work.product_flops = list.flops() - work.attention_flops;
   for (const Sent& sent : sends_of(s.buffers, share, task))
     if (const std::int64_t bytes = bytes_of(sent, sizes); bytes > 0) work.sent[sent.group] += bytes;
   return work;

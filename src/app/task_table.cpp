@@ -7,7 +7,7 @@
 #include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {
@@ -86,7 +86,7 @@ class Words {
     const double flops = flops_of_task(task);
     return flops > 0 ? format_flops(flops) : "";
   }
-  double flops_of_task(const Task& task) const { return operations_of(setup_.buffers, share_, task).flops(); }
+  double flops_of_task(const Task& task) const { return segments_of(setup_.buffers, share_, task).flops(); }
   std::map<Group, std::int64_t> bytes_sent_by(const Task& task) const {
     std::map<Group, std::int64_t> bytes;
     for (const Sent& sent : sends_of(setup_.buffers, share_, task)) bytes[sent.group] += bytes_of(sent, sizes_);
