@@ -584,7 +584,7 @@ PROBLEMS = {
             "matrix, E4M3, and E5M2 for output gradients."
         ),
         config=qwen("qwen3", num_hidden_layers=3, head_dim=12),
-        train=run(32, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="current"),
+        train=run(32, 4, 2, precision="fp8", fp8_recipe="current"),
         token_files={"tokens.bin": 1401},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),
@@ -594,7 +594,7 @@ PROBLEMS = {
             "each expert's matrices. Gradients of their weights aren't rounded."
         ),
         config=mixtral(num_hidden_layers=3),
-        train=run(28, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="current", fp8_experts=True),
+        train=run(28, 4, 2, precision="fp8", fp8_recipe="current", fp8_experts=True),
         token_files={"tokens.bin": 1121},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),
@@ -605,9 +605,7 @@ PROBLEMS = {
             "columns."
         ),
         config=mixtral(num_hidden_layers=2, hidden_size=136, intermediate_size=12),
-        train=run(
-            28, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="block", fp8_experts=True, fp8_dispatch=True
-        ),
+        train=run(28, 4, 2, precision="fp8", fp8_recipe="block", fp8_experts=True, fp8_dispatch=True),
         token_files={"tokens.bin": 1121},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),
@@ -617,9 +615,7 @@ PROBLEMS = {
             "copies with a scale for each column of 128 tokens. Sequences have two such groups, the second one short."
         ),
         config=deepseek_v3(num_hidden_layers=2, max_position_embeddings=160),
-        train=run(
-            136, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="block", fp8_experts=True, fp8_transposed=True
-        ),
+        train=run(136, 4, 2, precision="fp8", fp8_recipe="block", fp8_experts=True, fp8_transposed=True),
         token_files={"tokens.bin": 5501},
         model={"auxiliary_loss_coefficient": 0.02},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
@@ -630,7 +626,7 @@ PROBLEMS = {
             "DeepSeek-V3's model with latent attention, a shared expert, and routed ones, whose rows have scales by token."
         ),
         config=deepseek_v3(num_hidden_layers=3),
-        train=run(28, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="delayed", fp8_history=3, fp8_experts=True),
+        train=run(28, 4, 2, precision="fp8", fp8_recipe="delayed", fp8_history=3, fp8_experts=True),
         token_files={"tokens.bin": 1121},
         model={"auxiliary_loss_coefficient": 0.02},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
@@ -641,9 +637,7 @@ PROBLEMS = {
             "with biases; the first block isn't in FP8. Gradients of weights aren't."
         ),
         config=qwen("qwen2", num_hidden_layers=3),
-        train=run(
-            32, precision="fp8", fp8_carrier="fp64", fp8_recipe="row", fp8_scale="exact", fp8_first_layers_bf16=1
-        ),
+        train=run(32, precision="fp8", fp8_recipe="row", fp8_scale="exact", fp8_first_layers_bf16=1),
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),
     "fp8_block": Problem(
@@ -653,7 +647,7 @@ PROBLEMS = {
             "than a block."
         ),
         config=deepseek_v3(num_hidden_layers=3, intermediate_size=136),
-        train=run(30, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="block", fp8_experts=True),
+        train=run(30, 4, 2, precision="fp8", fp8_recipe="block", fp8_experts=True),
         token_files={"tokens.bin": 1201},
         model={"auxiliary_loss_coefficient": 0.02},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
-#include <charconv>
-#include <exception>
 #include <sstream>
 
 #include "app/command_words.hpp"
@@ -12,6 +10,7 @@
 #include "app/verb_help.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -161,21 +160,14 @@ po::options_description options_of(Verb verb, CommandLine& c) {
 void read_tokens(const std::string& text, CommandLine& c) {
   std::stringstream stream(text);
   for (std::string part; std::getline(stream, part, ',');) {
-    std::size_t used = 0;
-    try {
-      c.prompt_tokens.push_back(std::stoll(part, &used));
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    if (used == 0 || used != part.size())
+    if (!reads_as(trimmed(part), c.prompt_tokens.emplace_back()))
       throw BadInput("--tokens " + text + ": '" + part + "' is no token id; legal: ids separated by commas");
   }
 }
 
 void read_ranks(const std::string& text, CommandLine& c) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), c.ranks);
   const int most = c.verb == Verb::show || c.verb == Verb::plan ? most_shown_ranks : most_thread_ranks;
-  if (error != std::errc() || end != text.data() + text.size() || c.ranks < 1 || c.ranks > most)
+  if (!reads_as(text, c.ranks) || c.ranks < 1 || c.ranks > most)
     throw BadInput("--ranks " + text + ": legal is a whole number from 1 to " + std::to_string(most));
 }
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "predict/step_cost.hpp"
 
 namespace forge {
@@ -51,25 +51,26 @@ void add_product(CostPhase& phase, const Floors& floors, double m, double n, dou
 }
 
 // A library call, and a kernel, is a launch; products of experts are one each, or one together.
-void add_operations(std::array<CostPhase, 4>& phases, const Floors& floors, const Operations& o) {
+void add_operations(std::array<CostPhase, 4>& phases, const Floors& floors, const Segments& list) {
   CostPhase& products = phases[to_size(static_cast<int>(What::products))];
-  for (const Product& p : o.products)
+  for (const Product& p : list.all<Product>()) {
     add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result, p.codes);
-  products.launches += std::ssize(o.products);
-  for (const ExpertProduct& p : o.expert_products) {
+    ++products.launches;
+  }
+  for (const ExpertProduct& p : list.all<ExpertProduct>()) {
     const double experts = real(p.experts), rows = real(p.rows) / experts;
     add_product(products, floors, p.sums ? real(p.n) : rows, p.sums ? real(p.k) : real(p.n), p.sums ? rows : real(p.k),
                 experts, p.operands, p.result);
     products.launches += p.launches();
   }
   CostPhase& attention = phases[to_size(static_cast<int>(What::attention))];
-  for (const AttentionProduct& a : o.attention) {
+  for (const AttentionProduct& a : list.all<AttentionProduct>()) {
     attention.flops += a.flops();
     attention.floor += floors.of(a.flops(), 0);
     attention.launches += a.launches();
   }
   CostPhase& rows = phases[to_size(static_cast<int>(What::rows))];
-  for (const RowKernel& r : o.row_kernels) {
+  for (const RowKernel& r : list.all<RowKernel>()) {
     const double bytes = real(r.read_bytes + r.written_bytes);
     rows.bytes += bytes;
     rows.floor += floors.of(0, bytes);
@@ -124,19 +125,17 @@ class Table {
 
   JsonLine json() const {
     JsonLine all;
-    JsonList list;
+    std::vector<JsonLine> list;
     for (const Row& row : rows())
-      list.add(JsonLine()
-                   .add("phase", row.phase)
-                   .add("what", std::string(row.what))
-                   .add("flops", row.cost.flops)
-                   .add("bytes", row.cost.bytes)
-                   .add("launches", row.cost.launches)
-                   .add("floor_seconds", row.cost.floor)
-                   .add("expected_seconds", row.cost.expected));
-    return all.add("pp_rank", std::int64_t{setup_.share.pp_rank})
-        .add_list("rows", list)
-        .add("count_reads", count_reads_);
+      list.push_back(JsonLine()
+                         .add("phase", row.phase)
+                         .add("what", row.what)
+                         .add("flops", row.cost.flops)
+                         .add("bytes", row.cost.bytes)
+                         .add("launches", row.cost.launches)
+                         .add("floor_seconds", row.cost.floor)
+                         .add("expected_seconds", row.cost.expected));
+    return all.add("pp_rank", setup_.share.pp_rank).add("rows", list).add("count_reads", count_reads_);
   }
 
  private:
@@ -158,17 +157,17 @@ class Table {
     const std::string name = phase_name(task);
     if (!phases_.contains(name)) order_.push_back(name);
     std::array<CostPhase, 4>& phases = phases_[name];
-    const Operations operations = operations_of(buffers_, setup_.share, task);
-    count_reads_ += operations.count_reads;
-    for (const ExpertProduct& p : operations.expert_products) described_ = described_ || p.described;
-    add_operations(phases, floors_, operations);
+    const Segments list = segments_of(buffers_, setup_.share, task);
+    count_reads_ += list.count_reads;
+    for (const ExpertProduct& p : list.all<ExpertProduct>()) described_ = described_ || p.described;
+    add_operations(phases, floors_, list);
     const TaskCost expected = expected_(setup_.share, task), least = least_(setup_.share, task);
     phases[0].expected += expected.of(CostPart::products);
     phases[1].expected += expected.of(CostPart::attention);
     phases[2].expected += expected.of(CostPart::rows) + expected.of(CostPart::optimizer);
     for (int part = static_cast<int>(CostPart::tp); part <= static_cast<int>(CostPart::scalars); ++part)
       phases[3].expected += expected.seconds[to_size(part)];
-    if (!operations.row_kernels.empty() || pass_of(task, setup_.share).layer) return;
+    if (!list.segments.empty() || pass_of(task, setup_.share).layer) return;
     const double seconds = least.of(CostPart::rows) + least.of(CostPart::optimizer);
     phases[2].bytes += seconds * floors_.bytes_per_second;
     phases[2].floor += seconds;
@@ -176,10 +175,8 @@ class Table {
   }
 
   static std::string line(const std::string& name, const char* what, const CostPhase& p) {
-    char text[160];
-    std::snprintf(text, sizeof text, "  %-18s %-12s %12.3f %12.3f %9lld %12.3f %12.3f\n", name.c_str(), what,
-                  p.flops / 1e12, p.bytes / 1e9, static_cast<long long>(p.launches), 1e3 * p.floor, 1e3 * p.expected);
-    return text;
+    return formatted("  %-18s %-12s %12.3f %12.3f %9lld %12.3f %12.3f\n", name.c_str(), what, p.flops / 1e12,
+                     p.bytes / 1e9, static_cast<long long>(p.launches), 1e3 * p.floor, 1e3 * p.expected);
   }
 
   const RunSetup& setup_;
@@ -196,13 +193,12 @@ class Table {
 }  // namespace
 
 std::string cost_table(const RunSetup& setup, const Machine& machine) {
-  char titles[300];
-  std::snprintf(titles, sizeof titles,
-                "what pp rank %d computes in a step on %s; its streams run side by side, so that the sums are no step\n"
-                "  %-18s %-12s %12s %12s %9s %12s %12s\n",
-                setup.share.pp_rank, machine.name.c_str(), "phase", "", "TFLOP", "GB", "launches", "floor, ms",
-                "expected, ms");
-  return titles + Table(setup, machine).text();
+  return formatted(
+             "what pp rank %d computes in a step on %s; its streams run side by side, so that the sums are no step\n"
+             "  %-18s %-12s %12s %12s %9s %12s %12s\n",
+             setup.share.pp_rank, machine.name.c_str(), "phase", "", "TFLOP", "GB", "launches", "floor, ms",
+             "expected, ms") +
+         Table(setup, machine).text();
 }
 
 JsonLine cost_json(const RunSetup& setup, const Machine& machine) {

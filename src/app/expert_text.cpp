@@ -1,7 +1,5 @@
 #include "app/expert_text.hpp"
 
-#include <cstdio>
-
 #include "config/values.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -139,9 +137,7 @@ std::string expert_text(const RunSetup& s) {
   const MoeShape m = moe_shape(s.buffers);
   std::string text = "experts\n";
   const auto add = [&](const char* name, const std::string& value) {
-    char label[32];
-    std::snprintf(label, sizeof label, "  %-16s ", name);
-    text += label + value + "\n";
+    text += formatted("  %-16s ", name) + value + "\n";
   };
   add("view", view(s.mesh));
   add("states", states(s));
@@ -161,7 +157,7 @@ JsonLine expert_json(const RunSetup& s) {
   if (s.spec.E() == 0) return all;
   const MoeShape m = moe_shape(s.buffers);
   const SentBytes there = sent_bytes(s, m, row_bytes_there(s, m)), back = sent_bytes(s, m, row_bytes(s));
-  all.add("state_shards", std::int64_t{state_shards(s)}).add_list("layers", json_list(layers_with_experts(s.spec)));
+  all.add("state_shards", state_shards(s)).add("layers", layers_with_experts(s.spec));
   all.add("experts", m.experts).add("experts_here", m.experts_here).add("parameters", expert_parameters(s));
   all.add("capacity_rows", m.capacity).add("round_rows", m.round_rows).add("balanced_rows", balanced_rows(s, m));
   all.add("round_bytes", m.round_rows * row_bytes(s));

@@ -1,7 +1,5 @@
 #include "app/fp8_text.hpp"
 
-#include <cstdio>
-
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -9,7 +7,7 @@
 #include "model/fp8_history.hpp"
 #include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "plan/tasks.hpp"
 #include "plan/traffic.hpp"
 
@@ -28,16 +26,16 @@ struct Cost {
   std::int64_t amaxes = 0, calls = 0;  // bytes that the rank sends, in so many collectives
 
   Cost() = default;
-  Cost(const BufferContext& c, const Operations& o) {
-    for (const Product& p : o.products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
-    for (const ExpertProduct& p : o.expert_products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
-    for (const RowKernel& k : o.row_kernels)
+  Cost(const BufferContext& c, const Segments& list) {
+    for (const Product& p : list.all<Product>()) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
+    for (const ExpertProduct& p : list.all<ExpertProduct>()) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
+    for (const RowKernel& k : list.all<RowKernel>())
       if (k.name.starts_with("fp8_")) rounding += k.read_bytes + k.written_bytes;
     const auto gather = [&](std::int64_t count, int ranks) {
       amaxes += sent_elements(Collective::all_gather, count, ranks) * static_cast<std::int64_t>(sizeof(float));
       calls += count > 0 && ranks > 1;
     };
-    for (const ScaledProduct& p : o.scaled)
+    for (const ScaledProduct& p : list.scaled)
       gather(p.over_tp(), p.splitters() == Group::etp ? c.etp : c.tp), gather(p.over_cp(), c.microbatch.cp);
   }
 
@@ -51,9 +49,7 @@ struct Cost {
 };
 
 std::string line(const char* name, const std::string& value) {
-  char label[40];
-  std::snprintf(label, sizeof label, "  %-30s ", name);
-  return label + value + "\n";
+  return formatted("  %-30s ", name) + value + "\n";
 }
 
 // By what multiplies; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "On GPUs".
@@ -134,7 +130,7 @@ Cost cost_of(const RunSetup& s, const std::vector<Task>& tasks) {
   PassMemo<Cost> known;
   for (const Task& task : tasks)
     if (const LayerPass p = pass_of(task, s.share); p.layer)
-      cost.add(known.of(p, [&] { return Cost(c, operations_of(c, s.share, task)); }));
+      cost.add(known.of(p, [&] { return Cost(c, segments_of(c, s.share, task)); }));
   return cost;
 }
 
@@ -156,9 +152,8 @@ std::string fp8_text(const RunSetup& s) {
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   const Cost cost = cost_of(s, tasks);
   const auto [copies, codes] = copies_of(s);
-  char share[32];
-  std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
-  const std::string carrier = value_of(s.deck, "fp8_carrier");
+  const std::string share = formatted("%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
+  const std::string carrier(name_of(s.buffers.precision.compute));
   return "fp8 on the first rank (docs/fp8.md)\n" +
          line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
                             (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
@@ -179,15 +174,14 @@ JsonLine fp8_json(const RunSetup& s) {
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   const Cost cost = cost_of(s, tasks);
   const Copies copies = copies_of(s);
-  const auto bytes = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   all.add("first_block", c.fp8.first_block).add("end_block", c.fp8.end_block).add("history_steps", c.fp8.history);
   all.add("product_flops", cost.products).add("product_flops_in_fp8", cost.in_fp8);
-  all.add("copies_bytes", bytes(copies.numbers)).add("codes_bytes", bytes(copies.codes));
+  all.add("copies_bytes", copies.numbers).add("codes_bytes", copies.codes);
   all.add("rounding_bytes", cost.rounding).add("amaxes_sent_bytes", cost.amaxes).add("amaxes_calls", cost.calls);
   if (s.deck.train.fp8_gather && s.share.coded.amaxes() > 0) {
     const Gathered g = gathered(s, tasks);
     all.add("gathered_bytes", g.sent).add("gathered_bytes_as_numbers", g.whole);
-    all.add("gathered_codes_bytes", bytes(g.memory)).add("gathered_amaxes_bytes", g.amaxes);
+    all.add("gathered_codes_bytes", g.memory).add("gathered_amaxes_bytes", g.amaxes);
   }
   if (s.deck.train.fp8_dispatch)
     all.add("sent_to_experts_bytes", sent_to_experts(s, tasks, true))

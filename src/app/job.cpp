@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -24,6 +23,7 @@
 #include "config/text.hpp"
 #include "config/write_deck.hpp"
 #include "config/yaml.hpp"
+#include "core/bytes.hpp"
 #include "core/counts.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
@@ -49,9 +49,7 @@ void refuse_what_is_no_deck(const std::string& file, const std::string& text, bo
   if (starts_as_utf16(text)) {
     what = "UTF-16 text";
   } else if (at != std::string::npos) {
-    char byte[8];
-    std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[at])));
-    what = std::string("binary (byte ") + byte + " at offset " + std::to_string(at) + ")";
+    what = formatted("binary (byte 0x%02x at offset %zu)", static_cast<unsigned char>(text[at]), at);
   } else if (text.size() > most_yaml_bytes) {
     what = "longer than " + std::to_string(most_yaml_bytes) + " bytes";
   } else if (!has_options && text.find_first_not_of(" \t\r\n") == std::string::npos) {

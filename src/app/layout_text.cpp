@@ -1,11 +1,11 @@
 #include "app/layout_text.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
 #include "config/output_lock.hpp"
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "layout/split.hpp"
 #include "model/flops.hpp"
@@ -89,21 +89,19 @@ Bubble bubble_of(const Deck& deck, const ModelSpec& spec, const Schedule& schedu
 
 JsonLine mesh_json(const MeshShape& m) {
   JsonLine mesh;
-  mesh.add("ranks", std::int64_t{m.world()}).add("pp", std::int64_t{m.pp});
-  mesh.add("dp_replicate", std::int64_t{m.dp_replicate}).add("dp_shard", std::int64_t{m.dp_shard});
-  mesh.add("cp", std::int64_t{m.cp}).add("tp", std::int64_t{m.tp}).add("edp", std::int64_t{m.edp});
-  return mesh.add("ep", std::int64_t{m.ep}).add("etp", std::int64_t{m.etp});
+  mesh.add("ranks", m.world()).add("pp", m.pp).add("dp_replicate", m.dp_replicate).add("dp_shard", m.dp_shard);
+  return mesh.add("cp", m.cp).add("tp", m.tp).add("edp", m.edp).add("ep", m.ep).add("etp", m.etp);
 }
 
-JsonList stages_json(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
+std::vector<JsonLine> stages_json(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
   const auto stages = stages_of(deck, schedule);
   const auto flops = stage_flops(deck, spec, stages);
-  JsonList list;
+  std::vector<JsonLine> list;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     JsonLine stage;
-    stage.add("pp_rank", std::int64_t{schedule.places[s].rank}).add("chunk", std::int64_t{schedule.places[s].chunk});
-    stage.add("layers", std::int64_t{stages[s].layers}).add("holds", contents_text(stages[s]));
-    list.add(stage.add("forward_flops_per_token", flops[s]));
+    stage.add("pp_rank", schedule.places[s].rank).add("chunk", schedule.places[s].chunk);
+    stage.add("layers", stages[s].layers).add("holds", contents_text(stages[s]));
+    list.push_back(stage.add("forward_flops_per_token", flops[s]));
   }
   return list;
 }
@@ -113,11 +111,11 @@ JsonList stages_json(const Deck& deck, const ModelSpec& spec, const Schedule& sc
 JsonLine layout_json(const Deck& deck, const ModelSpec& spec, const MeshShape& mesh, const Schedule& schedule) {
   const Bubble bubble = bubble_of(deck, spec, schedule);
   JsonLine steps, all;
-  steps.add("name", schedule.name).add("pp", std::int64_t{schedule.ranks});
-  steps.add("chunks", std::int64_t{schedule.chunks_per_rank}).add("microbatches", std::int64_t{schedule.microbatches});
+  steps.add("name", schedule.name).add("pp", schedule.ranks).add("chunks", schedule.chunks_per_rank);
+  steps.add("microbatches", schedule.microbatches);
   steps.add("idle_share_equal_stages", bubble.equal).add("idle_share_by_flops", bubble.weighted);
-  all.add_object("mesh", mesh_json(mesh)).add_list("stages", stages_json(deck, spec, schedule));
-  return all.add_object("schedule", steps);
+  all.add("mesh", mesh_json(mesh)).add("stages", stages_json(deck, spec, schedule));
+  return all.add("schedule", steps);
 }
 
 Schedule shown_schedule(const Deck& deck) {
@@ -131,23 +129,20 @@ std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule&
   for (const double f : flops) all += f;
   std::string text = "stages\n   stage  pp rank  chunk  layers   FLOP  holds\n";
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    char line[128];
-    std::snprintf(line, sizeof line, "  %6zu  %7d  %5d  %6d %5.1f%%  ", s, schedule.places[s].rank,
-                  schedule.places[s].chunk, stages[s].layers, 100 * flops[s] / all);
-    text += line + contents_text(stages[s]) + "\n";
+    text += formatted("  %6zu  %7d  %5d  %6d %5.1f%%  ", s, schedule.places[s].rank, schedule.places[s].chunk,
+                      stages[s].layers, 100 * flops[s] / all) +
+            contents_text(stages[s]) + "\n";
   }
   return text;
 }
 
 std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
   const Bubble bubble = bubble_of(deck, spec, schedule);
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "schedule %s: pp %d, chunks %d, microbatches %d; ranks idle %.1f %% of the step with equal "
-                "stages, %.1f %% by FLOP\n",
-                schedule.name.c_str(), schedule.ranks, schedule.chunks_per_rank, schedule.microbatches,
-                100 * bubble.equal, 100 * bubble.weighted);
-  return text;
+  return formatted(
+      "schedule %s: pp %d, chunks %d, microbatches %d; ranks idle %.1f %% of the step with equal "
+      "stages, %.1f %% by FLOP\n",
+      schedule.name.c_str(), schedule.ranks, schedule.chunks_per_rank, schedule.microbatches, 100 * bubble.equal,
+      100 * bubble.weighted);
 }
 
 std::string draw_schedule(const std::string& option, const Deck& deck, const Schedule& schedule) {

@@ -1,7 +1,6 @@
 #include "app/plan_text.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
@@ -14,15 +13,8 @@ namespace forge {
 
 namespace {
 
-template <class... Args>
-std::string line(const char* format, Args... args) {
-  char text[240];
-  std::snprintf(text, sizeof text, format, args...);
-  return text;
-}
-
 std::string seconds_text(double s) {
-  return s >= 1 ? line("%.3f s", s) : s >= 1e-3 ? line("%.2f ms", 1e3 * s) : line("%.1f us", 1e6 * s);
+  return s >= 1 ? formatted("%.3f s", s) : s >= 1e-3 ? formatted("%.2f ms", 1e3 * s) : formatted("%.1f us", 1e6 * s);
 }
 
 // What the busiest rank's compute stream does, and waits for, by name; together the step.
@@ -42,36 +34,38 @@ std::vector<std::pair<std::string, double>> shares_of(const Prediction& p) {
 }
 
 std::string part_table(const Prediction& p) {
-  std::string text = line("time of pp rank %d, whose compute stream is busy longest\n", p.stage);
+  std::string text = formatted("time of pp rank %d, whose compute stream is busy longest\n", p.stage);
   for (const auto& [name, seconds] : shares_of(p))
-    text += line("  %-26s %12s %5.1f %%\n", name.c_str(), seconds_text(seconds).c_str(), 100 * seconds / p.seconds);
+    text +=
+        formatted("  %-26s %12s %5.1f %%\n", name.c_str(), seconds_text(seconds).c_str(), 100 * seconds / p.seconds);
   double behind = 0;
   for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
     behind += p.behind[to_size(part)];
   if (behind > 0)
-    text += line("  on other streams: parameters %s, gradients %s, transfers %s; %.0f %% of it behind computation\n",
-                 seconds_text(p.behind[to_size(CostPart::parameters)]).c_str(),
-                 seconds_text(p.behind[to_size(CostPart::gradients)]).c_str(),
-                 seconds_text(p.behind[to_size(CostPart::transfers)]).c_str(), 100 * p.hidden / behind);
+    text +=
+        formatted("  on other streams: parameters %s, gradients %s, transfers %s; %.0f %% of it behind computation\n",
+                  seconds_text(p.behind[to_size(CostPart::parameters)]).c_str(),
+                  seconds_text(p.behind[to_size(CostPart::gradients)]).c_str(),
+                  seconds_text(p.behind[to_size(CostPart::transfers)]).c_str(), 100 * p.hidden / behind);
   return text;
 }
 
 std::string memory_table(const Outcome& o) {
   std::string text = "memory of the rank that needs most\n";
   for (int c = 0; c < category_count; ++c)
-    text += line("  %-26s %14s\n", std::string(name_of(static_cast<Category>(c))).c_str(),
-                 format_bytes(o.memory.plan.of(static_cast<Category>(c))).c_str());
+    text += formatted("  %-26s %14s\n", std::string(name_of(static_cast<Category>(c))).c_str(),
+                      format_bytes(o.memory.plan.of(static_cast<Category>(c))).c_str());
   for (const Allowance& a : o.memory.libraries)
-    text += line("  %-26s %14s  allowance\n", a.name.c_str(), format_bytes(a.bytes).c_str());
-  return text + line("  %-26s %14s of %s: %s\n", "all", format_bytes(o.memory.total()).c_str(),
-                     format_bytes(o.usable).c_str(), o.fits() ? "fits" : "doesn't fit");
+    text += formatted("  %-26s %14s  allowance\n", a.name.c_str(), format_bytes(a.bytes).c_str());
+  return text + formatted("  %-26s %14s of %s: %s\n", "all", format_bytes(o.memory.total()).c_str(),
+                          format_bytes(o.usable).c_str(), o.fits() ? "fits" : "doesn't fit");
 }
 
 std::string mesh_text(const MeshDeck& m, bool experts) {
-  std::string text = line("pp %lld, dp %lld x %lld, cp %lld, tp %lld", static_cast<long long>(m.pp),
-                          static_cast<long long>(m.dp_replicate), static_cast<long long>(m.dp_shard),
-                          static_cast<long long>(m.cp), static_cast<long long>(m.tp));
-  if (experts) text += line(", ep %lld, etp %lld", static_cast<long long>(m.ep), static_cast<long long>(m.etp));
+  std::string text = formatted("pp %lld, dp %lld x %lld, cp %lld, tp %lld", static_cast<long long>(m.pp),
+                               static_cast<long long>(m.dp_replicate), static_cast<long long>(m.dp_shard),
+                               static_cast<long long>(m.cp), static_cast<long long>(m.tp));
+  if (experts) text += formatted(", ep %lld, etp %lld", static_cast<long long>(m.ep), static_cast<long long>(m.etp));
   return text;
 }
 
@@ -84,7 +78,7 @@ std::string experts_text(const Outcome& o) {
   if (o.deck.model.experts == 0) return "";
   if (o.time.expert_load <= 1)
     return "experts   all ranks' get as many rows; --imbalance X: the busiest's get X times the mean\n";
-  return line(
+  return formatted(
       "experts   the busiest ranks' get %.2f x the mean's rows, in %lld round%s; memory is of the rounds, and stays\n",
       o.time.expert_load, static_cast<long long>(o.time.expert_rounds), o.time.expert_rounds > 1 ? "s" : "");
 }
@@ -99,24 +93,25 @@ std::string binding_part(const Outcome& o) {
   const auto list = shares_of(o.time);
   const auto most =
       std::max_element(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return line("%s %.0f %%", most->first.c_str(), 100 * most->second / o.time.seconds);
+  return formatted("%s %.0f %%", most->first.c_str(), 100 * most->second / o.time.seconds);
 }
 
 std::string plan_text(const Machine& machine, const Outcome& o) {
   const Prediction& p = o.time;
   const char* const rank = rank_word(machine);
   const std::string need = format_bytes(o.memory.total()), usable = format_bytes(o.usable);
-  std::string text = o.fits() ? ""
-                              : line("memory    doesn't fit: %s a %s, which has %s; the time is that of a larger one\n",
+  std::string text = o.fits()
+                         ? ""
+                         : formatted("memory    doesn't fit: %s a %s, which has %s; the time is that of a larger one\n",
                                      need.c_str(), rank, usable.c_str());
-  text += line("machine   %s: %s\n", machine.name.c_str(), machine.description.c_str());
-  if (o.fits()) text += line("memory    fits: %s of %s a %s\n", need.c_str(), usable.c_str(), rank);
-  text += line("a step    %s (%s to %s: +-%.0f %%)\n", seconds_text(p.seconds).c_str(), seconds_text(p.low).c_str(),
-               seconds_text(p.high).c_str(), 100 * machine.uncertainty);
-  text += line("tokens    %.0f a second and %s, %.0f of all %lld; mfu %.1f %%, with recomputation %.1f %%\n",
-               p.tokens_per_second, rank, p.tokens_per_second * static_cast<double>(ranks_of(o.deck.mesh)),
-               static_cast<long long>(ranks_of(o.deck.mesh)), 100 * p.mfu, 100 * p.hfu);
-  return text + experts_text(o) + line("binds     %s\n\n", binding_part(o).c_str()) + part_table(p) + "\n" +
+  text += formatted("machine   %s: %s\n", machine.name.c_str(), machine.description.c_str());
+  if (o.fits()) text += formatted("memory    fits: %s of %s a %s\n", need.c_str(), usable.c_str(), rank);
+  text += formatted("a step    %s (%s to %s: +-%.0f %%)\n", seconds_text(p.seconds).c_str(),
+                    seconds_text(p.low).c_str(), seconds_text(p.high).c_str(), 100 * machine.uncertainty);
+  text += formatted("tokens    %.0f a second and %s, %.0f of all %lld; mfu %.1f %%, with recomputation %.1f %%\n",
+                    p.tokens_per_second, rank, p.tokens_per_second * static_cast<double>(ranks_of(o.deck.mesh)),
+                    static_cast<long long>(ranks_of(o.deck.mesh)), 100 * p.mfu, 100 * p.hfu);
+  return text + experts_text(o) + formatted("binds     %s\n\n", binding_part(o).c_str()) + part_table(p) + "\n" +
          memory_table(o);
 }
 
@@ -136,34 +131,34 @@ std::string neighbours_text(const Machine& machine, const Outcome& o, int most) 
                    [](const Row& a, const Row& b) { return a.fits != b.fits ? a.fits : a.seconds < b.seconds; });
   std::string text = "one change\n";
   for (std::size_t i = 0; i < std::min(rows.size(), to_size(most)); ++i)
-    text += line("  %+7.1f %%  %s%s\n", 100 * (o.time.seconds / rows[i].seconds - 1), rows[i].change.c_str(),
-                 rows[i].fits ? "" : "  (doesn't fit)");
+    text += formatted("  %+7.1f %%  %s%s\n", 100 * (o.time.seconds / rows[i].seconds - 1), rows[i].change.c_str(),
+                      rows[i].fits ? "" : "  (doesn't fit)");
   return rows.empty() ? "one change\n  none is legal\n" : text;
 }
 
 std::string search_text(const Machine& machine, const SearchResult& r) {
-  std::string text = line(
+  std::string text = formatted(
       "%lld layouts: %lld have no room, %lld are bounded by better ones, %lld were simulated, %lld are not legal, %lld "
       "were left when time was up\n",
       static_cast<long long>(r.layouts), static_cast<long long>(r.without_room), static_cast<long long>(r.bounded),
       static_cast<long long>(r.simulated), static_cast<long long>(r.refused), static_cast<long long>(r.left));
   if (r.best.empty()) return text + "no layout fits on " + machine.name + "\n";
-  text += line("tokens/s and memory are those of a %s\n  %4s %10s %10s %6s %10s  %s\n", rank_word(machine), "", "step",
-               "tokens/s", "mfu", "memory", "layout; what binds");
+  text += formatted("tokens/s and memory are those of a %s\n  %4s %10s %10s %6s %10s  %s\n", rank_word(machine), "",
+                    "step", "tokens/s", "mfu", "memory", "layout; what binds");
   for (std::size_t i = 0; i < r.best.size(); ++i) {
     const Outcome& o = r.best[i];
-    text += line("  %4zu %10s %10.0f %5.1f%% %10s  ", i + 1, seconds_text(o.time.seconds).c_str(),
-                 o.time.tokens_per_second, 100 * o.time.mfu, format_bytes(o.memory.total()).c_str());
+    text += formatted("  %4zu %10s %10.0f %5.1f%% %10s  ", i + 1, seconds_text(o.time.seconds).c_str(),
+                      o.time.tokens_per_second, 100 * o.time.mfu, format_bytes(o.memory.total()).c_str());
     text += mesh_text(o.deck.mesh, o.deck.model.experts > 0) +
-            line("; %s x %lld, microbatch %lld, zero %lld, recompute %s%s; %s\n",
-                 std::string(schedule_words[to_size(o.deck.schedule.name)]).c_str(),
-                 static_cast<long long>(o.deck.schedule.virtual_stages),
-                 static_cast<long long>(o.deck.train.microbatch_sequences),
-                 static_cast<long long>(o.deck.train.zero_stage), recompute_text(o.deck.train.recompute),
-                 o.deck.model.experts == 0                             ? ""
-                 : o.deck.model.dispatch == DispatchMethod::all_to_all ? ", all_to_all"
-                                                                       : ", all_gather",
-                 binding_part(o).c_str());
+            formatted("; %s x %lld, microbatch %lld, zero %lld, recompute %s%s; %s\n",
+                      std::string(schedule_words[to_size(o.deck.schedule.name)]).c_str(),
+                      static_cast<long long>(o.deck.schedule.virtual_stages),
+                      static_cast<long long>(o.deck.train.microbatch_sequences),
+                      static_cast<long long>(o.deck.train.zero_stage), recompute_text(o.deck.train.recompute),
+                      o.deck.model.experts == 0                             ? ""
+                      : o.deck.model.dispatch == DispatchMethod::all_to_all ? ", all_to_all"
+                                                                            : ", all_gather",
+                      binding_part(o).c_str());
   }
   return text;
 }
@@ -173,18 +168,17 @@ std::string plan_json(const Machine& machine, const Outcome& o) {
   JsonLine seconds, others, memory, all;
   for (const auto& [name, value] : shares_of(p)) seconds.add(name, value);
   for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
-    others.add(std::string(name_of(part)), p.behind[to_size(part)]);
+    others.add(name_of(part), p.behind[to_size(part)]);
   others.add("behind_computation", p.hidden);
-  const auto bytes = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   for (int c = 0; c < category_count; ++c)
-    memory.add(std::string(name_of(static_cast<Category>(c))), bytes(o.memory.plan.of(static_cast<Category>(c))));
-  for (const Allowance& a : o.memory.libraries) memory.add(a.name, bytes(a.bytes));
+    memory.add(name_of(static_cast<Category>(c)), o.memory.plan.of(static_cast<Category>(c)));
+  for (const Allowance& a : o.memory.libraries) memory.add(a.name, a.bytes);
   all.add("machine", machine.name).add("step_seconds", p.seconds).add("low", p.low).add("high", p.high);
   all.add("tokens_per_second_per_rank", p.tokens_per_second).add("mfu", p.mfu).add("hfu", p.hfu);
   all.add("expert_load", p.expert_load).add("expert_rounds", p.expert_rounds);
-  all.add("binds", binding_part(o)).add("busiest_pp_rank", std::int64_t{p.stage});
+  all.add("binds", binding_part(o)).add("busiest_pp_rank", p.stage);
   all.add_raw("seconds", seconds.text()).add_raw("other_streams", others.text()).add_raw("memory", memory.text());
-  all.add("peak_bytes", bytes(o.memory.total())).add("usable_bytes", bytes(o.usable)).add("fits", o.fits());
+  all.add("peak_bytes", o.memory.total()).add("usable_bytes", o.usable).add("fits", o.fits());
   return all.text();
 }
 
@@ -199,7 +193,7 @@ std::string plan_trace(const Outcome& o) {
       if (span.task < 0) continue;
       const Task& task = o.time.tasks[r][to_size(span.task)];
       JsonLine arguments;
-      arguments.add("task", std::int64_t{span.task}).add("layer", std::int64_t{task.layer});
+      arguments.add("task", span.task).add("layer", task.layer);
       trace.span(rank, static_cast<std::int64_t>(span.lane), text_of_task(task), span.start, span.end, arguments);
     }
   }

@@ -1,11 +1,11 @@
 #include "app/rate_text.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
 #include "config/optimizer_table.hpp"
 #include "config/rate_points.hpp"
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "optim/learning_rate.hpp"
 
@@ -42,16 +42,16 @@ bool has_two_rates(const OptimizerDeck& d) {
 
 }  // namespace
 
-JsonList rates_json(const RunSetup& setup) {
+std::vector<JsonLine> rates_json(const RunSetup& setup) {
   const OptimizerDeck& d = setup.deck.optimizer;
-  JsonList list;
+  std::vector<JsonLine> list;
   for (const std::int64_t s : shown_steps(setup.deck)) {
     const StepRates rates = rates_of_step(setup.deck, s);
     JsonLine line;
     line.add("step", s).add("tokens", setup.tokens_through(s)).add("sequences", setup.batches.of(s));
     line.add("rate", rates.of(d.learning_rate));
     if (has_two_rates(d)) line.add("adam_rate", rates.of(d.adam_learning_rate));
-    list.add(line);
+    list.push_back(line);
   }
   return list;
 }
@@ -67,15 +67,10 @@ std::string rate_text(const RunSetup& setup) {
   for (const std::int64_t s : shown) most = std::max(most, rates_of_step(setup.deck, s).of(d.learning_rate));
   for (const std::int64_t s : shown) {
     const StepRates rates = rates_of_step(setup.deck, s);
-    char line[128];
-    std::snprintf(line, sizeof line, "%10lld %14lld %10lld  %12.4e", static_cast<long long>(s),
-                  static_cast<long long>(setup.tokens_through(s)), static_cast<long long>(setup.batches.of(s)),
-                  rates.of(d.learning_rate));
-    text += line;
-    if (two_rates) {
-      std::snprintf(line, sizeof line, "   %12.4e", rates.of(d.adam_learning_rate));
-      text += line;
-    }
+    text += formatted("%10lld %14lld %10lld  %12.4e", static_cast<long long>(s),
+                      static_cast<long long>(setup.tokens_through(s)), static_cast<long long>(setup.batches.of(s)),
+                      rates.of(d.learning_rate));
+    if (two_rates) text += formatted("   %12.4e", rates.of(d.adam_learning_rate));
     text +=
         "  " +
         std::string(most > 0 ? to_size(static_cast<std::int64_t>(bar * rates.of(d.learning_rate) / most)) : 0, '#') +

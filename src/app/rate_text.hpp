@@ -9,6 +9,6 @@ namespace forge {
 
 // `forge show --rates`: learning rate and batch at steps over the run, with bars, and where the schedule turns.
 std::string rate_text(const RunSetup& setup);
-JsonList rates_json(const RunSetup& setup);
+std::vector<JsonLine> rates_json(const RunSetup& setup);
 
 }  // namespace forge

@@ -8,6 +8,7 @@
 #include "app/verbs.hpp"
 #include "config/byte_vocabulary.hpp"
 #include "config/fp8_recipe.hpp"
+#include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "train/trainer.hpp"
@@ -41,18 +42,14 @@ std::int64_t bytes_of_labels(const CommandLine& line, const Deck& deck, const To
 // `bytes`: of the labels' text; 0: only of bytes it is known how many a token stands for.
 std::string bits_text(const CommandLine& line, const Deck& deck, const EvaluationResult& result, std::int64_t bytes) {
   const double labels = static_cast<double>(result.labels), bits = result.loss * labels / std::log(2.0);
-  char text[128];
-  if (line.text_bytes > 0)
-    std::snprintf(text, sizeof text, "bits per byte %.10g", bits / static_cast<double>(line.text_bytes));
-  else if (bytes > 0)
-    std::snprintf(text, sizeof text, "bits per byte %.10g (%lld bytes of text)", bits / static_cast<double>(bytes),
-                  static_cast<long long>(bytes));
-  else if (has_byte_vocabulary(deck))
-    std::snprintf(text, sizeof text, "bits per byte %.10g (one byte a token%s)", bits / labels,
-                  deck.model.vocabulary > byte_vocabulary ? ", document ends among them" : "");
-  else
-    std::snprintf(text, sizeof text, "bits per token %.10g (--tokenizer or --bytes N: bits per byte)", bits / labels);
-  return text;
+  if (line.text_bytes > 0) return formatted("bits per byte %.10g", bits / static_cast<double>(line.text_bytes));
+  if (bytes > 0)
+    return formatted("bits per byte %.10g (%lld bytes of text)", bits / static_cast<double>(bytes),
+                     static_cast<long long>(bytes));
+  if (has_byte_vocabulary(deck))
+    return formatted("bits per byte %.10g (one byte a token%s)", bits / labels,
+                     deck.model.vocabulary > byte_vocabulary ? ", document ends among them" : "");
+  return formatted("bits per token %.10g (--tokenizer or --bytes N: bits per byte)", bits / labels);
 }
 
 // What a loss can't be.

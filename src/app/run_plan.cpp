@@ -81,12 +81,6 @@ Predicted predict_row(const CommandLine& line, const Machine& machine, const Csv
   return {true, o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, o.memory.total(), o.fits()};
 }
 
-std::string number_text(double x) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.6g", x);
-  return text;
-}
-
 void predict_candidates(const CommandLine& line, const Machine& machine) {
   CsvTable table = read_csv(read_text_file(line.candidates, std::size_t{64} << 20, "the candidates"), line.candidates);
   check_head(table, line.candidates);
@@ -98,7 +92,7 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
   for (std::size_t r = 0; r < predicted.size(); ++r) {
     const Predicted& p = predicted[r];
     const auto add = [&](const std::string& value) { table.rows[r].push_back(p.legal ? value : ""); };
-    for (const double x : {p.seconds, p.low, p.high, p.tokens}) add(number_text(x));
+    for (const double x : {p.seconds, p.low, p.high, p.tokens}) add(formatted("%.6g", x));
     add(std::to_string(p.bytes));
     table.rows[r].push_back(p.legal ? "true" : "false");
     add(p.fits ? "true" : "false");
@@ -119,9 +113,8 @@ std::string layout_deck(const CommandLine& line, const Machine& machine, const O
   const std::string deck = line.inputs.front();
   std::string settings;
   for (const std::string& set : line.set) settings += " --set " + set;
-  char text[300];
-  std::snprintf(text, sizeof text,
-                "predicted: %.4g s a step (%.4g to %.4g), %.0f tokens/s a %s, mfu %.1f %%, %s of %s a %s",
+  const std::string text =
+      formatted("predicted: %.4g s a step (%.4g to %.4g), %.0f tokens/s a %s, mfu %.1f %%, %s of %s a %s",
                 o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, rank_word(machine), 100 * o.time.mfu,
                 format_bytes(o.memory.total()).c_str(), format_bytes(o.usable).c_str(), rank_word(machine));
   return commented("A layout of " + deck + " for " + std::to_string(ranks) + " ranks of " + machine.name + ": " +

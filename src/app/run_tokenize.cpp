@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 
@@ -8,6 +6,7 @@
 #include "config/output_lock.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/parse.hpp"
 #include "text/resumable_tokens.hpp"
 #include "text/text_file.hpp"
 #include "text/text_tree.hpp"
@@ -32,12 +31,10 @@ std::vector<std::string> paths_of(const CommandLine& line) {
   if (line.files_from.empty()) return inputs;
   const std::string text = read_text_file(line.files_from, most_list_bytes, "--files-from");
   const char separator = text.find('\0') == std::string::npos ? '\n' : '\0';
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
+  for (std::string_view path : parts_of(text, separator)) {
     // A list from Windows ends its lines with a carriage return too.
-    const bool returns = separator == '\n' && end > at && text[end - 1] == '\r';
-    if (const std::string path = text.substr(at, end - at - (returns ? 1 : 0)); !path.empty()) inputs.push_back(path);
-    at = end + 1;
+    if (separator == '\n' && path.ends_with('\r')) path.remove_suffix(1);
+    if (!path.empty()) inputs.emplace_back(path);
   }
   if (inputs.empty()) throw BadInput("--files-from " + line.files_from + ": names no file");
   return inputs;
@@ -122,9 +119,7 @@ std::int32_t document_end_of(const CommandLine& line, const Tokenizer& tokenizer
   }
   if (const std::int32_t id = tokenizer.id_of(given); id >= 0) return id;
   std::int64_t id = -1;
-  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), id);
-  if (error == std::errc() && end == given.data() + given.size() && id >= 0 && id < tokenizer.vocabulary())
-    return static_cast<std::int32_t>(id);
+  if (reads_as(given, id) && id >= 0 && id < tokenizer.vocabulary()) return static_cast<std::int32_t>(id);
   throw BadInput("--document-end-token " + shown(given) + ": no token of " + tokenizer.name() +
                  "; legal: a token's text, or an id from 0 to " + std::to_string(tokenizer.vocabulary() - 1));
 }

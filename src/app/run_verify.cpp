@@ -111,10 +111,11 @@ Deck problem_deck(const CommandLine& line, const std::string& problem, const std
   return load_deck(one, Needs::training, ranks);
 }
 
-// A problem's decks by precision: its own one alone where that is fp8.
+// A problem's decks by precision: its own one alone where that is fp8, with all else in fp64.
 std::vector<std::pair<std::string, Deck>> problem_decks(const CommandLine& line, const std::string& problem,
                                                         int ranks) {
   Deck own = problem_deck(line, problem, "", ranks);
+  own.train.fp8_carrier = Fp8Carrier::fp64;
   if (own.train.precision == PrecisionName::fp8) return {{"fp8", std::move(own)}};
   return {{"fp64", problem_deck(line, problem, "fp64", ranks)}, {"fp32", problem_deck(line, problem, "fp32", ranks)}};
 }

@@ -20,7 +20,7 @@
 #include "nn/units.plan.hpp"
 #include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "plan/traffic.hpp"
 #include "tokenizer/unicode.hpp"
 
@@ -28,14 +28,10 @@ namespace forge {
 
 namespace {
 
-std::int64_t whole(std::size_t n) {
-  return static_cast<std::int64_t>(n);
-}
-
 JsonLine tensor_json(const RunSetup& s, const AlikeUnits& alike, const Parameter& p) {
   const UpdateRule rule = update_rule(s.deck.optimizer, alike.unit->kind, p);
   JsonLine tensor;
-  tensor.add("name", p.name).add_list("shape", json_list(p.shape)).add("elements", p.elements() * alike.copies);
+  tensor.add("name", p.name).add("shape", p.shape).add("elements", p.elements() * alike.copies);
   switch (p.initial) {
     case Initial::zeros:
       tensor.add("starts_at", 0.0);
@@ -52,13 +48,13 @@ JsonLine tensor_json(const RunSetup& s, const AlikeUnits& alike, const Parameter
 
 JsonLine model_json(const RunSetup& s) {
   JsonLine model, flops;
-  JsonList groups;
+  std::vector<JsonLine> groups;
   for (const AlikeUnits& alike : alike_units(s)) {
     JsonLine group;
-    JsonList tensors;
-    for (const Parameter* p : alike.tensors) tensors.add(tensor_json(s, alike, *p));
-    group.add("unit", std::string(name_of(alike.unit->kind))).add_list("layers", json_list(alike.layers));
-    groups.add(group.add("copies", alike.copies).add_list("tensors", tensors));
+    std::vector<JsonLine> tensors;
+    for (const Parameter* p : alike.tensors) tensors.push_back(tensor_json(s, alike, *p));
+    group.add("unit", name_of(alike.unit->kind)).add("layers", alike.layers).add("copies", alike.copies);
+    groups.push_back(group.add("tensors", tensors));
   }
   const std::int64_t tokens = s.deck.train.sequence_tokens;
   double forward = 0;
@@ -67,46 +63,46 @@ JsonLine model_json(const RunSetup& s) {
     forward += part.forward;
   }
   model.add("parameters", parameter_count(s.units)).add("active_parameters", active_parameter_count(s.spec));
-  model.add_list("groups", groups).add_object("forward_flops_per_token", flops);
+  model.add("groups", groups).add("forward_flops_per_token", flops);
   return model.add("flops_per_token", 3 * forward)
       .add("tokens_per_step", s.tokens_per_step())
       .add("tokens", s.tokens_through(s.deck.train.steps));
 }
 
-JsonList saved_json(const RunSetup& s) {
-  JsonList list;
+std::vector<JsonLine> saved_json(const RunSetup& s) {
+  std::vector<JsonLine> list;
   for (const BlockKind& kind : block_kinds(s.spec)) {
     JsonLine block, kept;
-    JsonList buffers;
+    std::vector<JsonLine> buffers;
     for (const BufferSpec& b : saved_of_block(s.buffers, kind.layer, Recompute::none)) {
       JsonLine buffer;
-      buffer.add("name", std::string(b.name)).add_list("extents", JsonList().add(b.extents[0]).add(b.extents[1]));
-      buffer.add("type", std::string(name_of(b.dtype))).add("bytes", whole(b.bytes()));
-      buffers.add(buffer.add("last_read_by", std::string(b.last_reader == Reader::backward_weight ? "W" : "B")));
+      buffer.add("name", b.name).add("extents", std::vector{b.extents[0], b.extents[1]});
+      buffer.add("type", name_of(b.dtype)).add("bytes", b.bytes());
+      buffers.push_back(buffer.add("last_read_by", b.last_reader == Reader::backward_weight ? "W" : "B"));
     }
     for (const auto& [policy, name] :
          {std::pair{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}})
-      kept.add(name, whole(aligned_bytes(saved_of_block(s.buffers, kind.layer, policy))));
-    block.add("layer", std::string(kind.name)).add("rows", s.buffers.microbatch.rows());
-    list.add(block.add_list("buffers", buffers).add_object("kept_bytes", kept));
+      kept.add(name, aligned_bytes(saved_of_block(s.buffers, kind.layer, policy)));
+    block.add("layer", kind.name).add("rows", s.buffers.microbatch.rows());
+    list.push_back(block.add("buffers", buffers).add("kept_bytes", kept));
   }
   return list;
 }
 
 JsonLine memory_json(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
   JsonLine memory;
-  JsonList ranks, allowances;
+  std::vector<JsonLine> ranks, allowances;
   for (std::size_t p = 0; p < plans.size(); ++p) {
     JsonLine rank, bytes;
     for (int c = 0; c < category_count; ++c)
-      bytes.add(std::string(name_of(static_cast<Category>(c))), whole(plans[p].of(static_cast<Category>(c))));
-    rank.add("pp_rank", whole(p)).add("peak", plans[p].peak).add_object("bytes", bytes);
-    ranks.add(rank.add("total_bytes", whole(plans[p].total())));
+      bytes.add(name_of(static_cast<Category>(c)), plans[p].of(static_cast<Category>(c)));
+    rank.add("pp_rank", p).add("peak", plans[p].peak).add("bytes", bytes);
+    ranks.push_back(rank.add("total_bytes", plans[p].total()));
   }
   for (const Allowance& a : gpu_allowances(s))
-    allowances.add(JsonLine().add("name", a.name).add("bytes", whole(a.bytes)).add("reason", a.reason));
-  memory.add("ranks_of_each", std::int64_t{s.mesh.world() / s.mesh.pp}).add_list("ranks", ranks);
-  return memory.add_list("gpu_allowances", allowances);
+    allowances.push_back(JsonLine().add("name", a.name).add("bytes", a.bytes).add("reason", a.reason));
+  memory.add("ranks_of_each", s.mesh.world() / s.mesh.pp).add("ranks", ranks);
+  return memory.add("gpu_allowances", allowances);
 }
 
 JsonLine sent_json(const RunSetup& s) {
@@ -116,12 +112,12 @@ JsonLine sent_json(const RunSetup& s) {
     JsonLine group, operations;
     for (int c = 0; c < collective_count; ++c)
       if (const std::int64_t calls = traffic.calls[to_size(c)]; calls > 0)
-        operations.add_object(std::string(name_of(static_cast<Collective>(c))),
-                              JsonLine().add("bytes", traffic.bytes[to_size(c)]).add("calls", calls));
+        operations.add(name_of(static_cast<Collective>(c)),
+                       JsonLine().add("bytes", traffic.bytes[to_size(c)]).add("calls", calls));
     group.add("bytes", traffic.total_bytes()).add("calls", traffic.total_calls());
-    groups.add_object(name, group.add_object("collectives", operations));
+    groups.add(name, group.add("collectives", operations));
   }
-  return all.add("shards", whole(sent.shards)).add_object("groups", groups);
+  return all.add("shards", sent.shards).add("groups", groups);
 }
 
 // What tasks of one kind compute and send.
@@ -138,14 +134,14 @@ struct Work {
 };
 
 Work work_of(const RunSetup& s, const RankShare& share, const GroupSizes& sizes, const Task& task) {
-  const Operations o = operations_of(s.buffers, share, task);
+  const Segments list = segments_of(s.buffers, share, task);
   Work work;
   work.tasks = 1;
-  work.launches = o.launches();
-  work.count_reads = o.count_reads;
-  for (const RowKernel& k : o.row_kernels) work.row_bytes += k.read_bytes + k.written_bytes;
-  for (const AttentionProduct& a : o.attention) work.attention_flops += a.flops();
-  work.product_flops = o.flops() - work.attention_flops;
+  work.launches = list.launches();
+  work.count_reads = list.count_reads;
+  for (const RowKernel& k : list.all<RowKernel>()) work.row_bytes += k.read_bytes + k.written_bytes;
+  for (const AttentionProduct& a : list.all<AttentionProduct>()) work.attention_flops += a.flops();
+  work.product_flops = list.flops() - work.attention_flops;
   for (const Sent& sent : sends_of(s.buffers, share, task))
     if (const std::int64_t bytes = bytes_of(sent, sizes); bytes > 0) work.sent[sent.group] += bytes;
   return work;
@@ -177,16 +173,16 @@ JsonLine work_json(const RunSetup& s, int pp_rank) {
       const LayerPass pass = pass_of(task, share);
       rows[place].second.add(pass.layer ? known.of(pass, make) : make());
     }
-  JsonList list;
+  std::vector<JsonLine> list;
   for (const auto& [name, work] : rows) {
     JsonLine row, sent;
-    for (const auto& [group, bytes] : work.sent) sent.add(std::string(name_of(group)), bytes);
+    for (const auto& [group, bytes] : work.sent) sent.add(name_of(group), bytes);
     row.add("task", name.first).add("of", name.second).add("tasks", work.tasks).add("launches", work.launches);
     row.add("product_flops", work.product_flops).add("attention_flops", work.attention_flops);
-    row.add("row_bytes", work.row_bytes).add("count_reads", work.count_reads).add_object("sent_bytes", sent);
-    list.add(row);
+    row.add("row_bytes", work.row_bytes).add("count_reads", work.count_reads).add("sent_bytes", sent);
+    list.push_back(row);
   }
-  return JsonLine().add("pp_rank", std::int64_t{pp_rank}).add_list("rows", list);
+  return JsonLine().add("pp_rank", pp_rank).add("rows", list);
 }
 
 // The key's value, of the type that JSON has for it; lists of maps as the deck has them.
@@ -194,15 +190,7 @@ void add_value(JsonLine& section, const Key& key, const Deck& deck) {
   std::visit(
       [&](const auto& kind) {
         using Kind = std::decay_t<decltype(kind)>;
-        if constexpr (std::is_same_v<Kind, UnsignedKey>)
-          section.add_raw(key.name, std::to_string(kind.access.get(deck)));
-        else if constexpr (std::is_same_v<Kind, PathsKey> || std::is_same_v<Kind, IntegersKey>)
-          section.add_list(key.name, json_list(kind.access.get(deck)));
-        else if constexpr (std::is_same_v<Kind, ChoiceKey>)
-          section.add(key.name, kind.words[to_size(kind.access.get(deck))]);
-        else if constexpr (std::is_same_v<Kind, IntegerKey> || std::is_same_v<Kind, NumberKey> ||
-                           std::is_same_v<Kind, FlagKey> || std::is_same_v<Kind, TextKey> ||
-                           std::is_same_v<Kind, PathKey>)
+        if constexpr (requires { json_of(kind.access.get(deck)); } && !std::is_same_v<Kind, ChoiceKey>)
           section.add(key.name, kind.access.get(deck));
         else
           section.add(key.name, value_text(key, deck));
@@ -216,7 +204,7 @@ JsonLine deck_json(const Deck& deck) {
     JsonLine section;
     for (const Key& key : all_keys())
       if (key.section == info.name) add_value(section, key, deck);
-    all.add_object(info.name, section);
+    all.add(info.name, section);
   }
   return all;
 }
@@ -224,7 +212,7 @@ JsonLine deck_json(const Deck& deck) {
 JsonLine gpu_json(const RunSetup& s, const AskedGpu& gpu) {
   const std::size_t needed = rank_memory(s, RunKind::training).total(), usable = usable_bytes(gpu.mib << 20);
   JsonLine fit;
-  fit.add("name", gpu.name).add("needed_bytes", whole(needed)).add("usable_bytes", whole(usable));
+  fit.add("name", gpu.name).add("needed_bytes", needed).add("usable_bytes", usable);
   fit.add("fits", needed <= usable);
   if (needed > usable) fit.add("change", nearest_change(s, RunKind::training, usable, FitOn::gpu));
   return fit;
@@ -236,21 +224,21 @@ std::string show_json(const CommandLine& line, const RunSetup& s, const std::vec
                       const std::vector<std::string>& warnings, const std::optional<AskedGpu>& gpu,
                       const std::optional<Machine>& machine) {
   JsonLine all;
-  JsonList work;
-  for (int p = 0; p < s.mesh.pp; ++p) work.add(work_json(s, p));
-  all.add("input", line.inputs.front()).add_list("warnings", json_list(warnings));
-  all.add_object("model", model_json(s));
-  all.add_object("layout", layout_json(s.deck, s.spec, s.mesh, shown_schedule(s.deck)));
-  if (s.spec.E() > 0) all.add_object("experts", expert_json(s));
-  if (s.buffers.fp8.on) all.add_object("fp8", fp8_json(s));
-  all.add_list("saved", saved_json(s)).add_object("memory", memory_json(s, memory));
-  all.add_object("sent", sent_json(s)).add_list("work", work);
-  if (gpu) all.add_object("gpu", gpu_json(s, *gpu));
-  if (line.rates) all.add_list("rates", rates_json(s));
-  if (machine) all.add_object("cost", cost_json(busiest(s), *machine));
-  if (line.tasks >= 0) all.add_list("tasks", tasks_json(s, line.tasks));
+  std::vector<JsonLine> work;
+  for (int p = 0; p < s.mesh.pp; ++p) work.push_back(work_json(s, p));
+  all.add("input", line.inputs.front()).add("warnings", warnings);
+  all.add("model", model_json(s));
+  all.add("layout", layout_json(s.deck, s.spec, s.mesh, shown_schedule(s.deck)));
+  if (s.spec.E() > 0) all.add("experts", expert_json(s));
+  if (s.buffers.fp8.on) all.add("fp8", fp8_json(s));
+  all.add("saved", saved_json(s)).add("memory", memory_json(s, memory));
+  all.add("sent", sent_json(s)).add("work", work);
+  if (gpu) all.add("gpu", gpu_json(s, *gpu));
+  if (line.rates) all.add("rates", rates_json(s));
+  if (machine) all.add("cost", cost_json(busiest(s), *machine));
+  if (line.tasks >= 0) all.add("tasks", tasks_json(s, line.tasks));
   // Names of files need not be UTF-8.
-  return replace_ill_formed(all.add_object("deck", deck_json(s.deck)).lines());
+  return replace_ill_formed(all.add("deck", deck_json(s.deck)).lines());
 }
 
 }  // namespace forge

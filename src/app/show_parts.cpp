@@ -6,7 +6,7 @@
 
 #include "core/to_size.hpp"
 #include "plan/rank_memory.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "plan/tasks.hpp"
 #include "plan/traffic.hpp"
 

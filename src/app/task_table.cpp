@@ -1,14 +1,13 @@
 #include "app/task_table.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include "core/bytes.hpp"
 #include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {
@@ -34,9 +33,8 @@ class Words {
     const std::string regions = regions_of(task), sent = sent_by(task), flops = flops_by(task), op = op_of(task);
     const std::string stream(stream_of(task));
     const auto [name, number] = subject_of(task);
-    char text[256];
-    std::snprintf(text, sizeof text, "%-16s %-18s %-10s %9s  %-34s", op.c_str(), numbered(name, number).c_str(),
-                  stream.c_str(), flops.c_str(), regions.c_str());
+    const std::string text = formatted("%-16s %-18s %-10s %9s  %-34s", op.c_str(), numbered(name, number).c_str(),
+                                       stream.c_str(), flops.c_str(), regions.c_str());
     return {text + sent, op + '|' + name + '|' + flops + '|' + regions + '|' + sent};
   }
 
@@ -44,13 +42,13 @@ class Words {
     JsonLine line, sent;
     line.add("action", task.of_step() ? "step" : text_of(task.action)).add("task", op_of(task));
     if (const auto [name, number] = subject_of(task); !name.empty()) line.add("of", numbered(name, number));
-    if (const std::string_view stream = stream_of(task); !stream.empty()) line.add("stream", std::string(stream));
+    if (const std::string_view stream = stream_of(task); !stream.empty()) line.add("stream", stream);
     if (const double flops = flops_of_task(task); flops > 0) line.add("flops", flops);
     if (task.reads) line.add("reads", names_of(task.reads));
     if (task.writes) line.add("writes", names_of(task.writes));
     for (const auto& [group, bytes] : bytes_sent_by(task))
-      if (bytes > 0) sent.add(std::string(name_of(group)), bytes);
-    return line.add_object("sent", sent);
+      if (bytes > 0) sent.add(name_of(group), bytes);
+    return line.add("sent", sent);
   }
 
  private:
@@ -88,7 +86,7 @@ class Words {
     const double flops = flops_of_task(task);
     return flops > 0 ? format_flops(flops) : "";
   }
-  double flops_of_task(const Task& task) const { return operations_of(setup_.buffers, share_, task).flops(); }
+  double flops_of_task(const Task& task) const { return segments_of(setup_.buffers, share_, task).flops(); }
   std::map<Group, std::int64_t> bytes_sent_by(const Task& task) const {
     std::map<Group, std::int64_t> bytes;
     for (const Sent& sent : sends_of(setup_.buffers, share_, task)) bytes[sent.group] += bytes_of(sent, sizes_);
@@ -133,9 +131,7 @@ std::vector<Repeat> repeats_of(const std::vector<Row>& rows) {
 
 std::string times_text(const Repeat& repeat, std::size_t row) {
   if (repeat.times == 1) return "        ";
-  char text[32];
-  std::snprintf(text, sizeof text, row > 0 ? "      | " : "%4zux | ", repeat.times);
-  return text;
+  return row > 0 ? "      | " : formatted("%4zux | ", repeat.times);
 }
 
 // An action's tasks, behind its name.
@@ -144,9 +140,7 @@ Row action_row(std::string name, const std::string& kind, const std::vector<Row>
   const auto repeats = repeats_of(tasks);
   for (const Repeat& repeat : repeats)
     for (std::size_t i = 0; i < repeat.length; ++i) {
-      char line[64];
-      std::snprintf(line, sizeof line, "%-32s", name.c_str());
-      all.text += line + times_text(repeat, i) + tasks[repeat.begin + i].text + "\n";
+      all.text += formatted("%-32s", name.c_str()) + times_text(repeat, i) + tasks[repeat.begin + i].text + "\n";
       all.kind += '\n' + std::to_string(repeat.times) + ' ' + tasks[repeat.begin + i].kind;
       name.clear();
     }
@@ -162,11 +156,11 @@ std::vector<Task> tasks_of(const RunSetup& setup, const RankShare& share) {
 
 }  // namespace
 
-JsonList tasks_json(const RunSetup& setup, int rank) {
+std::vector<JsonLine> tasks_json(const RunSetup& setup, int rank) {
   const RankShare share = rank_share(setup.model_share(), rank);
   const Words words(setup, share);
-  JsonList list;
-  for (const Task& task : tasks_of(setup, share)) list.add(words.json(task));
+  std::vector<JsonLine> list;
+  for (const Task& task : tasks_of(setup, share)) list.push_back(words.json(task));
   return list;
 }
 
@@ -187,10 +181,8 @@ std::string task_table(const RunSetup& setup, int rank) {
   }
   std::string table = "what rank " + std::to_string(rank) + " does in a step: " + std::to_string(tasks.size()) +
                       " tasks; what repeats in other layers and microbatches stands here once\n";
-  char titles[192];
-  std::snprintf(titles, sizeof titles, "%8s%-40s%-16s %-18s %-10s %9s  %-34s sends\n", "", "action", "task", "of",
-                "stream", "FLOP", "reads > writes");
-  table += titles;
+  table += formatted("%8s%-40s%-16s %-18s %-10s %9s  %-34s sends\n", "", "action", "task", "of", "stream", "FLOP",
+                     "reads > writes");
   for (const Repeat& repeat : repeats_of(actions))
     for (std::size_t i = 0; i < repeat.length; ++i) {
       const std::string& text = actions[repeat.begin + i].text;

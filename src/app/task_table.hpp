@@ -11,6 +11,6 @@ namespace forge {
 // Layers, microbatches and whole passes that are alike stand there once, with their number.
 std::string task_table(const RunSetup& setup, int rank);
 // The same tasks, one by one, with what each sends to each group.
-JsonList tasks_json(const RunSetup& setup, int rank);
+std::vector<JsonLine> tasks_json(const RunSetup& setup, int rank);
 
 }  // namespace forge

@@ -30,11 +30,6 @@ std::string table(const std::vector<OptionText>& rows) {
   return text;
 }
 
-bool is_section(const std::string& name) {
-  const auto& sections = all_sections();
-  return std::any_of(sections.begin(), sections.end(), [&](const SectionInfo& s) { return s.name == name; });
-}
-
 }  // namespace
 
 const std::map<std::string, VerbEntry>& verbs() {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include "config/text.hpp"
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -65,8 +65,7 @@ std::int64_t step_of_name(const std::string& name) {
   const std::size_t digits = std::strlen(prefix);
   if (name.size() < digits + 8 || name.compare(0, digits, prefix) != 0) return -1;
   std::int64_t step = -1;
-  const auto [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
-  return error == std::errc() && end == name.data() + name.size() && step >= 0 && step_name(step) == name ? step : -1;
+  return reads_as(std::string_view(name).substr(digits), step) && step >= 0 && step_name(step) == name ? step : -1;
 }
 
 namespace {

@@ -1,7 +1,6 @@
 #include "checkpoint/run_marker.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <sstream>
 
@@ -11,6 +10,7 @@
 #include "config/text.hpp"
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -55,9 +55,8 @@ bool read_line(const std::string& line, MarkerFile& file) {
   if (key == "model") return is_moved_place(value);
   const std::size_t name = value.find(' ');
   if (key != "moving" || name == std::string::npos) return false;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + name, file.move.after);
   file.move.aside = value.substr(name + 1);
-  return error == std::errc() && end == value.data() + name && file.move.after >= -1 && is_aside(file.move.aside);
+  return reads_as(value.substr(0, name), file.move.after) && file.move.after >= -1 && is_aside(file.move.aside);
 }
 
 // A line each: "job NAME", "model PATH", "moving AFTER NAME".

@@ -1,13 +1,11 @@
 #include "comm/launcher.hpp"
+#include "core/parse.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <system_error>
 
 namespace forge {
 
@@ -34,10 +32,7 @@ constexpr Launcher launchers[] = {
 long number_of(const char* name) {
   const char* text = std::getenv(name);
   long value = -1;
-  if (!text) return -1;
-  const char* end = text + std::strlen(text);
-  const auto [at, error] = std::from_chars(text, end, value);
-  return error == std::errc() && at == end && value >= 0 ? value : -1;
+  return text && reads_as(text, value) && value >= 0 ? value : -1;
 }
 
 // The tasks of the step of srun that this process belongs to; -1 in none: in a script that sbatch started, whose

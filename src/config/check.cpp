@@ -182,13 +182,12 @@ void check_state_types(const Deck& deck, Report& report) {
   const bool fp64 = fp8 ? t.fp8_carrier == Fp8Carrier::fp64 : t.precision == PrecisionName::fp64;
   const bool wide = fp64 || t.precision == PrecisionName::fp32;
   const std::string with = " = bf16 with train.precision = " + value_text(*find_key("train", "precision"), deck) +
-                           (fp8 && fp64 ? " and train.fp8_carrier = fp64" : "");
-  const std::string narrow = "; legal: default, or precision bf16, or fp8 with fp8_carrier: bf16";
+                           (fp8 && fp64 ? " and FORGE_FP8_CARRIER = fp64" : "");
+  const std::string narrow = "; legal: default, or precision bf16 or fp8";
   const std::string clip = " = bf16 with optimizer.qk_clip = " + value_text(*find_key("optimizer", "qk_clip"), deck);
   if (o.moments == StateType::bf16 && fp64)
-    report.add("", "optimizer.moments" + with +
-                       ", whose moments are fp64; legal: default, or precision fp32, bf16, or fp8 with "
-                       "fp8_carrier: bf16");
+    report.add("",
+               "optimizer.moments" + with + ", whose moments are fp64; legal: default, or precision fp32, bf16 or fp8");
   if (o.gradients == StateType::bf16 && wide)
     report.add("", "optimizer.gradients" + with + ", in which layers compute in another type" + narrow);
   if (o.gradients == StateType::bf16 && o.qk_clip > 0 && deck.output.norms_every_steps > 0)

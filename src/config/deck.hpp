@@ -162,14 +162,14 @@ struct TrainDeck {
   PrecisionName precision = PrecisionName::bf16;
   Fp8Recipe fp8_recipe{};
   Fp8Scale fp8_scale = Fp8Scale::power_of_two;
-  Fp8Carrier fp8_carrier = Fp8Carrier::bf16;
-  bool fp8_experts = false;                // the experts' products, too
-  bool fp8_transposed = false;             // weight gradients of `block`, too, from copies scaled 128 x 1
-  bool fp8_gather = false;                 // ZeRO-3 gathers weights of these products as codes of 8 bits
-  bool fp8_dispatch = false;               // rows go to routed experts as codes of 8 bits, with their scales
-  std::int64_t fp8_history = 16;           // steps whose largest magnitudes give delayed scales
-  std::int64_t fp8_first_layers_bf16 = 0;  // blocks whose products stay in the carrier's type, …
-  std::int64_t fp8_last_layers_bf16 = 0;   // … those of multi-token prediction counted behind the others
+  Fp8Carrier fp8_carrier = Fp8Carrier::bf16;  // no key: asked_fp8_carrier() of config/kernel_choice.hpp
+  bool fp8_experts = false;                   // the experts' products, too
+  bool fp8_transposed = false;                // weight gradients of `block`, too, from copies scaled 128 x 1
+  bool fp8_gather = false;                    // ZeRO-3 gathers weights of these products as codes of 8 bits
+  bool fp8_dispatch = false;                  // rows go to routed experts as codes of 8 bits, with their scales
+  std::int64_t fp8_history = 16;              // steps whose largest magnitudes give delayed scales
+  std::int64_t fp8_first_layers_bf16 = 0;     // blocks whose products stay in the carrier's type, …
+  std::int64_t fp8_last_layers_bf16 = 0;      // … those of multi-token prediction counted behind the others
   std::uint64_t seed = 0;
   Recompute recompute = Recompute::none;
   std::int64_t zero_stage = 0;

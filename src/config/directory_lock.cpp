@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -22,6 +21,7 @@
 
 #include "config/output_file.hpp"
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/file_errors.hpp"
 #include "core/to_size.hpp"
 
@@ -135,8 +135,8 @@ LockText read_lock_text(const std::string& file) {
 }
 
 std::string lock_text(const std::string& who, const std::string& nonce, std::uint64_t beats) {
-  char number[32];  // of one width: a text takes the place of the one before without a moment between them
-  std::snprintf(number, sizeof number, "%020llu", static_cast<unsigned long long>(beats));
+  // Of one width: a text takes the place of the one before without a moment between them.
+  const std::string number = formatted("%020llu", static_cast<unsigned long long>(beats));
   return who + "\n" + nonce + " " + this_boot() + " " + variable("SLURM_JOB_ID") + " " +
          std::to_string(restart_of_this_job()) + " " + number + "\n";
 }

@@ -87,6 +87,11 @@ const std::vector<SectionInfo>& all_sections() {
   return sections;
 }
 
+bool is_section(const std::string& name) {
+  const auto& sections = all_sections();
+  return std::any_of(sections.begin(), sections.end(), [&](const SectionInfo& s) { return s.name == name; });
+}
+
 const std::vector<Key>& all_keys() {
   static const std::vector<Key> keys = make_keys();
   return keys;

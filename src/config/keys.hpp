@@ -115,6 +115,7 @@ struct SectionInfo {
 
 // In the order of help, of docs/inputs.md and of resolved decks.
 const std::vector<SectionInfo>& all_sections();
+bool is_section(const std::string& name);
 const std::vector<Key>& all_keys();
 
 // nullptr when there is none.

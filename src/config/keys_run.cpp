@@ -81,8 +81,6 @@ void add_precision(SectionKeys<&Deck::train>& k) {
   k.choice<&T::fp8_recipe>("fp8_recipe", stays, std::move(recipes), fp8_recipe_doc);
   k.choice<&T::fp8_scale>("fp8_scale", stays, {"power_of_two", "exact"},
                           "a scale is the largest power of two that fits, or largest number / amax");
-  k.choice<&T::fp8_carrier>("fp8_carrier", stays, {"bf16", "fp64"},
-                            "type of all that fp8 doesn't round; fp64 compares layouts to rounding");
   k.flag<&T::fp8_experts>("fp8_experts", stays,
                           "routed experts' products in fp8, too, with scales of activations by token");
   k.flag<&T::fp8_transposed>(

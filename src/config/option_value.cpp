@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "config/text.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -10,11 +11,6 @@ namespace {
 
 bool is_text(const Key& key) {
   return std::holds_alternative<TextKey>(key.kind) || std::holds_alternative<PathKey>(key.kind);
-}
-
-std::string without_spaces(const std::string& text) {
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
 bool is_null(const std::string& word) {
@@ -49,7 +45,7 @@ bool has_comment(const std::string& text) {
 }  // namespace
 
 bool read_option(const std::string& typed, const std::string& name, const Key* key, YamlNode& value, Report& report) {
-  const std::string word = without_spaces(typed);
+  const std::string word(trimmed(typed));
   if (is_null(word)) return true;
   const char first = word.front();
   const bool quoted = first == '\'' || first == '"';

@@ -1,9 +1,9 @@
 #include "config/output_file.hpp"
+#include "core/bytes.hpp"
 
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <random>
 
@@ -19,9 +19,7 @@ constexpr const char* partial = ".partial";
 std::string digest(const std::string& text) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (const char byte : text) hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3u;
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
-  return digits;
+  return formatted("%016llx", static_cast<unsigned long long>(hash));
 }
 
 std::pair<std::string, std::string> split(const std::string& path) {
@@ -34,9 +32,7 @@ std::pair<std::string, std::string> split(const std::string& path) {
 
 std::string draw_nonce() {
   std::random_device device;
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%08x%08x", device(), device());
-  return digits;
+  return formatted("%08x%08x", device(), device());
 }
 
 bool is_nonce(const std::string& text) {

@@ -1,26 +1,14 @@
 #include "config/rate_points.hpp"
 
-#include <charconv>
 #include <cmath>
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-template <class T>
-bool reads(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 [[noreturn]] void refuse(const std::string& why) {
   throw BadInput("optimizer.rate_points: " + why +
@@ -31,14 +19,14 @@ bool reads(std::string_view text, T& value) {
 
 std::vector<RatePoint> rate_points(const std::string& text) {
   std::vector<RatePoint> points;
-  for (std::string_view rest = text; !trimmed(rest).empty();) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view item = trimmed(rest.substr(0, comma));
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  std::vector<std::string_view> parts = parts_of(text, ',');
+  if (trimmed(parts.back()).empty()) parts.pop_back();
+  for (const std::string_view part : parts) {
+    const std::string_view item = trimmed(part);
     const std::size_t colon = item.find(':');
     RatePoint point{};
-    if (colon == std::string_view::npos || !reads(trimmed(item.substr(0, colon)), point.step) ||
-        !reads(trimmed(item.substr(colon + 1)), point.ratio) || !std::isfinite(point.ratio))
+    if (colon == std::string_view::npos || !reads_as(trimmed(item.substr(0, colon)), point.step) ||
+        !reads_as(trimmed(item.substr(colon + 1)), point.ratio) || !std::isfinite(point.ratio))
       refuse("\"" + std::string(item) + "\" is no point");
     if (point.ratio < 0 || point.step < 0) refuse("\"" + std::string(item) + "\" is negative");
     if (!points.empty() && point.step <= points.back().step)

@@ -1,11 +1,11 @@
 #include "config/read.hpp"
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string_view>
 
 #include "config/former_keys.hpp"
+#include "config/kernel_choice.hpp"
 #include "config/keys.hpp"
 #include "config/option_value.hpp"
 #include "config/suggest.hpp"
@@ -18,11 +18,6 @@
 namespace forge {
 
 namespace {
-
-bool is_section(const std::string& name) {
-  const auto& sections = all_sections();
-  return std::any_of(sections.begin(), sections.end(), [&](const SectionInfo& s) { return s.name == name; });
-}
 
 YamlNode::Entry* find_entry(YamlNode& map, const std::string& name) {
   for (auto& entry : map.entries)
@@ -255,7 +250,9 @@ class DeckReader {
 
 Deck read_deck(const std::string& yaml_text, const std::string& file_name, const std::vector<std::string>& set_options,
                Needs needs, DeckWriter writer) {
-  return DeckReader(file_name, set_options, writer).read(yaml_text, needs);
+  Deck deck = DeckReader(file_name, set_options, writer).read(yaml_text, needs);
+  deck.train.fp8_carrier = asked_fp8_carrier();
+  return deck;
 }
 
 }  // namespace forge

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include "config/output_file.hpp"
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 
 namespace forge {
@@ -14,9 +14,7 @@ namespace forge {
 namespace {
 
 std::string hex_escape(char c) {
-  char text[8];
-  std::snprintf(text, sizeof text, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
-  return text;
+  return formatted("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
 }
 
 bool is_control(char c) {

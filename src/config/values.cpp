@@ -1,7 +1,6 @@
 #include "config/values.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -9,6 +8,7 @@
 #include "config/group_keys.hpp"
 #include "config/mixture_keys.hpp"
 #include "config/text.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -28,9 +28,7 @@ std::optional<double> parse_number(std::string_view text) {
   // from_chars also takes "inf" and "nan".
   if (text.empty() || text.find_first_not_of("0123456789.eE+-") != std::string_view::npos) return std::nullopt;
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::general);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+  return reads_as(text, value) && std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
 namespace {
@@ -46,8 +44,7 @@ std::optional<Integer> parse_integer(std::string_view text) {
   if (has_leading_zero(text)) return std::nullopt;
   const std::string_view digits = without_plus(text);
   Integer value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error == std::errc() && !digits.empty() && end == digits.data() + digits.size()) return value;
+  if (reads_as(digits, value)) return value;
   // Whole numbers up to 2^53 are exact in a double.
   const auto number = parse_number(text);
   constexpr double exact = 9007199254740992.0;

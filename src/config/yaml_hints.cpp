@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/text.hpp"
+#include "core/parse.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -16,12 +17,6 @@ using Text = std::string_view;
 
 bool is_name_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
-}
-
-Text trimmed(Text text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) text.remove_suffix(1);
-  return text;
 }
 
 // Without what stands behind a # that begins a comment.
@@ -62,13 +57,7 @@ bool is_table_header(Text text) {
 // Lines one by one, with what a person knows of them from those above.
 class Lines {
  public:
-  Lines(const std::string& text, int last) : last_(last) {
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      lines_.push_back(Text(text).substr(begin, end - begin));
-      begin = end + 1;
-    }
-  }
+  Lines(const std::string& text, int last) : last_(last), lines_(parts_of(text, '\n')) {}
 
   YamlHint hint() {
     if (std::string format = other_format(); !format.empty()) return {0, std::move(format)};
@@ -176,14 +165,9 @@ YamlHint yaml_hint(const std::string& text, int last) {
 }
 
 std::string shown_line(const std::string& text, int line) {
-  std::size_t begin = 0;
-  for (int i = 1; i < line && begin != std::string::npos; ++i) {
-    begin = text.find('\n', begin);
-    if (begin != std::string::npos) ++begin;
-  }
-  if (begin == std::string::npos) return "''";
-  const std::size_t end = std::min(text.find_first_of("\r\n", begin), text.size());
-  return shown(Text(text).substr(begin, end - begin));
+  const std::vector<Text> lines = parts_of(text, '\n');
+  const auto at = to_size(std::max(line, 1) - 1);
+  return at < lines.size() ? shown(lines[at].substr(0, lines[at].find('\r'))) : "''";
 }
 
 }  // namespace forge

@@ -13,6 +13,8 @@ constexpr std::size_t align_up(std::size_t bytes) {
   return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
 }
 
+// What printf would print.
+[[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
 // "1.50 GiB", "12 B": for people.
 std::string format_bytes(std::uint64_t bytes);
 // "4.7 M", "1.2 G", "812": for people, powers of 1000.

@@ -3,18 +3,17 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -44,27 +43,18 @@ constexpr const char* places[] = {"init",       "start",    "mesh",   "gradients
 
 constexpr const char* writing = "write";  // each call on a file, of a rank's saves: slow alone
 
-std::vector<std::string> parts_of(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
-  if (text.empty() || text.back() == separator) parts.emplace_back();
-  return parts;
-}
-
 template <class N>
-bool read_number(const std::string& text, N& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() && number >= 0;
+bool read_number(std::string_view text, N& number) {
+  return reads_as(text, number) && number >= 0;
 }
 
 // None where the text isn't legal.
-std::optional<Fault> fault_of(const std::string& text) {
+std::optional<Fault> fault_of(std::string_view text) {
   const auto parts = parts_of(text, ':');
   if (parts.size() < 3 || parts.size() > 4) return {};
   const auto kind = std::find_if(std::begin(kinds), std::end(kinds), [&](const Kind& k) { return parts[0] == k.name; });
   if (kind == std::end(kinds)) return {};
-  Fault fault{parts[0], "", -1, -1, kind->otherwise};
+  Fault fault{std::string(parts[0]), "", -1, -1, kind->otherwise};
   if (!read_number(parts[1], fault.rank)) return {};
   if (!read_number(parts[2], fault.step)) {
     if (kind->steps_only || std::find(std::begin(places), std::end(places), parts[2]) == std::end(places)) return {};
@@ -80,15 +70,15 @@ std::optional<Fault> fault_of(const std::string& text) {
 }
 
 std::vector<Fault> environment_faults() {
-  const char* text = std::getenv("FORGE_FAULT");
+  const char* text = setting_of_tests("FORGE_FAULT");
   if (!text) return {};
   std::vector<Fault> faults;
-  for (const std::string& part : parts_of(text, ',')) {
+  for (const std::string_view part : parts_of(text, ',')) {
     const auto fault = fault_of(part);
     if (!fault) {
       std::string names;
       for (const char* place : places) names += (names.empty() ? "" : ", ") + std::string(place);
-      throw BadInput("FORGE_FAULT=" + part +
+      throw BadInput("FORGE_FAULT=" + std::string(part) +
                      ": legal are kill:RANK:WHERE, stop:RANK:WHERE, hang:RANK:WHERE, slow:RANK:WHERE:SECONDS, "
                      "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT] and fail:RANK:STEP:CALL, "
                      "several with commas between; WHERE is a step or one of " +
@@ -125,6 +115,10 @@ thread_local std::int64_t calls_left = 0;
 thread_local double call_seconds = 0;
 
 }  // namespace
+
+const char* setting_of_tests(const char* variable) {
+  return std::getenv(variable);
+}
 
 void inject_fault(int rank, std::int64_t step) {
   for (const Fault& fault : environment_faults())

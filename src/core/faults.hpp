@@ -37,6 +37,9 @@ class SaveFaults {
   double bit_ = -1;  // of the file, negative: the first of a tensor
 };
 
+// A variable of the environment that only builds with tests read; nullptr where it isn't set, and in other builds.
+const char* setting_of_tests(const char* variable);
+
 // A call on a file is about to be made, or has just been made: fail throws IoFailed where it is the one that shall
 // fail.
 void io_call(const char* call, const std::string& file);

@@ -1,32 +1,51 @@
 #pragma once
 
-#include <cstdint>
+#include <concepts>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace forge {
 
-// A text with its quotes and escapes.
-std::string json_text(const std::string& text);
+// JSON of a value. Numbers read back exactly; NaN and Inf, which JSON lacks, become null. A text has quotes and
+// escapes.
+std::string json_of(std::string_view text);
+std::string json_of(double value);
+template <std::integral T>
+std::string json_of(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
+  return std::to_string(value);
+}
+// An object.
+template <class T>
+auto json_of(const T& value) -> decltype(value.json()) {
+  return value.json();
+}
+// "[…]"
+template <class T>
+requires requires(const T& element) {
+  json_of(element);
+}
+std::string json_of(const std::vector<T>& elements) {
+  std::string all;
+  for (const T& element : elements) all += (all.empty() ? "" : ", ") + json_of(element);
+  return "[" + all + "]";
+}
 
-class JsonList;
-
-// One line of JSON: an object whose members keep their order. Numbers read back exactly; NaN and Inf, which JSON lacks,
-// become null.
+// One line of JSON: an object whose members keep their order.
 class JsonLine {
  public:
-  JsonLine& add(const std::string& key, double value);
-  JsonLine& add(const std::string& key, std::int64_t value);
-  JsonLine& add(const std::string& key, const std::string& value);
-  JsonLine& add(const std::string& key, bool value);
+  template <class T>
+  JsonLine& add(std::string_view key, const T& value) {
+    return add_raw(key, json_of(value));
+  }
   // `json` as it is.
-  JsonLine& add_raw(const std::string& key, const std::string& json);
-  JsonLine& add_object(const std::string& key, const JsonLine& members);
-  JsonLine& add_list(const std::string& key, const JsonList& elements);
+  JsonLine& add_raw(std::string_view key, const std::string& json);
   // "{…}"
-  std::string object() const { return "{" + body_ + "}"; }
+  std::string json() const { return "{" + body_ + "}"; }
   // "{…}\n"
-  std::string text() const { return object() + "\n"; }
+  std::string text() const { return json() + "\n"; }
   // The same with a member in each line.
   std::string lines() const;
 
@@ -34,28 +53,5 @@ class JsonLine {
   std::string body_;
   std::vector<std::size_t> ends_;  // of the members in it
 };
-
-// A list of JSON.
-class JsonList {
- public:
-  JsonList& add(const JsonLine& object) { return add_raw(object.object()); }
-  JsonList& add(const std::string& text) { return add_raw(json_text(text)); }
-  JsonList& add(std::int64_t value) { return add_raw(std::to_string(value)); }
-  // "[…]"
-  std::string text() const { return "[" + body_ + "]"; }
-
- private:
-  JsonList& add_raw(const std::string& json);
-
-  std::string body_;
-};
-
-// Of texts, of integers.
-template <class T>
-JsonList json_list(const std::vector<T>& elements) {
-  JsonList list;
-  for (const T& element : elements) list.add(element);
-  return list;
-}
 
 }  // namespace forge

@@ -2,6 +2,10 @@
 
 namespace forge {
 
+const char* setting_of_tests(const char*) {
+  return nullptr;
+}
+
 void inject_fault(int, std::int64_t) {}
 
 void inject_fault(int, const char*, const std::function<bool()>&) {}

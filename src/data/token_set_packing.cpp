@@ -4,12 +4,12 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "core/to_size.hpp"
@@ -116,9 +116,8 @@ void TokenSet::open_plan() {
   if (!options_.has_documents())
     throw BadInput("data.packing: best_fit needs documents: data.document_end_token, or data.document_ends = index");
   const std::uint64_t key = plan_key();
-  char name[40];
-  std::snprintf(name, sizeof name, "/packing_%016llx.plan", static_cast<unsigned long long>(key));
-  const std::string path = options_.packing_directory + name;
+  const std::string path =
+      options_.packing_directory + formatted("/packing_%016llx.plan", static_cast<unsigned long long>(key));
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) write_plan(path, key);
   plan_.emplace(PackingPlan::open(path, key, sequence_tokens()));

@@ -125,15 +125,6 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
   read_hf_rope(config, model);
 }
 
-// A dimension of gpt2 under its own name, or under the one that transformers maps to it.
-std::int64_t gpt2_size(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback) {
-  const std::int64_t own = config.integer(key, fallback, 1, most_size);
-  const std::int64_t other = config.integer(alias, own, 1, most_size);
-  if (config.has(key) && other != own)
-    config.refuse(key, "= " + std::to_string(own) + " but " + alias + " = " + std::to_string(other));
-  return other;
-}
-
 Activation gpt2_activation(const JsonObject& config) {
   const std::string name = config.text("activation_function", "gelu_new");
   for (const char* tanh : {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate"})
@@ -145,10 +136,10 @@ Activation gpt2_activation(const JsonObject& config) {
 }
 
 void read_gpt2(const JsonObject& config, ModelDeck& model) {
-  model.width = gpt2_size(config, "n_embd", "hidden_size", 768);
-  model.layers = gpt2_size(config, "n_layer", "num_hidden_layers", 12);
-  model.heads = gpt2_size(config, "n_head", "num_attention_heads", 12);
-  model.max_positions = gpt2_size(config, "n_positions", "max_position_embeddings", 1024);
+  model.width = aliased_size(config, "n_embd", "hidden_size", 768);
+  model.layers = aliased_size(config, "n_layer", "num_hidden_layers", 12);
+  model.heads = aliased_size(config, "n_head", "num_attention_heads", 12);
+  model.max_positions = aliased_size(config, "n_positions", "max_position_embeddings", 1024);
   model.ffn = config.integer("n_inner", 4 * model.width, 1, most_size);
   model.vocabulary = config.integer("vocab_size", 50257, 1, most_size);
   model.kv_heads = model.heads;

@@ -17,16 +17,6 @@ namespace {
 // What the class of deepseek_v3 adds in the norms of latents, whatever rms_norm_eps says.
 constexpr double deepseek_latent_epsilon = 1e-6;
 
-// A number under either of two names that transformers maps to each other.
-std::int64_t size_of(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback,
-                     std::int64_t least) {
-  const std::int64_t own = config.integer(key, fallback, least, most_size);
-  const std::int64_t other = config.integer(alias, own, least, most_size);
-  if (config.has(key) && other != own)
-    config.refuse(key, "= " + std::to_string(own) + " but " + alias + " = " + std::to_string(other));
-  return other;
-}
-
 // transformers adds its own form of the loss when it returns the router's logits; here the switch and the factor count.
 double auxiliary_loss(const JsonObject& config, double fallback) {
   const double coefficient = config.amount("router_aux_loss_coef", fallback);
@@ -51,7 +41,7 @@ std::vector<std::int64_t> read_dense_layers(const JsonObject& config, std::int64
 }
 
 void read_mixtral(const JsonObject& config, ModelDeck& m) {
-  m.experts = size_of(config, "num_local_experts", "num_experts", 8, 1);
+  m.experts = aliased_size(config, "num_local_experts", "num_experts", 8);
   m.experts_per_token = config.integer("num_experts_per_tok", 2, 1, most_size);
   m.expert_ffn = m.ffn;
   m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
@@ -62,7 +52,7 @@ void read_qwen3_moe(const JsonObject& config, ModelDeck& m) {
   if (shared > 0)
     config.refuse("shared_expert_intermediate_size",
                   "= " + std::to_string(shared) + ", which this model_type has not; legal: 0");
-  m.experts = size_of(config, "num_experts", "num_local_experts", 128, 0);
+  m.experts = aliased_size(config, "num_experts", "num_local_experts", 128, 0);
   if (m.experts == 0) return;
   m.experts_per_token = config.integer("num_experts_per_tok", 8, 1, most_size);
   m.expert_ffn = config.integer("moe_intermediate_size", 768, 1, most_size);
@@ -96,7 +86,7 @@ void refuse_other_word(const JsonObject& config, const char* key, const char* le
 
 void read_deepseek_v3(const JsonObject& config, ModelDeck& m) {
   read_latent_attention(config, m);
-  m.experts = size_of(config, "n_routed_experts", "num_local_experts", 256, 1);
+  m.experts = aliased_size(config, "n_routed_experts", "num_local_experts", 256);
   m.experts_per_token = config.integer("num_experts_per_tok", 8, 1, most_size);
   m.expert_ffn = config.integer("moe_intermediate_size", 2048, 1, most_size);
   m.shared_expert_ffn = m.expert_ffn * config.integer("n_shared_experts", 1, 0, 1 << 20);
@@ -232,6 +222,15 @@ constexpr HfFamily deepseek_v3{.architecture = "DeepseekV3ForCausalLM",
                                .obstacle = deepseek_obstacle};
 
 }  // namespace
+
+std::int64_t aliased_size(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback,
+                          std::int64_t least) {
+  const std::int64_t own = config.integer(key, fallback, least, most_size);
+  const std::int64_t other = config.integer(alias, own, least, most_size);
+  if (config.has(key) && other != own)
+    config.refuse(key, "= " + std::to_string(own) + " but " + alias + " = " + std::to_string(other));
+  return other;
+}
 
 const HfFamily& hf_family(Family family) {
   switch (family) {

@@ -54,4 +54,8 @@ struct HfFamily {
 // The row of a family other than gpt2, which has keys of its own for everything.
 const HfFamily& hf_family(Family family);
 
+// A number under either of two names that transformers maps to each other.
+std::int64_t aliased_size(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback,
+                          std::int64_t least = 1);
+
 }  // namespace forge

@@ -13,7 +13,7 @@ void add_stream(BufferLister& l, auto& member, std::string_view name, Reader las
   l.add(member, name, l.S, l.spec.C(), last);
 }
 
-// What most kinds of layers have: passes F and B, no buffers, nothing to send or compute.
+// What most kinds of layers have: passes F and B, no buffers, nothing to compute or send.
 struct AnyLayer {
   static constexpr bool recomputes = false;
   static bool does(Pass pass) { return pass != W; }
@@ -28,8 +28,7 @@ struct AnyLayer {
   static std::size_t scratch(const BufferContext&, const StageLayer&, Pass, bool) {
     return 0;
   }
-  static void sends(Sends&, const StageLayer&, Pass, bool) {}
-  static void operations(Operations&, const StageLayer&, Pass, bool) {}
+  static void segments(Segments&, const StageLayer&, Pass, bool) {}
 };
 
 struct ArrivalsLayer : AnyLayer {
@@ -48,8 +47,7 @@ struct EmbeddingLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
     return counted_bytes<EmbeddingScratch<T>>(c);
   }
-  static void sends(Sends& sends, const StageLayer&, Pass pass, bool) { add_embedding_sends(sends, pass); }
-  static void operations(Operations& o, const StageLayer&, Pass pass, bool) { add_embedding_operations(o, pass); }
+  static void segments(Segments& list, const StageLayer&, Pass pass, bool) { list_embedding(list, pass); }
 };
 
 // W of experts runs with B: rows of later rounds exist only there.
@@ -76,11 +74,8 @@ struct BlockLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute) {
     return block_scratch(c, layer.number, pass, recompute);
   }
-  static void sends(Sends& sends, const StageLayer& layer, Pass pass, bool recompute) {
-    add_block_sends(sends, layer.number, pass, recompute);
-  }
-  static void operations(Operations& o, const StageLayer& layer, Pass pass, bool recompute) {
-    add_block_operations(o, layer.number, pass, recompute);
+  static void segments(Segments& list, const StageLayer& layer, Pass pass, bool recompute) {
+    list_block(list, layer.number, pass, recompute);
   }
 };
 
@@ -97,8 +92,8 @@ struct NormLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass pass, bool) {
     return pass == B ? counted_bytes<NormScratch<T>>(c) : 0;
   }
-  static void operations(Operations& o, const StageLayer&, Pass pass, bool) {
-    add_norm_operations(o, pass, o.S, o.spec.C());
+  static void segments(Segments& list, const StageLayer&, Pass pass, bool) {
+    list_norm(list, pass, list.S, list.spec.C());
   }
 };
 
@@ -112,8 +107,7 @@ struct HeadLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
     return counted_bytes<HeadScratch<T>>(c);
   }
-  static void sends(Sends& sends, const StageLayer&, Pass, bool) { add_head_sends(sends); }
-  static void operations(Operations& o, const StageLayer&, Pass, bool) { add_head_operations(o); }
+  static void segments(Segments& list, const StageLayer&, Pass, bool) { list_head(list); }
 };
 
 // Gradients of the table's rows wait for nothing: B takes them.
@@ -137,11 +131,8 @@ struct MtpInputLayer : BlockLayer {
     made.list(dropped);
     return std::max(rows, aligned_bytes(dropped.list));
   }
-  static void sends(Sends& sends, const StageLayer&, Pass pass, bool recompute) {
-    add_mtp_sends(sends, pass, recompute);
-  }
-  static void operations(Operations& o, const StageLayer&, Pass pass, bool recompute) {
-    add_mtp_operations(o, pass, recompute);
+  static void segments(Segments& list, const StageLayer&, Pass pass, bool recompute) {
+    list_mtp(list, pass, recompute);
   }
 };
 
@@ -234,16 +225,10 @@ std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass 
   });
 }
 
-std::vector<Sent> sends_of(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute) {
-  Sends sends(c);
-  visit(layer, [&](auto kind) { kind.sends(sends, layer, pass, recompute); });
-  return sends.list;
-}
-
-Operations operations_of(const BufferContext& c, int cp_rank, const StageLayer& layer, Pass pass, bool recompute) {
-  Operations o(c, cp_rank);
-  visit(layer, [&](auto kind) { kind.operations(o, layer, pass, recompute); });
-  return o;
+Segments segments_of(const BufferContext& c, int cp_rank, const StageLayer& layer, Pass pass, bool recompute) {
+  Segments list(c, cp_rank);
+  visit(layer, [&](auto kind) { kind.segments(list, layer, pass, recompute); });
+  return list;
 }
 
 }  // namespace forge

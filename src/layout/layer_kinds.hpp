@@ -55,11 +55,8 @@ std::size_t bytes_in(Kept place, const BufferContext& c, const StageContent& sta
 // policy dropped.
 std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);
 
-// The collectives of a layer's pass, in no order. Of dropless dispatch one round, as where the router loads all experts
-// alike.
-std::vector<Sent> sends_of(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);
-// What the pass computes on this rank in a training step, in its order, with the same rows for all experts.
-Operations operations_of(const BufferContext& c, int cp_rank, const StageLayer& layer, Pass pass,
-                         bool recompute = false);
+// What a layer's pass computes and sends on this rank in a training step, in its order. Of dropless dispatch one round,
+// as where the router loads all experts alike, with the same rows for each.
+Segments segments_of(const BufferContext& c, int cp_rank, const StageLayer& layer, Pass pass, bool recompute = false);
 
 }  // namespace forge

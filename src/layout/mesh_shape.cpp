@@ -1,10 +1,10 @@
 #include "layout/mesh_shape.hpp"
 
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <vector>
 
 namespace forge {
@@ -173,10 +173,8 @@ std::string list_of(const std::vector<int>& ranks) {
 
 std::string table_line(const std::string& axis, const std::string& extent, const std::string& stride,
                        const std::string& ranks, const std::string& carries) {
-  char line[256];
-  std::snprintf(line, sizeof line, "  %-13s %6s %7s  %-28s %s\n", axis.c_str(), extent.c_str(), stride.c_str(),
-                ranks.c_str(), carries.c_str());
-  return line;
+  return formatted("  %-13s %6s %7s  %-28s %s\n", axis.c_str(), extent.c_str(), stride.c_str(), ranks.c_str(),
+                   carries.c_str());
 }
 
 }  // namespace

@@ -247,11 +247,11 @@ double rotated_flops(const RotatedState& s) {
 
 namespace {
 
-void add_rotations(Operations& o, const RotatedState& s, std::int64_t matrices) {
+void list_rotations(Segments& list, const RotatedState& s, std::int64_t matrices) {
   const std::int64_t m = s.rows, n = s.columns;
-  const DType type = o.c.precision.accumulate;
+  const DType type = list.c.precision.accumulate;
   const auto add = [&](bool rotates, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-    if (rotates) o.products.push_back({rows, columns, inner, type, type, false});
+    if (rotates) list.add(Product{rows, columns, inner, type, type});
   };
   for (std::int64_t i = 0; i < matrices; ++i) {
     add(s.rotates_rows, m, m, n);
@@ -261,37 +261,37 @@ void add_rotations(Operations& o, const RotatedState& s, std::int64_t matrices) 
       add(s.rotates_columns, m, n, n);
     }
   }
-  o.over_rows("soap", matrices * m, n, 1, 1, 8, 6);
-  if (s.rotates_rows) o.over_rows("soap", matrices * m, m, 0, 0, 2, 1);
-  if (s.rotates_columns) o.over_rows("soap", matrices * n, n, 0, 0, 2, 1);
+  list.over_rows("soap", matrices * m, n, 1, 1, 8, 6);
+  if (s.rotates_rows) list.over_rows("soap", matrices * m, m, 0, 0, 2, 1);
+  if (s.rotates_columns) list.over_rows("soap", matrices * n, n, 0, 0, 2, 1);
 }
 
-void add_stack(Operations& o, const MatrixStack& stack) {
+void list_stack(Segments& list, const MatrixStack& stack) {
   const std::int64_t B = stack.count(), m = stack.rows, n = stack.columns, k = std::min(m, n);
-  if (stack.rotates) return add_rotations(o, RotatedState(stack.state), B);
-  const DType type = o.c.precision.compute;
+  if (stack.rotates) return list_rotations(list, RotatedState(stack.state), B);
+  const DType type = list.c.precision.compute;
   const auto add = [&](bool sums, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-    if (B == 1 && sums)
-      o.products.push_back({columns, inner, rows, type, type, false});
-    else if (B == 1)
-      o.products.push_back({rows, columns, inner, type, type, false});
+    if (B > 1)
+      list.add(ExpertProduct{sums, B, B * rows, columns, inner, type, type});
+    else if (sums)
+      list.add(Product{columns, inner, rows, type, type});
     else
-      o.expert_products.push_back({sums, B, B * rows, columns, inner, type, type});
+      list.add(Product{rows, columns, inner, type, type});
   };
   for (int step = 0; step < newton_schulz_steps; ++step) {
     m <= n ? add(false, m, m, n) : add(true, m, n, n);
     add(false, k, k, k);
     m <= n ? add(false, m, n, m) : add(false, m, n, n);
   }
-  o.over_rows("newton_schulz", B * m, n, 2 + newton_schulz_steps, 2 + newton_schulz_steps);
-  o.over_rows("newton_schulz", B * k, k, newton_schulz_steps, newton_schulz_steps);
-  if (stack.kept() > 0) o.over_rows("normuon", B * m, n, 2, 1);
+  list.over_rows("newton_schulz", B * m, n, 2 + newton_schulz_steps, 2 + newton_schulz_steps);
+  list.over_rows("newton_schulz", B * k, k, newton_schulz_steps, newton_schulz_steps);
+  if (stack.kept() > 0) list.over_rows("normuon", B * m, n, 2, 1);
 }
 
 }  // namespace
 
-void add_round_operations(Operations& o, const MatrixRound& round) {
-  for (const MatrixStack& stack : round.stacks) add_stack(o, stack);
+void list_round(Segments& list, const MatrixRound& round) {
+  for (const MatrixStack& stack : round.stacks) list_stack(list, stack);
 }
 
 }  // namespace forge

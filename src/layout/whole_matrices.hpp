@@ -6,7 +6,7 @@
 #include "layout/local_units.hpp"
 #include "layout/rotated_state.hpp"
 #include "model/buffers.hpp"
-#include "model/operations.hpp"
+#include "model/segments.hpp"
 
 namespace forge {
 
@@ -92,7 +92,7 @@ double newton_schulz_flops(std::int64_t rows, std::int64_t columns);
 // the bases, and the update back.
 double rotated_flops(const RotatedState& state);
 // The products of a round on its owner, in their order.
-void add_round_operations(Operations& o, const MatrixRound& round);
+void list_round(Segments& list, const MatrixRound& round);
 
 // Memory of an update, a frame of the workspace.
 template <class T>

@@ -28,7 +28,6 @@ struct Fp8Options {
   const Fp8RecipeRow& properties() const;
   bool has_history() const;
   bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }
-  bool dispatches_codes(std::int64_t layer) const { return has_block(layer) && dispatch; }
   bool has_coded_block(std::int64_t layer) const { return has_block(layer) && layer < coded_end; }
   bool has_coded_experts(std::int64_t layer) const { return has_block(layer) && layer < coded_experts_end; }
 };

@@ -47,8 +47,6 @@ struct ModelSpec {
   std::int64_t kv_up_columns() const { return H() * (options.nope_dim + options.value_dim); }
   // What tensor-parallel ranks gather for the up-projections: [input of q_up, kv latent, rope key].
   std::int64_t latent_columns() const { return q_up_inputs() + kv_down_columns(); }
-  // Columns that they gather before attention.
-  std::int64_t attention_input_columns() const { return mla() ? latent_columns() : C(); }
   // What scores are multiplied by before the softmax: 1 / sqrt(D), and with mla the square of yarn's mscale_all_dim.
   double softmax_scale() const;
 

@@ -78,11 +78,7 @@ struct AttendScratch {
 // How tp splits the output projection.
 MatrixSplit attention_out_split(const ModelSpec& spec);
 
-// The collectives of an attention layer of either kind.
-void add_attention_sends(Sends& sends, Pass pass);
-
-// What the two kinds compute alike: norm 1 up to its output; attention and the output projection, forward and in B; the
-// output projection's W.
-void add_attend_operations(Operations& o, std::int64_t layer, Pass pass);
+// What the two kinds do alike: attention and the output projection, forward and in B; the output projection's W.
+void list_attend(Segments& list, std::int64_t layer, Pass pass);
 
 }  // namespace forge

@@ -17,8 +17,8 @@ ShortList<QkvTensor, 3> qkv_tensors(const ParameterLister& l) {
 namespace {
 
 // A kernel over the heads of q and k.
-void add_to_heads(Operations& o, const char* name, std::int64_t reads, std::int64_t writes) {
-  o.over_rows(name, o.R, o.spec.q_columns() + o.spec.kv_columns(), reads, writes);
+RowKernel& over_heads(Segments& list, const char* name, std::int64_t reads, std::int64_t writes) {
+  return list.over_rows(name, list.R, list.spec.q_columns() + list.spec.kv_columns(), reads, writes);
 }
 
 }  // namespace
@@ -32,35 +32,34 @@ MatrixSplit qkv_split(const BufferContext& c) {
 std::int64_t copied_gradients(const BufferContext& c) {
   return !c.spec.mla() && c.fp8.kv_copies > 1 ? c.microbatch.rows() * 2 * c.spec.kv_columns() : 0;
 }
-void add_sends_of_copies(Sends& sends) {
-  const std::int64_t count = copied_gradients(sends.c);
-  if (count > 0) sends.add(Group::tp, Collective::all_gather, count, sends.c.precision.compute);
-}
 
-void add_attention_operations(Operations& o, std::int64_t layer, Pass pass) {
-  const ModelSpec& s = o.spec;
-  const MatrixSplit qkv = qkv_split(o.c);
+void list_attention(Segments& list, std::int64_t layer, Pass pass) {
+  const ModelSpec& s = list.spec;
+  const MatrixSplit qkv = qkv_split(list.c);
   const bool normalised = s.options.qk_norm;
   switch (pass) {
     case Pass::forward:
-      add_norm_operations(o, pass, o.S, s.C());
-      o.block_linear(ProductOf::output, o.R, qkv, o.c.tp == 1);
-      if (s.options.qkv_bias) o.over_rows("add_bias", o.R, s.qkv_columns(), 1, 1);
-      if (normalised || s.rope()) add_to_heads(o, normalised ? "head_norm_forward" : "rotary", 1, 1);
-      return add_attend_operations(o, layer, pass);
+      list_norm(list, pass, list.S, s.C());
+      list.gather_rows(s.C());
+      list.block_linear(ProductOf::output, list.R, qkv, list.c.tp == 1);
+      if (s.options.qkv_bias) list.over_rows("add_bias", list.R, s.qkv_columns(), 1, 1);
+      if (normalised || s.rope()) over_heads(list, normalised ? "head_norm_forward" : "rotary", 1, 1);
+      return list_attend(list, layer, pass);
     case Pass::backward_input:
-      add_attend_operations(o, layer, pass);
-      if (s.rope()) add_to_heads(o, "rotary", 1, 1);
-      if (normalised) {
-        add_to_heads(o, "head_norm_backward", 2, 1);
-        o.row_kernels.back().launches = 4;  // of queries and of keys: the pass, and the sums of its chunks
-      }
-      o.block_linear(ProductOf::input_gradient, o.R, qkv);
-      return add_norm_operations(o, pass, o.S, s.C());
+      list_attend(list, layer, pass);
+      if (s.rope()) over_heads(list, "rotary", 1, 1);
+      // Of queries and of keys: the pass, and the sums of its chunks.
+      if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = 4;
+      if (const std::int64_t copied = copied_gradients(list.c); list.fp8 && copied > 0)
+        list.send(Group::tp, Collective::all_gather, copied, list.c.precision.compute);
+      list.block_linear(ProductOf::input_gradient, list.R, qkv);
+      list.reduce_rows(s.C());
+      return list_norm(list, pass, list.S, s.C());
     case Pass::backward_weight:
-      add_attend_operations(o, layer, pass);
-      o.block_linear(ProductOf::weight_gradient, o.R, qkv);
-      if (s.options.qkv_bias) o.column_sums("column_sum", o.R, s.qkv_columns(), 1);
+      list_attend(list, layer, pass);
+      list.gather_rows(s.C());
+      list.block_linear(ProductOf::weight_gradient, list.R, qkv);
+      if (s.options.qkv_bias) list.column_sums("column_sum", list.R, s.qkv_columns(), 1);
   }
 }
 

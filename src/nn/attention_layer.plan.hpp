@@ -84,10 +84,9 @@ struct AttentionScratch : AttendScratch<T> {
 MatrixSplit qkv_split(const BufferContext& c);
 
 // Gradients of key and value heads that tp neighbours share, before products in FP8 round them: elements of one rank;
-// 0: none are shared. And what sends them.
+// 0: none are shared.
 std::int64_t copied_gradients(const BufferContext& c);
-void add_sends_of_copies(Sends& sends);
 
-void add_attention_operations(Operations& o, std::int64_t layer, Pass pass);
+void list_attention(Segments& list, std::int64_t layer, Pass pass);
 
 }  // namespace forge

@@ -24,58 +24,44 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
   });
 }
 
-void add_block_sends(Sends& sends, std::int64_t layer, Pass pass, bool recompute) {
-  if (recompute && sends.c.recompute != Recompute::full) return;
-  if (recompute) pass = Pass::forward;
-  add_attention_sends(sends, pass);
-  sends.c.spec.is_moe(layer) ? add_moe_sends(sends, pass, recompute, sends.c.fp8.dispatches_codes(layer))
-                             : add_mlp_sends(sends, pass, !recompute);
-  if (!sends.c.fp8.has_block(layer)) return;
-  Operations operations(sends.c);
-  add_block_operations(operations, layer, pass, recompute);
-  sends.amaxes(operations);
-  if (pass == Pass::backward_input) add_sends_of_copies(sends);
-}
-
 namespace {
 
 // What selective recomputation dropped: outputs of norms and activations.
-void add_selective_recompute(Operations& o, std::int64_t layer) {
-  add_norm_operations(o, Pass::forward, o.S, o.spec.C());
-  if (o.spec.mla()) add_latent_norm_operations(o);
-  add_norm_operations(o, Pass::forward, o.S, o.spec.C());
-  o.spec.is_moe(layer) ? add_moe_activation_operations(o) : add_activation_operations(o, o.spec.F());
+void list_selective_recompute(Segments& list, std::int64_t layer) {
+  list_norm(list, Pass::forward, list.S, list.spec.C());
+  if (list.spec.mla()) list_latent_norms(list);
+  list_norm(list, Pass::forward, list.S, list.spec.C());
+  list.spec.is_moe(layer) ? list_moe_activation(list) : list_activation(list, list.spec.F());
 }
 
 }  // namespace
 
-void add_block_operations(Operations& o, std::int64_t layer, Pass pass, bool recompute) {
-  const ModelSpec& s = o.spec;
+void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
+  const ModelSpec& s = list.spec;
   const auto attention = [&] {
-    s.mla() ? add_latent_operations(o, layer, pass) : add_attention_operations(o, layer, pass);
+    s.mla() ? list_latent_attention(list, layer, pass) : list_attention(list, layer, pass);
   };
   const auto feed_forward = [&] {
-    s.is_moe(layer) ? add_moe_operations(o, pass, recompute)
-                    : add_mlp_operations(o, pass, s.F(), s.options.mlp_bias, !recompute);
+    s.is_moe(layer) ? list_moe(list, pass, recompute) : list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute);
   };
-  o.fp8 = o.c.fp8.has_block(layer);
-  o.coded = o.c.fp8.has_coded_block(layer);
-  o.coded_experts = o.c.fp8.has_coded_experts(layer);
-  o.recomputes = recompute;
-  if (recompute && o.c.recompute == Recompute::none) return;
-  if (recompute && o.c.recompute == Recompute::selective) return add_selective_recompute(o, layer);
+  list.fp8 = list.c.fp8.has_block(layer);
+  list.coded = list.c.fp8.has_coded_block(layer);
+  list.coded_experts = list.c.fp8.has_coded_experts(layer);
+  list.recomputes = recompute;
+  if (recompute && list.c.recompute == Recompute::none) return;
+  if (recompute && list.c.recompute == Recompute::selective) return list_selective_recompute(list, layer);
   if (recompute) pass = Pass::forward;
   if (pass != Pass::forward) {
     const bool dense_dropout = pass == Pass::backward_input && s.options.dropout > 0 && !s.is_moe(layer);
-    if (dense_dropout) o.over_rows("dropout", o.S, s.C(), 1, 1);
+    if (dense_dropout) list.over_rows("dropout", list.S, s.C(), 1, 1);
     feed_forward();
-    if (pass == Pass::backward_input) add_norm_operations(o, pass, o.S, s.C());
+    if (pass == Pass::backward_input) list_norm(list, pass, list.S, s.C());
     return attention();
   }
   attention();
-  add_residual_norm_operations(o);
+  list_residual_norm(list);
   feed_forward();
-  if (!recompute) o.over_rows("residual_add", o.S, s.C(), 2, 1);
+  if (!recompute) list.over_rows("residual_add", list.S, s.C(), 2, 1);
 }
 
 }  // namespace forge

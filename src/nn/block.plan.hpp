@@ -122,7 +122,6 @@ struct BlockWeight {
 
 // The most that a pass takes of the workspace at any time; `recompute`: to recompute what the policy dropped.
 std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass, bool recompute);
-void add_block_sends(Sends& sends, std::int64_t layer, Pass pass, bool recompute);
-void add_block_operations(Operations& o, std::int64_t layer, Pass pass, bool recompute);
+void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute);
 
 }  // namespace forge

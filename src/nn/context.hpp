@@ -10,7 +10,7 @@
 #include "kernels/kernels.hpp"
 #include "model/fp8_history.hpp"
 #include "model/kept_amaxes.hpp"
-#include "model/operations.hpp"
+#include "model/segments.hpp"
 #include "nn/batch.plan.hpp"
 #include "nn/fresh_sums.hpp"
 #include "nn/run.plan.hpp"

@@ -17,89 +17,67 @@ ContextHeads context_heads(const BufferContext& c) {
 
 namespace {
 
-// Keys and values of this rank's rows.
-std::int64_t pair_elements(const BufferContext& c) {
-  return c.microbatch.rows() * pair_columns(c);
-}
-
-}  // namespace
-
-std::vector<Sent> context_sends_forward(const BufferContext& c) {
-  const std::int64_t cp = c.microbatch.cp, rows = c.microbatch.rows();
-  const DType value = c.precision.compute;
-  if (cp == 1) return {};
-  if (c.cp_method == CpMethod::ring) return {{Group::cp, Collective::send, pair_elements(c), value, cp - 1}};
-  if (c.cp_method == CpMethod::all_gather) return {{Group::cp, Collective::all_gather, pair_elements(c), value}};
-  const ContextHeads heads = context_heads(c);
-  return {{Group::cp, Collective::all_to_all, rows * heads.qkv_columns(c.spec), value},
-          {Group::cp, Collective::all_to_all, rows * heads.o_columns(c.spec), value}};
-}
-
-std::vector<Sent> context_sends_backward(const BufferContext& c) {
-  const std::int64_t cp = c.microbatch.cp, rows = c.microbatch.rows();
-  const DType value = c.precision.compute, sum = c.precision.accumulate;
-  if (cp == 1) return {};
-  if (c.cp_method == CpMethod::ring)
-    return {{Group::cp, Collective::send, pair_elements(c), value, cp - 1},
-            {Group::cp, Collective::send, pair_elements(c), sum, cp - 1}};
-  if (c.cp_method == CpMethod::all_gather)
-    return {{Group::cp, Collective::all_gather, pair_elements(c), value},
-            {Group::cp, Collective::reduce_scatter, pair_elements(c), sum}};
-  const ContextHeads heads = context_heads(c);
-  return {{Group::cp, Collective::all_to_all, rows * (heads.qkv_columns(c.spec) + heads.o_columns(c.spec)), value},
-          {Group::cp, Collective::all_to_all, rows * heads.q, sum},
-          {Group::cp, Collective::all_to_all, rows * heads.qkv_columns(c.spec), value}};
-}
-
-namespace {
-
 // Attention of this rank's queries to what comes, and what it takes to bring that together.
-void add_key_operations(Operations& o, AttentionProduct attention) {
-  const BufferContext& c = o.c;
+void list_keys(Segments& list, AttentionProduct attention) {
+  const BufferContext& c = list.c;
   const int n = c.microbatch.cp;
-  const std::int64_t T = c.microbatch.sequence_tokens, q = o.spec.q_columns(), out = o.spec.o_columns();
-  const bool rounds = c.precision.compute != c.precision.accumulate;
-  attention.queries = position_runs(T, n, o.cp_rank);
-  o.over_rows("copy_rows", o.R, pair_columns(c), 1, 1);
+  const std::int64_t T = c.microbatch.sequence_tokens, pair = pair_columns(c);
+  const std::int64_t own = attention.backward ? list.spec.q_columns() : list.spec.o_columns();
+  const DType value = c.precision.compute, sum = c.precision.accumulate;
+  const bool rounds = value != sum, ring = c.cp_method == CpMethod::ring;
+  const auto send = [&](Collective collective, DType type) { list.send(Group::cp, collective, list.R * pair, type); };
+  attention.queries = position_runs(T, n, list.cp_rank);
+  list.over_rows("copy_rows", list.R, pair, 1, 1);
+  if (!ring) send(Collective::all_gather, value);
   for (int i = 0; i < n; ++i) {
-    const int step = c.cp_method == CpMethod::ring ? n - i : i;  // whose block comes next
-    attention.keys = position_runs(T, n, (o.cp_rank + step) % n);
-    o.attention.push_back(attention);
-    if (i == 0 && rounds) o.over_rows("convert_rows", o.R, attention.backward ? q : out, 1, 0, 0, 1);
-    if (attention.backward) o.over_rows("accumulate", o.R, pair_columns(c), 1, 0, 1, 1);
-    if (i > 0 && attention.backward) o.over_rows("accumulate", o.R, q, 1, 0, 1, 1);
-    if (i > 0 && !attention.backward) o.over_rows("attention_merge", o.R, out, 1, 0, 1, 1);
+    if (ring && i + 1 < n) send(Collective::send, value);
+    const int step = ring ? n - i : i;  // whose block comes next
+    attention.keys = position_runs(T, n, (list.cp_rank + step) % n);
+    list.add(attention);
+    if (i == 0 && rounds) list.over_rows("convert_rows", list.R, own, 1, 0, 0, 1);
+    if (attention.backward) list.over_rows("accumulate", list.R, pair, 1, 0, 1, 1);
+    if (i > 0) list.over_rows(attention.backward ? "accumulate" : "attention_merge", list.R, own, 1, 0, 1, 1);
+    if (i > 0 && attention.backward && ring) send(Collective::send, sum);
   }
-  if (rounds) o.over_rows("convert_rows", o.R, attention.backward ? q : out, 0, 1, 1, 0);
-  if (attention.backward) o.over_rows("convert_rows", o.R, pair_columns(c), 0, 1, 1, 0);
+  if (attention.backward && !ring) send(Collective::reduce_scatter, sum);
+  if (rounds) list.over_rows("convert_rows", list.R, own, 0, 1, 1, 0);
+  if (attention.backward) list.over_rows("convert_rows", list.R, pair, 0, 1, 1, 0);
 }
 
 // Of all rows and this rank's share of heads, in the order [cp rank][T/cp].
-void add_head_operations(Operations& o, AttentionProduct attention) {
-  const BufferContext& c = o.c;
+void list_heads(Segments& list, AttentionProduct attention) {
+  const BufferContext& c = list.c;
   const ContextHeads heads = context_heads(c);
-  const std::int64_t all = c.microbatch.rows_of_all(), in = heads.qkv_columns(o.spec), out = heads.o_columns(o.spec);
-  const bool transposes = c.microbatch.sequences > 1;
-  const auto move = [&](const char* packs, std::int64_t columns) {
-    o.over_rows(packs, all, columns, 1, 1);
-    if (transposes) o.over_rows("transpose_blocks", all, columns, 1, 1);
+  const std::int64_t all = c.microbatch.rows_of_all(), in = heads.qkv_columns(list.spec),
+                     out = heads.o_columns(list.spec);
+  const auto send = [&](std::int64_t columns, DType type) {
+    list.send(Group::cp, Collective::all_to_all, list.R * columns, type);
   };
+  const auto transpose = [&](std::int64_t columns) {
+    if (c.microbatch.sequences > 1) list.over_rows("transpose_blocks", all, columns, 1, 1);
+  };
+  const std::int64_t there = attention.backward ? in + out : in, back = attention.backward ? in : out;
   attention.heads = heads.q;
   attention.key_heads = heads.kv;
   for (int rank = 0; rank < c.microbatch.cp; ++rank)
     for (const PositionRun& run : position_runs(c.microbatch.sequence_tokens, c.microbatch.cp, rank))
       attention.queries.push_back(run);
   attention.keys = attention.queries;
-  move("columns_to_blocks", attention.backward ? in + out : in);
-  o.attention.push_back(attention);
-  move("blocks_to_columns", attention.backward ? in : out);
+  list.over_rows("columns_to_blocks", all, there, 1, 1);
+  send(there, c.precision.compute);
+  transpose(there);
+  if (attention.backward) send(heads.q, c.precision.accumulate);  // of delta
+  list.add(attention);
+  transpose(back);
+  send(back, c.precision.compute);
+  list.over_rows("blocks_to_columns", all, back, 1, 1);
 }
 
 }  // namespace
 
-void add_context_operations(Operations& o, std::int64_t layer, Pass pass) {
-  const ModelSpec& s = o.spec;
-  const Microbatch& m = o.c.microbatch;
+void list_context(Segments& list, std::int64_t layer, Pass pass) {
+  const ModelSpec& s = list.spec;
+  const Microbatch& m = list.c.microbatch;
   AttentionProduct attention{pass == Pass::backward_input,
                              m.sequences,
                              s.H(),
@@ -109,9 +87,12 @@ void add_context_operations(Operations& o, std::int64_t layer, Pass pass) {
                              position_runs(m.sequence_tokens, 1, 0),
                              position_runs(m.sequence_tokens, 1, 0),
                              s.window(layer)};
-  if (m.cp == 1) return o.attention.push_back(attention);
+  if (m.cp == 1) {
+    list.add(attention);
+    return;
+  }
   attention.queries.clear();
-  o.c.cp_method == CpMethod::all_to_all ? add_head_operations(o, attention) : add_key_operations(o, attention);
+  list.c.cp_method == CpMethod::all_to_all ? list_heads(list, attention) : list_keys(list, attention);
 }
 
 }  // namespace forge

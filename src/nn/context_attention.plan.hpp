@@ -132,19 +132,15 @@ struct ContextForward : ContextScratch<KeyForward<T>, HeadForward<T>> {
 template <class T>
 using ContextBackward = ContextScratch<KeyBackward<T>, HeadBackward<T>>;
 
-// What a rank sends over cp for one block's attention, once forward and once backward; empty on one rank. With R rows a
-// rank, h and k heads as context_heads() says, P = D + Dv columns of a key and its value, e bytes of the compute type
-// and a of the accumulation type:
+// One block's attention, forward or in B: to the keys of one cp rank after the other, or of all at once. What a rank
+// sends over cp, with R rows a rank, h and k heads as context_heads() says, P = D + Dv columns of a key and its value,
+// e bytes of the compute type and a of the accumulation type:
 //                forward                                     backward
 //   ring         cp − 1 sends of R K P e                     as forward, and cp − 1 sends of R K P a
 //   all_gather   (cp − 1) · R K P e                          as forward, and a reduce-scatter: (cp − 1) · R K P a
 //   all_to_all   (cp − 1) · R (h D + k P) e of q, k, v       (cp − 1) · R (h + k) P e of q, k, v, d_o
 //                (cp − 1) · R h Dv e of o                    (cp − 1) · R h a of delta
 //                                                            (cp − 1) · R (h D + k P) e of d_q, d_k, d_v
-std::vector<Sent> context_sends_forward(const BufferContext&);
-std::vector<Sent> context_sends_backward(const BufferContext&);
-
-// One block's attention, forward or in B: to the keys of one cp rank after the other, or of all at once.
-void add_context_operations(Operations& o, std::int64_t layer, Pass pass);
+void list_context(Segments& list, std::int64_t layer, Pass pass);
 
 }  // namespace forge

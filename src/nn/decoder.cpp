@@ -46,9 +46,9 @@ Fp8Sizes Decoder<T>::rounded_sizes(const BufferContext& largest) {
   Fp8Sizes sizes;
   for (std::int64_t layer = 0; layer < largest.spec.L(); ++layer) {
     if (!largest.fp8.has_block(layer)) continue;
-    Operations operations(largest);
-    add_block_operations(operations, layer, Pass::forward, false);
-    for (const ScaledProduct& product : operations.scaled) sizes.cover(largest, product);
+    Segments list(largest);
+    list_block(list, layer, Pass::forward, false);
+    for (const ScaledProduct& product : list.scaled) sizes.cover(largest, product);
   }
   return sizes;
 }

@@ -7,13 +7,6 @@
 
 namespace forge {
 
-namespace {
-
-constexpr Collective all_gather = Collective::all_gather, reduce_scatter = Collective::reduce_scatter,
-                     all_to_all = Collective::all_to_all;
-
-}  // namespace
-
 MoeShape moe_shape(const BufferContext& c) {
   const ModelDeck& o = c.spec.options;
   MoeShape m;
@@ -76,100 +69,108 @@ std::int64_t expected_rounds(const BufferContext& c) {
 
 namespace {
 
-void add_gather_of_group(Sends& sends, std::int64_t columns, DType type) {
-  const BufferContext& c = sends.c;
-  sends.add(Group::etp, all_gather, c.stream_rows() * columns, type);
-  sends.add(Group::ep, all_gather, c.etp * c.stream_rows() * columns, type);
+// Rows of all sources, `columns` wide; weights are 1 wide, and have one for each choice.
+void gather_of_group(Segments& list, std::int64_t columns, DType type) {
+  list.send(Group::etp, Collective::all_gather, list.S * columns, type);
+  list.send(Group::ep, Collective::all_gather, list.c.etp * list.S * columns, type);
 }
-// Of a row that stands once for all of its choices.
-std::int64_t group_columns(const MoeShape& m, std::int64_t columns) {
-  return columns == 1 ? m.chosen : columns;
+void reduce_of_group(Segments& list, std::int64_t columns, DType type) {
+  list.send(Group::ep, Collective::reduce_scatter, list.c.etp * list.S * columns, type);
+  list.send(Group::etp, Collective::reduce_scatter, list.S * columns, type);
+}
+
+// What a round sends: rows of assignments to their experts, and back, where `adds` lists what adds up those of an etp
+// rank.
+void exchange_out(Segments& list, std::int64_t columns, DType type) {
+  const std::int64_t count = moe_shape(list.c).places * columns;
+  list.send(Group::ep, Collective::all_to_all, count / list.c.ep, type);
+  list.send(Group::etp, Collective::all_to_all, count, type);
+}
+template <class Adds>
+void exchange_back(Segments& list, std::int64_t columns, DType type, Adds adds) {
+  const std::int64_t count = moe_shape(list.c).places * columns;
+  for (int peer = 1; peer < list.c.etp; ++peer) {
+    list.send(Group::etp, Collective::send, count, type);
+    adds();
+  }
+  list.send(Group::ep, Collective::all_to_all, count / list.c.ep, type);
 }
 
 }  // namespace
 
-void add_sends_out(Sends& sends, std::int64_t columns, DType type) {
-  const MoeShape m = moe_shape(sends.c);
-  if (m.gathers) return add_gather_of_group(sends, group_columns(m, columns), type);
-  sends.add(Group::ep, all_to_all, m.places * columns / sends.c.ep, type);
-  sends.add(Group::etp, all_to_all, m.places * columns, type);
-}
-
-void add_sends_back(Sends& sends, std::int64_t columns, DType type) {
-  const BufferContext& c = sends.c;
-  const MoeShape m = moe_shape(c);
-  if (m.gathers) {
-    const std::int64_t own = c.stream_rows() * group_columns(m, columns);
-    sends.add(Group::ep, reduce_scatter, c.etp * own, type);
-    return sends.add(Group::etp, reduce_scatter, own, type);
-  }
-  sends.add(Group::ep, all_to_all, m.places * columns / c.ep, type);
-  sends.add(Group::etp, Collective::send, m.places * columns, type, c.etp - 1);
-}
-
-void add_sends_of_counts(Sends& sends) {
-  const MoeShape m = moe_shape(sends.c);
-  if (m.gathers) return add_gather_of_group(sends, m.chosen, DType::i32);
-  sends.add(Group::etp, all_gather, m.experts, DType::i64);
-  sends.add(Group::ep, all_gather, sends.c.etp * m.experts, DType::i64);
-}
-
 // Kernels of moe_sort: counts of chunks, their sums by expert, the experts' offsets, places.
 constexpr std::int64_t moe_sort_launches = 4;
 
-void add_sort_operations(Operations& o) {
-  const MoeShape m = moe_shape(o.c);
-  const int more = !m.gathers && gives_filler_away(o.c, o.fp8);
-  o.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2, moe_sort_launches + more);
-  if (!o.recomputes) o.over_indices("add_counts", m.experts, 4, 2);
+void list_sort(Segments& list) {
+  const MoeShape m = moe_shape(list.c);
+  const int more = !m.gathers && gives_filler_away(list.c, list.fp8);
+  if (m.gathers) gather_of_group(list, m.chosen, DType::i32);
+  list.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2, moe_sort_launches + more);
+  if (!list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
+  if (m.gathers) return;
+  list.send(Group::etp, Collective::all_gather, m.experts, DType::i64);
+  list.send(Group::ep, Collective::all_gather, list.c.etp * m.experts, DType::i64);
 }
 
-void add_operations_of_received(Operations& o) {
-  const MoeShape m = moe_shape(o.c);
+void list_received(Segments& list) {
+  const MoeShape m = moe_shape(list.c);
+  list.count_reads += m.reads_counts;
   if (!m.exchanges() || m.gathers) return;
-  o.over_indices("moe_sort", expected_expert_rows(o.c), 2, 2, moe_sort_launches);
+  list.over_indices("moe_sort", expected_expert_rows(list.c), 2, 2, moe_sort_launches);
 }
 
-void add_operations_of_weights(Operations& o, Pass pass) {
-  const MoeShape m = moe_shape(o.c);
-  const std::int64_t rows = expected_expert_rows(o.c);
+void list_rows_out(Segments& list, const ScaledOperand* codes) {
+  const MoeShape m = moe_shape(list.c);
+  const DType value = list.c.precision.compute;
+  const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c), sent = m.gathers ? m.rows : m.places,
+                     numbers = C * static_cast<std::int64_t>(size_of(value)),
+                     bytes = codes ? coded_row_bytes(*codes) : 0;
+  if (codes)
+    list.add(RowKernel{"fp8_encode_rows", sent, C, sent * numbers, sent * bytes});
+  else if (m.exchanges() && !m.gathers)
+    list.move_rows("permute_rows", C, m.places, m.places);
+  const auto send = m.gathers ? gather_of_group : exchange_out;
+  codes ? send(list, bytes, DType::u8) : send(list, C, value);
+  if (codes)
+    list.add(RowKernel{"fp8_decode_rows", rows, C, rows * bytes, rows * numbers});
+  else
+    list.move_rows("permute_rows", C, rows, rows);
+}
+
+void list_weights_out(Segments& list) {
+  const MoeShape m = moe_shape(list.c);
+  const DType sum = list.c.precision.accumulate;
+  const std::int64_t rows = expected_expert_rows(list.c);
   const bool exchanges = m.exchanges() && !m.gathers;
-  if (pass == Pass::forward) {
-    o.over_rows("permute_weights", exchanges ? m.places : rows, 1, 0, 0, 1, 1);
-    if (exchanges) o.over_rows("permute_rows", rows, 1, 0, 0, 1, 1);
-  } else {
-    o.over_rows(exchanges ? "unpermute_rows" : "copy_rows", rows, 1, 0, 0, 1, 1);
-    o.over_rows("unpermute_weights", m.places, 1, 0, 0, 1, 1);
-  }
+  if (m.gathers) gather_of_group(list, m.chosen, sum);
+  list.over_rows("permute_weights", exchanges ? m.places : rows, 1, 0, 0, 1, 1);
+  if (!m.gathers) exchange_out(list, 1, sum);
+  if (exchanges) list.over_rows("permute_rows", rows, 1, 0, 0, 1, 1);
 }
 
-void add_operations_out(Operations& o) {
-  const MoeShape m = moe_shape(o.c);
-  const std::int64_t C = o.spec.C(), rows = expected_expert_rows(o.c);
-  if (m.exchanges() && !m.gathers) o.move_rows("permute_rows", C, m.places, m.places);
-  o.move_rows("permute_rows", C, rows, rows);
-}
-
-void add_coded_operations_out(Operations& o, const ScaledOperand& rows) {
-  const MoeShape m = moe_shape(o.c);
-  const std::int64_t C = o.spec.C(), numbers = C * static_cast<std::int64_t>(size_of(o.c.precision.compute));
-  const std::int64_t bytes = coded_row_bytes(rows), sent = m.gathers ? m.rows : m.places,
-                     received = expected_expert_rows(o.c);
-  o.row_kernels.push_back({"fp8_encode_rows", sent, C, sent * numbers, sent * bytes});
-  o.row_kernels.push_back({"fp8_decode_rows", received, C, received * bytes, received * numbers});
-}
-
-void add_operations_back(Operations& o, bool adds) {
-  const MoeShape m = moe_shape(o.c);
-  const std::int64_t C = o.spec.C(), rows = expected_expert_rows(o.c);
+void list_rows_back(Segments& list, bool adds) {
+  const MoeShape m = moe_shape(list.c);
+  const DType value = list.c.precision.compute;
+  const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c);
   if (m.gathers) {
-    o.move_rows("unpermute_rows", C, rows, m.sources * m.rows);
-    if (adds) o.over_rows("add", m.rows, C, 2, 1);
+    list.move_rows("unpermute_rows", C, rows, m.sources * m.rows);
+    reduce_of_group(list, C, value);
+    if (adds) list.over_rows("add", m.rows, C, 2, 1);
     return;
   }
-  if (m.exchanges()) o.move_rows("unpermute_rows", C, rows, rows);
-  for (int peer = 1; peer < o.c.etp; ++peer) o.over_rows("add", rows / o.c.etp, C, 2, 1);
-  o.move_rows("unpermute_rows", C, m.places, (adds ? 2 : 1) * m.rows);
+  if (m.exchanges()) list.move_rows("unpermute_rows", C, rows, rows);
+  exchange_back(list, C, value, [&] { list.over_rows("add", rows / list.c.etp, C, 2, 1); });
+  list.move_rows("unpermute_rows", C, m.places, (adds ? 2 : 1) * m.rows);
+}
+
+void list_weights_back(Segments& list) {
+  const MoeShape m = moe_shape(list.c);
+  const DType sum = list.c.precision.accumulate;
+  const bool exchanges = m.exchanges() && !m.gathers;
+  list.over_rows(exchanges ? "unpermute_rows" : "copy_rows", expected_expert_rows(list.c), 1, 0, 0, 1, 1);
+  if (!m.gathers) exchange_back(list, 1, sum, [] {});
+  list.over_rows("unpermute_weights", m.places, 1, 0, 0, 1, 1);
+  if (m.gathers) reduce_of_group(list, m.chosen, sum);
 }
 
 }  // namespace forge

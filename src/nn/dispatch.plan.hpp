@@ -131,21 +131,14 @@ inline std::int64_t coded_row_bytes(const ScaledOperand& rows) {
   return rows.columns + rows.by_column.count * static_cast<std::int64_t>(sizeof(float));
 }
 
-// What a round sends: rows (`columns` wide) of assignments to their experts, and back; weights are 1 wide.
-void add_sends_out(Sends& sends, std::int64_t columns, DType type);
-void add_sends_back(Sends& sends, std::int64_t columns, DType type);
-// What is sent before the first round: counts or choices.
-void add_sends_of_counts(Sends& sends);
-
-// What the same moments compute, where one round takes all rows: the order of this rank's assignments; that of rows as
-// they were received, once a pass; rows on their way to their experts, and back into the rows' own order.
-void add_sort_operations(Operations& o);
-void add_operations_of_received(Operations& o);
-void add_operations_out(Operations& o);
-// The same of rows that travel as codes.
-void add_coded_operations_out(Operations& o, const ScaledOperand& rows);
-// What becomes of the assignments' weights: forward on their way to the experts, in B their gradients' way back.
-void add_operations_of_weights(Operations& o, Pass pass);
-void add_operations_back(Operations& o, bool adds);
+// Moments of a pass, where one round takes all rows: the order of this rank's assignments, and their counts; the host's
+// wait for these, and the order of rows as they will be received; rows, as numbers or as codes, and weights on their
+// way to experts; what experts made of the rows, and the gradients of the weights, on their way back.
+void list_sort(Segments& list);
+void list_received(Segments& list);
+void list_rows_out(Segments& list, const ScaledOperand* codes);
+void list_weights_out(Segments& list);
+void list_rows_back(Segments& list, bool adds);
+void list_weights_back(Segments& list);
 
 }  // namespace forge

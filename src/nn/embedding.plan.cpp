@@ -2,18 +2,18 @@
 
 namespace forge {
 
-void add_embedding_sends(Sends& sends, Pass pass) {
-  sends.rows(pass == Pass::forward ? Collective::reduce_scatter : Collective::all_gather);
-}
-
-void add_embedding_operations(Operations& o, Pass pass) {
-  const ModelSpec& s = o.spec;
-  const bool positions = !s.rope(), dropout = s.options.dropout > 0;
-  if (pass == Pass::forward) o.over_rows("embedding_forward", o.R, s.C(), positions ? 2 : 1, 1);
-  if (dropout) o.over_rows("dropout", o.S, s.C(), 1, 1);
+void list_embedding(Segments& list, Pass pass) {
+  const std::int64_t C = list.spec.C();
+  const bool positions = !list.spec.rope(), dropout = list.spec.options.dropout > 0;
+  if (pass == Pass::forward) {
+    list.over_rows("embedding_forward", list.R, C, positions ? 2 : 1, 1);
+    list.reduce_rows(C);
+  }
+  if (dropout) list.over_rows("dropout", list.S, C, 1, 1);
   if (pass == Pass::forward) return;
-  o.over_rows("embedding_backward", o.R, s.C(), 1, 0, 1, 1);
-  if (positions) o.over_rows("embedding_backward", o.S, s.C(), 1, 0, 1, 1);
+  list.gather_rows(C);
+  list.over_rows("embedding_backward", list.R, C, 1, 0, 1, 1);
+  if (positions) list.over_rows("embedding_backward", list.S, C, 1, 0, 1, 1);
 }
 
 }  // namespace forge

@@ -33,7 +33,6 @@ struct EmbeddingScratch {
   void list(BufferLister& l) { rows.list_rows(l); }
 };
 
-void add_embedding_sends(Sends& sends, Pass pass);
-void add_embedding_operations(Operations& o, Pass pass);
+void list_embedding(Segments& list, Pass pass);
 
 }  // namespace forge

@@ -69,9 +69,7 @@ struct HeadScratch {
   }
 };
 
-// Logits of all rows, a chunk at a time, and their gradient.
-void add_head_sends(Sends& sends);
-// The same of a training step: its gradients are taken with it.
-void add_head_operations(Operations& o);
+// Logits of all rows, a chunk at a time, and in a training step their gradients.
+void list_head(Segments& list);
 
 }  // namespace forge

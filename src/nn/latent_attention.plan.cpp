@@ -40,64 +40,67 @@ LatentSplits latent_splits(const ModelSpec& s) {
           {split_lines(s.kv_up_columns()), whole_lines(s.kv_lora()), BlockProduct::kv_up}};
 }
 
-void add_latent_norm_operations(Operations& o) {
-  const ModelSpec& s = o.spec;
-  if (s.q_lora() > 0) add_norm_operations(o, Pass::forward, o.S, s.q_lora());
-  add_norm_operations(o, Pass::forward, o.S, s.kv_lora());
-  o.over_rows("copy_rows", o.S, s.rotary_dim(), 1, 1);
-  o.over_rows("rotary", o.S, s.rotary_dim(), 1, 1);
+void list_latent_norms(Segments& list) {
+  const ModelSpec& s = list.spec;
+  if (s.q_lora() > 0) list_norm(list, Pass::forward, list.S, s.q_lora());
+  list_norm(list, Pass::forward, list.S, s.kv_lora());
+  list.over_rows("copy_rows", list.S, s.rotary_dim(), 1, 1);
+  list.over_rows("rotary", list.S, s.rotary_dim(), 1, 1);
 }
 
 namespace {
 
-void add_forward(Operations& o, std::int64_t layer) {
-  const ModelSpec& s = o.spec;
+void list_forward(Segments& list, std::int64_t layer) {
+  const ModelSpec& s = list.spec;
   const LatentSplits w = latent_splits(s);
-  add_norm_operations(o, Pass::forward, o.S, s.C());
-  if (s.q_lora() > 0) o.block_linear(ProductOf::output, o.S, w.q_down, true);
-  o.block_linear(ProductOf::output, o.S, w.kv_down, true);
-  add_latent_norm_operations(o);
-  o.block_linear(ProductOf::output, o.R, w.q_up);
-  o.block_linear(ProductOf::output, o.R, w.kv_up);
-  o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
-  o.over_rows("latent_keys_forward", o.R, s.kv_columns() + s.v_columns(), 1, 1);
-  add_attend_operations(o, layer, Pass::forward);
+  list_norm(list, Pass::forward, list.S, s.C());
+  if (s.q_lora() > 0) list.block_linear(ProductOf::output, list.S, w.q_down, true);
+  list.block_linear(ProductOf::output, list.S, w.kv_down, true);
+  list_latent_norms(list);
+  list.gather_rows(s.latent_columns());
+  list.block_linear(ProductOf::output, list.R, w.q_up);
+  list.block_linear(ProductOf::output, list.R, w.kv_up);
+  list.over_rows("rotary", list.R, s.H() * s.rotary_dim(), 1, 1);
+  list.over_rows("latent_keys_forward", list.R, s.kv_columns() + s.v_columns(), 1, 1);
+  list_attend(list, layer, Pass::forward);
 }
 
-void add_backward_input(Operations& o, std::int64_t layer) {
-  const ModelSpec& s = o.spec;
+void list_backward_input(Segments& list, std::int64_t layer) {
+  const ModelSpec& s = list.spec;
   const LatentSplits w = latent_splits(s);
-  const auto norm_of_latent = [&](std::int64_t columns) { add_norm_backward(o, o.S, columns, 2, 1); };
+  const auto norm_of_latent = [&](std::int64_t columns) { list_norm_backward(list, list.S, columns, 2, 1); };
   // Gradients of inputs of q_up and kv_up, and without q_lora of kv_down, stand in those of the latents from a column
   // on.
   const auto aligned = [&](std::int64_t column) { return s.latent_columns() % 8 == 0 && column % 8 == 0; };
-  add_attend_operations(o, layer, Pass::backward_input);
-  o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
-  o.over_rows("latent_keys_backward", o.R, s.kv_columns() + s.v_columns(), 1, 1);
-  o.block_linear(ProductOf::input_gradient, o.R, w.q_up, false, aligned(0));
-  o.block_linear(ProductOf::input_gradient, o.R, w.kv_up, false, aligned(s.q_up_inputs()));
-  o.over_rows("rotary", o.S, s.rotary_dim(), 1, 1);
+  list_attend(list, layer, Pass::backward_input);
+  list.over_rows("rotary", list.R, s.H() * s.rotary_dim(), 1, 1);
+  list.over_rows("latent_keys_backward", list.R, s.kv_columns() + s.v_columns(), 1, 1);
+  list.block_linear(ProductOf::input_gradient, list.R, w.q_up, false, aligned(0));
+  list.block_linear(ProductOf::input_gradient, list.R, w.kv_up, false, aligned(s.q_up_inputs()));
+  list.reduce_rows(s.latent_columns());
+  list.over_rows("rotary", list.S, s.rotary_dim(), 1, 1);
   norm_of_latent(s.kv_lora());
   if (s.q_lora() > 0) {
     norm_of_latent(s.q_lora());
-    o.block_linear(ProductOf::input_gradient, o.S, w.q_down);
+    list.block_linear(ProductOf::input_gradient, list.S, w.q_down);
   }
-  o.block_linear(ProductOf::input_gradient, o.S, w.kv_down, false, s.q_lora() > 0 || aligned(0));
-  add_norm_operations(o, Pass::backward_input, o.S, s.C());
+  list.block_linear(ProductOf::input_gradient, list.S, w.kv_down, false, s.q_lora() > 0 || aligned(0));
+  list_norm(list, Pass::backward_input, list.S, s.C());
 }
 
 }  // namespace
 
-void add_latent_operations(Operations& o, std::int64_t layer, Pass pass) {
-  const ModelSpec& s = o.spec;
+void list_latent_attention(Segments& list, std::int64_t layer, Pass pass) {
+  const ModelSpec& s = list.spec;
   const LatentSplits w = latent_splits(s);
-  if (pass == Pass::forward) return add_forward(o, layer);
-  if (pass == Pass::backward_input) return add_backward_input(o, layer);
-  add_attend_operations(o, layer, pass);
-  o.block_linear(ProductOf::weight_gradient, o.R, w.q_up);
-  o.block_linear(ProductOf::weight_gradient, o.R, w.kv_up);
-  if (s.q_lora() > 0) o.block_linear(ProductOf::weight_gradient, o.S, w.q_down);
-  o.block_linear(ProductOf::weight_gradient, o.S, w.kv_down);
+  if (pass == Pass::forward) return list_forward(list, layer);
+  if (pass == Pass::backward_input) return list_backward_input(list, layer);
+  list_attend(list, layer, pass);
+  list.gather_rows(s.latent_columns());
+  list.block_linear(ProductOf::weight_gradient, list.R, w.q_up);
+  list.block_linear(ProductOf::weight_gradient, list.R, w.kv_up);
+  if (s.q_lora() > 0) list.block_linear(ProductOf::weight_gradient, list.S, w.q_down);
+  list.block_linear(ProductOf::weight_gradient, list.S, w.kv_down);
 }
 
 }  // namespace forge

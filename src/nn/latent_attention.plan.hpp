@@ -98,8 +98,8 @@ struct LatentSplits {
 };
 LatentSplits latent_splits(const ModelSpec& spec);
 
-void add_latent_operations(Operations& o, std::int64_t layer, Pass pass);
+void list_latent_attention(Segments& list, std::int64_t layer, Pass pass);
 // From the down-projections' outputs to the inputs of the up-projections: what selective recomputation does again.
-void add_latent_norm_operations(Operations& o);
+void list_latent_norms(Segments& list);
 
 }  // namespace forge

@@ -50,38 +50,40 @@ MatrixSplit mlp_down_split(const ModelSpec& s, std::int64_t ffn) {
   return {whole_lines(s.C()), split_lines(ffn), BlockProduct::down};
 }
 
-void add_mlp_sends(Sends& sends, Pass pass, bool output) {
-  sends.rows(Collective::all_gather);
-  if (pass == Pass::backward_input || (pass == Pass::forward && output)) sends.rows(Collective::reduce_scatter);
+void list_activation(Segments& list, std::int64_t ffn) {
+  const bool gated = list.spec.gated();
+  list.over_rows(gated ? "swiglu_forward" : "pointwise_forward", list.R, ffn, gated ? 2 : 1, 1);
 }
 
-void add_activation_operations(Operations& o, std::int64_t ffn) {
-  o.over_rows(o.spec.gated() ? "swiglu_forward" : "pointwise_forward", o.R, ffn, o.spec.gated() ? 2 : 1, 1);
-}
-
-void add_mlp_operations(Operations& o, Pass pass, std::int64_t ffn, bool biases, bool output) {
-  const ModelSpec& s = o.spec;
-  const std::int64_t up = s.up_columns(ffn);
+void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output) {
+  const ModelSpec& s = list.spec;
+  const std::int64_t up = s.up_columns(ffn), C = s.C();
+  const bool gated = s.gated();
   const MatrixSplit up_split = mlp_up_split(s, ffn), down_split = mlp_down_split(s, ffn);
   switch (pass) {
     case Pass::forward:
-      o.block_linear(ProductOf::output, o.R, up_split, o.c.tp == 1);
-      if (biases) o.over_rows("add_bias", o.R, up, 1, 1);
-      add_activation_operations(o, ffn);
+      list.gather_rows(C);
+      list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1);
+      if (biases) list.over_rows("add_bias", list.R, up, 1, 1);
+      list_activation(list, ffn);
       if (!output) return;
-      o.block_linear(ProductOf::output, o.R, down_split, true);
-      if (biases) o.over_rows("add_bias", o.S, s.C(), 1, 1);
+      list.block_linear(ProductOf::output, list.R, down_split, true);
+      list.reduce_rows(C);
+      if (biases) list.over_rows("add_bias", list.S, C, 1, 1);
       return;
     case Pass::backward_input:
-      o.block_linear(ProductOf::input_gradient, o.R, down_split);
-      o.over_rows(s.gated() ? "swiglu_backward" : "pointwise_backward", o.R, ffn, s.gated() ? 3 : 2, s.gated() ? 2 : 1);
-      return o.block_linear(ProductOf::input_gradient, o.R, up_split, true);
+      list.gather_rows(C);
+      list.block_linear(ProductOf::input_gradient, list.R, down_split);
+      list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2, gated ? 2 : 1);
+      list.block_linear(ProductOf::input_gradient, list.R, up_split, true);
+      return list.reduce_rows(C);
     case Pass::backward_weight:
-      o.block_linear(ProductOf::weight_gradient, o.R, down_split);
-      o.block_linear(ProductOf::weight_gradient, o.R, up_split);
+      list.block_linear(ProductOf::weight_gradient, list.R, down_split);
+      list.gather_rows(C);
+      list.block_linear(ProductOf::weight_gradient, list.R, up_split);
       if (!biases) return;
-      o.column_sums("column_sum", o.S, s.C(), 1);
-      o.column_sums("column_sum", o.R, up, 1);
+      list.column_sums("column_sum", list.S, C, 1);
+      list.column_sums("column_sum", list.R, up, 1);
   }
 }
 

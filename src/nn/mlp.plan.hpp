@@ -41,12 +41,9 @@ struct MlpBuffers {
 MatrixSplit mlp_up_split(const ModelSpec& spec, std::int64_t ffn);
 MatrixSplit mlp_down_split(const ModelSpec& spec, std::int64_t ffn);
 
-// The collectives of a pass; `output`: with the last product.
-void add_mlp_sends(Sends& sends, Pass pass, bool output = true);
-
-// What a feed-forward layer of `ffn` columns computes; `output`: with the last product.
-void add_mlp_operations(Operations& o, Pass pass, std::int64_t ffn, bool biases, bool output = true);
+// A feed-forward layer of `ffn` columns; `output`: with the last product.
+void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output = true);
 // Its activation, forward.
-void add_activation_operations(Operations& o, std::int64_t ffn);
+void list_activation(Segments& list, std::int64_t ffn);
 
 }  // namespace forge

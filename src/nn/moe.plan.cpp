@@ -74,91 +74,69 @@ RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
           hf_block_name(s, layer) + tensor_names(s.options.family).moe + "gate.e_score_correction_bias"};
 }
 
-void add_moe_sends(Sends& sends, Pass pass, bool recompute, bool codes) {
-  const ModelSpec& s = sends.c.spec;
-  const DType value = sends.c.precision.compute, sum = sends.c.precision.accumulate;
-  const auto add_rows_out = [&](ProductOf of) {
-    if (!codes) return add_sends_out(sends, s.C(), value);
-    add_sends_out(sends, coded_row_bytes(rows_to_experts(sends.c, of, sends.c.stream_rows())), DType::u8);
-  };
-  if (s.Fs() > 0) add_mlp_sends(sends, pass, !recompute || s.options.shared_expert_gate);
-  if (pass == Pass::forward) {
-    add_router_sends(sends);
-    add_sends_of_counts(sends);
-    add_rows_out(ProductOf::output);
-    add_sends_out(sends, 1, sum);
-    if (!recompute) add_sends_back(sends, s.C(), value);
-  } else if (pass == Pass::backward_input) {
-    add_rows_out(ProductOf::input_gradient);
-    add_sends_back(sends, s.C(), value);
-    add_sends_back(sends, 1, sum);
-  }
-}
-
-void add_moe_activation_operations(Operations& o) {
-  if (o.spec.Fs() > 0) add_activation_operations(o, o.spec.Fs());
-  o.over_rows("weighted_swiglu_forward", expected_expert_rows(o.c), moe_shape(o.c).ffn, 2, 1);
+void list_moe_activation(Segments& list) {
+  if (list.spec.Fs() > 0) list_activation(list, list.spec.Fs());
+  list.over_rows("weighted_swiglu_forward", expected_expert_rows(list.c), moe_shape(list.c).ffn, 2, 1);
 }
 
 namespace {
 
-void add_rows_out(Operations& o, ProductOf of) {
-  if (!o.fp8 || !o.c.fp8.dispatch) return add_operations_out(o);
-  add_coded_operations_out(o, rows_to_experts(o.c, of, o.S));
+void list_to_experts(Segments& list, ProductOf of) {
+  list_received(list);
+  if (!list.fp8 || !list.c.fp8.dispatch) return list_rows_out(list, nullptr);
+  const ScaledOperand codes = rows_to_experts(list.c, of, list.S);
+  list_rows_out(list, &codes);
 }
 
-void add_forward(Operations& o, bool recompute) {
-  const ModelSpec& s = o.spec;
-  const MoeShape m = moe_shape(o.c);
-  const std::int64_t rows = expected_expert_rows(o.c);
+void list_forward(Segments& list, bool recompute) {
+  const ModelSpec& s = list.spec;
+  const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn;
   const bool gate = s.options.shared_expert_gate;
-  add_router_operations(o, Pass::forward);
-  add_sort_operations(o);
-  o.count_reads += m.reads_counts;
-  add_operations_of_received(o);
-  add_rows_out(o, ProductOf::output);
-  add_operations_of_weights(o, Pass::forward);
-  if (s.Fs() > 0) add_mlp_operations(o, Pass::forward, s.Fs(), false, false);
-  if (gate) o.linear_to_sums(o.S, 1, s.C());
-  if (s.Fs() > 0 && (!recompute || gate)) o.block_linear(ProductOf::output, o.R, mlp_down_split(s, s.Fs()));
-  if (gate && !recompute) o.over_rows("gate_rows", o.S, s.C(), 1, 1);
-  o.expert_linear(ProductOf::output, rows, expert_up_split(s, m.ffn));
-  o.over_rows("weighted_swiglu_forward", rows, m.ffn, 2, 1);
+  list_router(list, Pass::forward);
+  list_sort(list);
+  list_to_experts(list, ProductOf::output);
+  list_weights_out(list);
+  if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, false);
+  if (gate) list.linear_to_sums(list.S, 1, s.C());
+  if (s.Fs() > 0 && (!recompute || gate)) {
+    list.block_linear(ProductOf::output, list.R, mlp_down_split(s, s.Fs()));
+    list.reduce_rows(s.C());
+  }
+  if (gate && !recompute) list.over_rows("gate_rows", list.S, s.C(), 1, 1);
+  list.expert_linear(ProductOf::output, rows, expert_up_split(s, ffn));
+  list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);
   if (recompute) return;
-  o.expert_linear(ProductOf::output, rows, expert_down_split(s, m.ffn));
-  add_operations_back(o, s.Fs() > 0);
+  list.expert_linear(ProductOf::output, rows, expert_down_split(s, ffn));
+  list_rows_back(list, s.Fs() > 0);
 }
 
-void add_backward_input(Operations& o) {
-  const ModelSpec& s = o.spec;
-  const MoeShape m = moe_shape(o.c);
-  const std::int64_t rows = expected_expert_rows(o.c);
+void list_backward_input(Segments& list) {
+  const ModelSpec& s = list.spec;
+  const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn;
   const bool gate = s.options.shared_expert_gate;
-  if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
-  o.count_reads += m.reads_counts;
-  add_operations_of_received(o);
-  add_rows_out(o, ProductOf::input_gradient);
-  if (gate) o.over_rows("gate_rows_backward", o.S, s.C(), 2, 1);
-  if (s.Fs() > 0) add_mlp_operations(o, Pass::backward_input, s.Fs(), false);
-  if (gate) o.linear_backward_input(o.S, 1, s.C());
-  o.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, m.ffn));
-  o.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, m.ffn));
-  o.over_rows("weighted_swiglu_backward", rows, m.ffn, 3, 2);
-  o.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, m.ffn));
-  o.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, m.ffn));
-  add_operations_back(o, s.Fs() > 0);
-  add_operations_of_weights(o, Pass::backward_input);
-  add_router_operations(o, Pass::backward_input);
+  if (s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
+  list_to_experts(list, ProductOf::input_gradient);
+  if (gate) list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
+  if (s.Fs() > 0) list_mlp(list, Pass::backward_input, s.Fs(), false);
+  if (gate) list.linear_backward_input(list.S, 1, s.C());
+  list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));
+  list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
+  list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2);
+  list.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, ffn));
+  list.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, ffn));
+  list_rows_back(list, s.Fs() > 0);
+  list_weights_back(list);
+  list_router(list, Pass::backward_input);
 }
 
 }  // namespace
 
-void add_moe_operations(Operations& o, Pass pass, bool recompute) {
-  if (pass == Pass::forward) return add_forward(o, recompute);
-  if (pass == Pass::backward_input) return add_backward_input(o);
-  add_router_operations(o, pass);
-  if (o.spec.Fs() > 0) add_mlp_operations(o, pass, o.spec.Fs(), false);
-  if (o.spec.options.shared_expert_gate) o.linear_backward_weight(o.S, 1, o.spec.C());
+void list_moe(Segments& list, Pass pass, bool recompute) {
+  if (pass == Pass::forward) return list_forward(list, recompute);
+  if (pass == Pass::backward_input) return list_backward_input(list);
+  list_router(list, pass);
+  if (list.spec.Fs() > 0) list_mlp(list, pass, list.spec.Fs(), false);
+  if (list.spec.options.shared_expert_gate) list.linear_backward_weight(list.S, 1, list.spec.C());
 }
 
 }  // namespace forge

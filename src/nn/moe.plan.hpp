@@ -117,13 +117,9 @@ struct MoeBackward {
   }
 };
 
-// The collectives of a pass; `recompute`: without the last products. Of dropless dispatch one round, as where the
-// router loads all experts alike. `codes`: rows go to experts as codes of FP8.
-void add_moe_sends(Sends& sends, Pass pass, bool recompute, bool codes);
-
-// The operations of a pass, as its sends.
-void add_moe_operations(Operations& o, Pass pass, bool recompute);
+// `recompute`: without the last products. Of dropless dispatch one round, as where the router loads all experts alike.
+void list_moe(Segments& list, Pass pass, bool recompute);
 // What selective recomputation does again.
-void add_moe_activation_operations(Operations& o);
+void list_moe_activation(Segments& list);
 
 }  // namespace forge

@@ -2,24 +2,19 @@
 
 namespace forge {
 
-void add_mtp_sends(Sends& sends, Pass pass, bool recompute) {
-  if (pass == Pass::backward_weight || recompute) return;
-  add_embedding_sends(sends, pass);
-}
-
-void add_mtp_operations(Operations& o, Pass pass, bool recompute) {
-  const std::int64_t C = o.spec.C();
-  if (pass == Pass::backward_weight) return o.linear_backward_weight(o.S, C, 2 * C);
+void list_mtp(Segments& list, Pass pass, bool recompute) {
+  const std::int64_t C = list.spec.C();
+  if (pass == Pass::backward_weight) return list.linear_backward_weight(list.S, C, 2 * C);
   if (pass == Pass::backward_input && !recompute) {
-    o.linear_backward_input(o.S, C, 2 * C);
-    add_norm_backward(o, o.S, C, 3, 1);
-    add_norm_backward(o, o.S, C, 2, 1);
-    return add_embedding_operations(o, Pass::backward_weight);
+    list.linear_backward_input(list.S, C, 2 * C);
+    list_norm_backward(list, list.S, C, 3, 1);
+    list_norm_backward(list, list.S, C, 2, 1);
+    return list_embedding(list, Pass::backward_weight);
   }
-  if (!recompute) add_embedding_operations(o, pass);
-  add_norm_operations(o, Pass::forward, o.S, C);
-  add_norm_operations(o, Pass::forward, o.S, C);
-  if (!recompute) o.linear(o.S, C, 2 * C);
+  if (!recompute) list_embedding(list, pass);
+  list_norm(list, Pass::forward, list.S, C);
+  list_norm(list, Pass::forward, list.S, C);
+  if (!recompute) list.linear(list.S, C, 2 * C);
 }
 
 }  // namespace forge

@@ -56,8 +56,7 @@ struct MtpScratch {
   }
 };
 
-// The embedding's rows; its gradient is taken in B.
-void add_mtp_sends(Sends& sends, Pass pass, bool recompute);
-void add_mtp_operations(Operations& o, Pass pass, bool recompute);
+// The gradient of the embedding's rows is taken in B.
+void list_mtp(Segments& list, Pass pass, bool recompute);
 
 }  // namespace forge

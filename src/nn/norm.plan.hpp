@@ -32,24 +32,26 @@ struct NormStatistics {
 };
 
 // The gradients of a norm's input and parameters, whose sums over chunks of rows are added up one by one.
-inline void add_norm_backward(Operations& o, std::int64_t rows, std::int64_t columns, std::int64_t reads,
-                              std::int64_t parameters) {
-  o.over_rows("norm_backward", rows, columns, reads, 1);
-  o.row_kernels.back().launches = 1 + parameters;
+inline void list_norm_backward(Segments& list, std::int64_t rows, std::int64_t columns, std::int64_t reads,
+                               std::int64_t parameters) {
+  list.over_rows("norm_backward", rows, columns, reads, 1).launches = 1 + parameters;
 }
 
 // What a norm of rows computes, forward or in B, which adds the gradient of the stream.
-inline void add_norm_operations(Operations& o, Pass pass, std::int64_t rows, std::int64_t columns) {
-  if (pass == Pass::forward) o.over_rows("norm_forward", rows, columns, 1, 1);
+inline void list_norm(Segments& list, Pass pass, std::int64_t rows, std::int64_t columns) {
+  if (pass == Pass::forward) list.over_rows("norm_forward", rows, columns, 1, 1);
   if (pass != Pass::backward_input) return;
-  add_norm_backward(o, rows, columns, 3, o.spec.layernorm() ? 2 : 1);
+  list_norm_backward(list, rows, columns, 3, list.spec.layernorm() ? 2 : 1);
 }
 // A norm that reads what joins the stream, and writes what it becomes.
-inline void add_residual_norm_operations(Operations& o) {
-  const std::int64_t S = o.S, C = o.spec.C();
-  if (o.spec.options.dropout == 0) return o.over_rows("residual_norm_forward", S, C, 2, 2);
-  o.over_rows("residual_add", S, C, 2, 1);
-  add_norm_operations(o, Pass::forward, S, C);
+inline void list_residual_norm(Segments& list) {
+  const std::int64_t S = list.S, C = list.spec.C();
+  if (list.spec.options.dropout == 0) {
+    list.over_rows("residual_norm_forward", S, C, 2, 2);
+    return;
+  }
+  list.over_rows("residual_add", S, C, 2, 1);
+  list_norm(list, Pass::forward, S, C);
 }
 
 }  // namespace forge

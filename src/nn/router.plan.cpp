@@ -12,57 +12,55 @@ std::int64_t balance_scopes(const BufferContext& c) {
   return c.spec.options.auxiliary_loss_scope == AuxiliaryScope::sequence ? c.microbatch.sequences : 1;
 }
 
-void add_router_sends(Sends& sends) {
-  const BufferContext& c = sends.c;
-  const ModelDeck& o = c.spec.options;
-  const MoeShape m = moe_shape(c);
-  if (o.auxiliary_loss_coefficient > 0)
-    for (const Group group : {Group::tp, Group::cp})
-      sends.add(group, Collective::all_reduce, balance_scopes(c) * (2 * m.experts + 1), DType::f64);
-  if (o.capacity_factor == 0) return;
-  for (const DType type : {DType::i32, c.precision.accumulate}) {
-    sends.add(Group::tp, Collective::all_gather, m.rows * m.chosen, type);
-    sends.add(Group::cp, Collective::all_gather, c.tp * m.rows * m.chosen, type);
-  }
-}
-
 namespace {
 
-// The sums of the auxiliary losses; what a recomputed pass has counted before isn't counted again.
-void add_loss_operations(Operations& o) {
-  const std::int64_t E = o.spec.E();
-  if (o.spec.options.auxiliary_loss_coefficient > 0) {
-    o.over_rows("router_statistics", o.S, E, 0, 0, 1, 0);
-    o.row_kernels.back().launches = 2;
-    if (!o.recomputes) o.over_indices("router_balance_loss", balance_scopes(o.c) * E, 4, 0);
+// The sums of the auxiliary loss; what a recomputed pass has counted before isn't counted again.
+void list_balance(Segments& list) {
+  const std::int64_t E = list.spec.E(), scopes = balance_scopes(list.c);
+  list.over_rows("router_statistics", list.S, E, 0, 0, 1, 0).launches = 2;
+  for (const Group group : {Group::tp, Group::cp})
+    list.send(group, Collective::all_reduce, scopes * (2 * E + 1), DType::f64);
+  if (!list.recomputes) list.over_indices("router_balance_loss", scopes * E, 4, 0);
+}
+
+// Choices and their weights, where capacities drop some.
+void list_choices(Segments& list) {
+  const std::int64_t own = list.S * list.spec.experts_per_token();
+  for (const DType type : {DType::i32, list.c.precision.accumulate}) {
+    list.send(Group::tp, Collective::all_gather, own, type);
+    list.send(Group::cp, Collective::all_gather, list.c.tp * own, type);
   }
-  if (o.spec.options.router_z_coefficient == 0 || o.recomputes) return;
-  o.over_rows("router_z_loss", o.S, E, 0, 0, 1, 0);
-  o.over_rows("sum_into", o.S, 1, 0, 0, 1, 0);
 }
 
 }  // namespace
 
-void add_router_operations(Operations& o, Pass pass) {
-  const std::int64_t E = o.spec.E(), C = o.spec.C();
-  const bool jitters = o.spec.options.router_jitter > 0, balances = o.spec.options.auxiliary_loss_coefficient > 0;
-  if (jitters) o.over_rows("jitter", o.S, C, 1, 1);
+void list_router(Segments& list, Pass pass) {
+  const std::int64_t E = list.spec.E(), C = list.spec.C();
+  const ModelDeck& o = list.spec.options;
+  const bool jitters = o.router_jitter > 0, balances = o.auxiliary_loss_coefficient > 0;
+  if (jitters) list.over_rows("jitter", list.S, C, 1, 1);
   switch (pass) {
     case Pass::forward:
-      o.linear_to_sums(o.S, E, C);
-      o.over_rows("router_forward", o.S, E, 0, 0, 1, 1);
-      if (o.spec.options.forced_balance) o.row_kernels.back().launches = 2;  // the choices, then their weights
-      return add_loss_operations(o);
+      list.linear_to_sums(list.S, E, C);
+      // With forced balance the choices, then their weights.
+      list.over_rows("router_forward", list.S, E, 0, 0, 1, 1).launches = o.forced_balance ? 2 : 1;
+      if (balances) list_balance(list);
+      if (o.capacity_factor > 0) list_choices(list);
+      if (o.router_z_coefficient == 0 || list.recomputes) return;
+      list.over_rows("router_z_loss", list.S, E, 0, 0, 1, 0);
+      list.over_rows("sum_into", list.S, 1, 0, 0, 1, 0);
+      return;
     case Pass::backward_input:
-      if (balances) o.over_rows("router_balance_gradient", o.S, E, 0, 0, 1, 1);
-      o.over_rows("router_backward", o.S, E, 0, 0, 2, 1);
-      if (o.spec.options.router_z_coefficient > 0) o.over_rows("router_z_loss", o.S, E, 0, 0, 2, 1);
-      if (o.c.precision.compute != o.c.precision.accumulate) o.over_rows("convert_rows", o.S, E, 0, 1, 1, 0);
-      o.linear_backward_input(o.S, E, C);
-      if (jitters) o.over_rows("add", o.S, C, 2, 1);
+      if (balances) list.over_rows("router_balance_gradient", list.S, E, 0, 0, 1, 1);
+      list.over_rows("router_backward", list.S, E, 0, 0, 2, 1);
+      if (o.router_z_coefficient > 0) list.over_rows("router_z_loss", list.S, E, 0, 0, 2, 1);
+      if (list.c.precision.compute != list.c.precision.accumulate)
+        list.over_rows("convert_rows", list.S, E, 0, 1, 1, 0);
+      list.linear_backward_input(list.S, E, C);
+      if (jitters) list.over_rows("add", list.S, C, 2, 1);
       return;
     case Pass::backward_weight:
-      o.linear_backward_weight(o.S, E, C);
+      list.linear_backward_weight(list.S, E, C);
   }
 }
 

@@ -131,8 +131,6 @@ struct RouterState {
   }
 };
 
-// The collectives of forward; B has none.
-void add_router_sends(Sends& sends);
-void add_router_operations(Operations& o, Pass pass);
+void list_router(Segments& list, Pass pass);
 
 }  // namespace forge

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
-#include "core/collectives.hpp"
 #include "model/buffers.hpp"
-#include "model/operations.hpp"
+#include "model/segments.hpp"
 
 namespace forge {
 
@@ -30,31 +28,6 @@ struct RowScratch {
     const std::int64_t of_heads = (norm_backward_chunks(l.R) * head + columns - 1) / columns;
     l.add(partial, "column sums", std::max({norm_partial_rows(l.R), sums * norm_backward_chunks(l.S), of_heads}),
           columns);
-  }
-};
-
-// The collectives of a layer's pass, in no order.
-class Sends {
- public:
-  explicit Sends(const BufferContext& context) : c(context) {}
-
-  const BufferContext& c;
-  std::vector<Sent> list;
-
-  void add(Group group, Collective collective, std::int64_t count, DType type, std::int64_t times = 1) {
-    if (times > 0) list.push_back({group, collective, count, type, times});
-  }
-  // The largest magnitudes of a block's products in FP8.
-  void amaxes(const Operations& operations) {
-    for (const ScaledProduct& p : operations.scaled) {
-      if (p.over_tp() > 0) add(p.splitters(), Collective::all_gather, p.over_tp(), DType::f32);
-      if (p.over_cp() > 0) add(Group::cp, Collective::all_gather, p.over_cp(), DType::f32);
-    }
-  }
-  // Rows of the residual stream over tp, C wide unless said.
-  void rows(Collective collective) { rows(collective, c.spec.C()); }
-  void rows(Collective collective, std::int64_t columns) {
-    add(Group::tp, collective, c.stream_rows() * columns, c.precision.compute);
   }
 };
 

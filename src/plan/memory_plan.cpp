@@ -2,7 +2,7 @@
 
 #include "core/bytes.hpp"
 #include "nn/run.plan.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 
 namespace forge {
 

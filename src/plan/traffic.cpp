@@ -12,7 +12,8 @@
 namespace forge {
 
 std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const Task& task) {
-  if (const LayerPass p = pass_of(task, share); p.layer) return sends_of(c, *p.layer, p.pass, p.recompute);
+  if (const LayerPass p = pass_of(task, share); p.layer)
+    return segments_of(c, share.cp_rank, *p.layer, p.pass, p.recompute).all<Sent>();
   switch (task.op) {
     case TaskOp::gather:
       return gather_sends(c, share, task.unit);

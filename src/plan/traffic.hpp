@@ -10,7 +10,7 @@
 
 namespace forge {
 
-// The collectives of a task.
+// The collectives of a task, in their order.
 std::vector<Sent> sends_of(const BufferContext& context, const RankShare& share, const Task& task);
 
 // What one rank sends in a training step (gradients, update, gathering of the updated parameters) on each of a mesh's

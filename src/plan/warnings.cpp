@@ -1,7 +1,5 @@
 #include "plan/warnings.hpp"
 
-#include <cstdio>
-
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
@@ -18,13 +16,6 @@ constexpr double most_idle = 0.1;            // of a step
 constexpr double least_memory = 0.6;         // of a GPU's
 constexpr std::int64_t short_tokens = 8192;  // of a sequence, for context parallelism
 constexpr std::int64_t many_experts = 32;
-
-template <class... Args>
-std::string line(const char* format, Args... args) {
-  char text[400];
-  std::snprintf(text, sizeof text, format, args...);
-  return text;
-}
 
 long long whole(std::int64_t n) {
   return n;
@@ -49,19 +40,19 @@ class Warnings {
   void of_rate() {
     if (deck_.optimizer.warmup_steps > deck_.train.steps)
       list_.push_back(
-          line("optimizer.warmup_steps = %lld with train.steps = %lld: the run ends within its warm-up, "
-               "before the rate is optimizer.learning_rate",
-               whole(deck_.optimizer.warmup_steps), whole(deck_.train.steps)));
+          formatted("optimizer.warmup_steps = %lld with train.steps = %lld: the run ends within its warm-up, "
+                    "before the rate is optimizer.learning_rate",
+                    whole(deck_.optimizer.warmup_steps), whole(deck_.train.steps)));
   }
 
   // etp divides tp, and lies inside where tp does.
   void of_nodes() {
     const Placement tp = placements(setup_.mesh, 0, groups_of(setup_), site_.ranks_per_node)[to_size(Group::tp)];
     if (tp.nodes > 1)
-      list_.push_back(
-          line("mesh.tp = %d lies on %d nodes of %d ranks: collectives that every layer waits for cross the network; "
-               "better: tp within a node, pp and shards across",
-               setup_.mesh.tp, tp.nodes, site_.ranks_per_node));
+      list_.push_back(formatted(
+          "mesh.tp = %d lies on %d nodes of %d ranks: collectives that every layer waits for cross the network; "
+          "better: tp within a node, pp and shards across",
+          setup_.mesh.tp, tp.nodes, site_.ranks_per_node));
   }
 
   // By the schedule itself, stages being equal.
@@ -71,29 +62,29 @@ class Warnings {
     const double again = deck_.train.recompute == Recompute::full ? 1 : 0;
     const double idle = timeline(schedule, uniform_durations(1, 1 + again, 1)).bubble_share();
     if (idle > most_idle)
-      list_.push_back(
-          line("schedule.name = %s with %d microbatches on mesh.pp = %d: ranks idle %.1f %% of a step; better: more "
-               "microbatches (train.global_batch_sequences, fewer data-parallel ranks), schedule.virtual_stages, "
-               "zero_bubble or zb_v",
-               schedule.name.c_str(), setup_.microbatches, setup_.mesh.pp, 100 * idle));
+      list_.push_back(formatted(
+          "schedule.name = %s with %d microbatches on mesh.pp = %d: ranks idle %.1f %% of a step; better: more "
+          "microbatches (train.global_batch_sequences, fewer data-parallel ranks), schedule.virtual_stages, "
+          "zero_bubble or zb_v",
+          schedule.name.c_str(), setup_.microbatches, setup_.mesh.pp, 100 * idle));
   }
 
   void of_sequence() {
     if (setup_.mesh.cp > 1 && deck_.train.sequence_tokens < short_tokens)
       list_.push_back(
-          line("mesh.cp = %d with train.sequence_tokens = %lld: a rank has %lld tokens of a sequence, and keys "
-               "travel more than they are used; better: cp from %lld tokens on, dp_shard below",
-               setup_.mesh.cp, whole(deck_.train.sequence_tokens), whole(deck_.train.sequence_tokens / setup_.mesh.cp),
-               whole(short_tokens)));
+          formatted("mesh.cp = %d with train.sequence_tokens = %lld: a rank has %lld tokens of a sequence, and keys "
+                    "travel more than they are used; better: cp from %lld tokens on, dp_shard below",
+                    setup_.mesh.cp, whole(deck_.train.sequence_tokens),
+                    whole(deck_.train.sequence_tokens / setup_.mesh.cp), whole(short_tokens)));
   }
 
   void of_experts() {
     const int ranks = setup_.mesh.world() / setup_.mesh.pp;
     if (setup_.spec.E() >= many_experts && setup_.mesh.ep == 1 && ranks > 1)
-      list_.push_back(
-          line("mesh.ep = 1 with model.experts = %lld on %d ranks a stage: each rank holds or gathers all experts; "
-               "better: ep up to the ranks of a node first",
-               whole(setup_.spec.E()), ranks));
+      list_.push_back(formatted(
+          "mesh.ep = 1 with model.experts = %lld on %d ranks a stage: each rank holds or gathers all experts; "
+          "better: ep up to the ranks of a node first",
+          whole(setup_.spec.E()), ranks));
   }
 
   void of_memory() {
@@ -106,17 +97,17 @@ class Warnings {
       other.train.recompute = less;
       if (const std::size_t bytes = need_of(other); bytes > 0 && bytes <= site_.usable_bytes)
         list_.push_back(
-            line("train.recompute = %s where %s has room (%s of %s): layers are computed again for nothing; "
-                 "better: train.recompute = %s",
-                 deck_.train.recompute == Recompute::full ? "full" : "selective",
-                 less == Recompute::selective ? "selective" : "none", format_bytes(bytes).c_str(),
-                 format_bytes(site_.usable_bytes).c_str(), less == Recompute::selective ? "selective" : "none"));
+            formatted("train.recompute = %s where %s has room (%s of %s): layers are computed again for nothing; "
+                      "better: train.recompute = %s",
+                      deck_.train.recompute == Recompute::full ? "full" : "selective",
+                      less == Recompute::selective ? "selective" : "none", format_bytes(bytes).c_str(),
+                      format_bytes(site_.usable_bytes).c_str(), less == Recompute::selective ? "selective" : "none"));
     }
     if (share < least_memory)
       list_.push_back(
-          line("%.0f %% of the GPU's memory is used (%s of %s): larger microbatches, less recomputation or fewer "
-               "ranks a model would make more of it; better: train.microbatch_sequences as large as fits",
-               100 * share, format_bytes(need).c_str(), format_bytes(site_.usable_bytes).c_str()));
+          formatted("%.0f %% of the GPU's memory is used (%s of %s): larger microbatches, less recomputation or fewer "
+                    "ranks a model would make more of it; better: train.microbatch_sequences as large as fits",
+                    100 * share, format_bytes(need).c_str(), format_bytes(site_.usable_bytes).c_str()));
   }
 
   // 0: not legal.

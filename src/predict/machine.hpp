@@ -74,7 +74,7 @@ struct NodesRates {
   std::array<double, collective_count> bandwidth{};
 };
 
-// A kernel over rows that was measured by itself (its name: model/operations.hpp).
+// A kernel over rows that was measured by itself (its name: model/segments.hpp).
 struct KernelRates {
   double launch = 0, bandwidth = 0;
 };

@@ -9,7 +9,7 @@
 #include "layout/unit_buffers.hpp"
 #include "model/fp8_codes.hpp"
 #include "nn/dispatch.plan.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 
 namespace forge {
 
@@ -45,9 +45,9 @@ double score_seconds(const Machine& machine, const AttentionProduct& a) {
 }
 
 // Logits of a program whose loss isn't fused go through memory.
-double logit_seconds(const Machine& machine, const Operations& o) {
+double logit_seconds(const Machine& machine, const Segments& list) {
   double logits = 0;
-  for (const RowKernel& r : o.row_kernels)
+  for (const RowKernel& r : list.all<RowKernel>())
     if (r.name == "cross_entropy") logits += static_cast<double>(r.rows) * static_cast<double>(r.columns);
   return machine.program.logit_bytes * logits / (machine.memory_bandwidth * machine.compute_speed);
 }
@@ -65,20 +65,20 @@ double expert_product_seconds(const Machine& machine, const ExpertProduct& p) {
                 : product_seconds(machine, p.operands, p.of, rows, n, k, experts);
 }
 
-void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Operations& o) {
+void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Segments& list) {
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  for (const Product& p : o.products)
+  for (const Product& p : list.all<Product>())
     products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1, p.codes);
-  for (const ExpertProduct& p : o.expert_products) products += expert_product_seconds(machine, p);
-  for (const AttentionProduct& a : o.attention)
+  for (const ExpertProduct& p : list.all<ExpertProduct>()) products += expert_product_seconds(machine, p);
+  for (const AttentionProduct& a : list.all<AttentionProduct>())
     cost.of(CostPart::attention) +=
-        attention_seconds(machine, o.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward) +
+        attention_seconds(machine, list.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward) +
         score_seconds(machine, a);
-  for (const RowKernel& r : o.row_kernels)
+  for (const RowKernel& r : list.all<RowKernel>())
     cost.of(CostPart::rows) += row_seconds(machine, real(r.read_bytes + r.written_bytes), r.name);
-  cost.host += machine.host_launch * real(o.launches());
-  cost.flops = o.flops();
+  cost.host += machine.host_launch * real(list.launches());
+  cost.flops = list.flops();
 }
 
 void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& calls,
@@ -117,14 +117,14 @@ double load_of_busiest(const BufferContext& busiest) {
 
 TaskCost LayerCosts::of(const LayerPass& pass) const {
   TaskCost cost;
-  const Operations operations = operations_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute);
-  add_operations(cost, machine, attention, operations);
-  std::vector<Sent> sends = sends_of(context, *pass.layer, pass.pass, pass.recompute);
+  const Segments list = segments_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute);
+  add_operations(cost, machine, attention, list);
+  std::vector<Sent> sends = list.all<Sent>();
   if (context.expert_load > 1) {
     BufferContext mean = context;
     mean.expert_load = 1;
     sends = of_busiest(context, std::move(sends));
-    cost.flops = operations_of(mean, cp_rank, *pass.layer, pass.pass, pass.recompute).flops();
+    cost.flops = segments_of(mean, cp_rank, *pass.layer, pass.pass, pass.recompute).flops();
   }
   add_sends(cost, machine, sends, places);
   const double tp_ranks = places[to_size(Group::tp)].ranks;
@@ -140,7 +140,7 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
   double& cp = cost.of(CostPart::cp);
   const double ranks = context.microbatch.cp;
   cost.of(CostPart::rows) *= machine.program.row_traffic;
-  cost.of(CostPart::rows) += logit_seconds(machine, operations);
+  cost.of(CostPart::rows) += logit_seconds(machine, list);
   cost.of(CostPart::tp) = machine.program.tp_traffic * cost.of(CostPart::tp) + machine.program.tp_wait * tp_calls;
   if (context.cp_method != CpMethod::all_to_all)
     cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
@@ -333,7 +333,7 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
                     bytes_of_type(p.compute) * static_cast<double>(share.units[u].shard().size()));
       break;
     case TaskOp::compute_matrices:
-      add_operations(cost, machine_, "", operations_of(setup_.buffers, share, task));
+      add_operations(cost, machine_, "", segments_of(setup_.buffers, share, task));
       break;
     case TaskOp::update_matrices:
       add_bytes(cost, CostPart::optimizer, (2 * bytes_of_type(p.storage) + bytes_of_type(p.compute) + copy) * held());

@@ -1,9 +1,9 @@
 #include "schedule/csv.hpp"
 
-#include <charconv>
 #include <sstream>
 
 #include "core/error.hpp"
+#include "core/parse.hpp"
 #include "core/to_size.hpp"
 #include "schedule/validate.hpp"
 
@@ -13,19 +13,6 @@ namespace {
 
 constexpr long most_cells = 1L << 20;
 
-std::vector<std::string_view> split(std::string_view line) {
-  std::vector<std::string_view> fields;
-  for (;;) {
-    const std::size_t comma = line.find(',');
-    std::string_view field = line.substr(0, comma);
-    while (!field.empty() && (field.front() == ' ' || field.front() == '\t')) field.remove_prefix(1);
-    while (!field.empty() && (field.back() == ' ' || field.back() == '\t')) field.remove_suffix(1);
-    fields.push_back(field);
-    if (comma == std::string_view::npos) return fields;
-    line.remove_prefix(comma + 1);
-  }
-}
-
 // What was read so far, and where.
 class Reader {
  public:
@@ -33,8 +20,8 @@ class Reader {
 
   void line(std::string_view text) {
     ++line_;
-    if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
-    const auto fields = split(text);
+    auto fields = parts_of(text, ',');
+    for (std::string_view& field : fields) field = trimmed(field);
     if (fields.size() == 1 && fields[0].empty()) return;
     if (fields[0].starts_with('#')) return;
     if (fields[0] == "schedule")
@@ -77,8 +64,7 @@ class Reader {
   }
   int number(std::string_view field, const char* what, long least, long below) const {
     long value = 0;
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (error != std::errc() || end != field.data() + field.size() || value < least || value >= below)
+    if (!reads_as(field, value) || value < least || value >= below)
       fail(std::string(what) + " must be a whole number from " + std::to_string(least) + " to " +
            std::to_string(below - 1) + ", but is '" + shown(field) + "'");
     return static_cast<int>(value);
@@ -157,11 +143,7 @@ std::string write_schedule_csv(const Schedule& schedule) {
 
 Schedule read_schedule_csv(std::string_view text, const std::string& source) {
   Reader reader(source);
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    reader.line(text.substr(0, end));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  }
+  for (const std::string_view line : parts_of(text, '\n')) reader.line(line);
   return reader.finish();
 }
 

@@ -1,10 +1,10 @@
 #include "schedule/draw.hpp"
 
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 namespace forge {
 
@@ -41,17 +41,11 @@ std::string label(const Schedule& schedule, const Box& box) {
   return text;
 }
 
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
-
 std::string caption(const Schedule& schedule, const ScheduleTimes& times) {
   return schedule.name + ": " + std::to_string(schedule.ranks) + " ranks, " + std::to_string(schedule.chunks_per_rank) +
          (schedule.chunks_per_rank > 1 ? " chunks" : " chunk") + " each, " + std::to_string(schedule.microbatches) +
-         " microbatches, bubble " + format("%.1f %%", 100 * times.bubble_share()) + " of " +
-         format("%.6g", times.makespan);
+         " microbatches, bubble " + formatted("%.1f %%", 100 * times.bubble_share()) + " of " +
+         formatted("%.6g", times.makespan);
 }
 
 std::string escaped(const std::string& text) {
@@ -76,10 +70,8 @@ std::string colour(const Box& box) {
   const int base[3][3] = {{147, 190, 232}, {245, 176, 110}, {150, 208, 150}};
   const int kind = box.op == Op::forward ? 0 : box.op == Op::backward_input ? 1 : 2;
   const double shade = std::pow(0.8, std::min(box.chunk, 4));
-  char text[32];
-  std::snprintf(text, sizeof text, "#%02x%02x%02x", static_cast<int>(base[kind][0] * shade),
-                static_cast<int>(base[kind][1] * shade), static_cast<int>(base[kind][2] * shade));
-  return text;
+  return formatted("#%02x%02x%02x", static_cast<int>(base[kind][0] * shade), static_cast<int>(base[kind][1] * shade),
+                   static_cast<int>(base[kind][2] * shade));
 }
 
 }  // namespace
@@ -125,7 +117,7 @@ std::string draw_svg(const Schedule& schedule, const DurationOf& duration) {
   const double scale = times.makespan > 0 ? std::clamp(26 * slots, 400.0, 8000.0) / times.makespan : 1;
   const double width = left + times.makespan * scale + 10;
   const double height = top + row_height * schedule.ranks + 10;
-  const auto number = [](double value) { return format("%.2f", value); };
+  const auto number = [](double value) { return formatted("%.2f", value); };
   std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(width) + "\" height=\"" +
                     number(height) +
                     "\" font-family=\"sans-serif\" font-size=\"10\">\n<text x=\"4\" y=\"18\" "

@@ -7,6 +7,7 @@
 
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -126,16 +127,13 @@ TextTree text_tree(const std::string& folder, const std::vector<std::string>& gi
 
 std::vector<std::string> read_endings(const std::string& list) {
   std::vector<std::string> endings;
-  for (std::size_t at = 0; at <= list.size();) {
-    const std::size_t end = std::min(list.find(',', at), list.size());
-    std::string ending = lower(list.substr(at, end - at));
-    while (ending.starts_with(' ')) ending.erase(0, 1);
+  for (const std::string_view part : parts_of(list, ',')) {
+    std::string ending = lower(std::string(trimmed(part)));
     if (ending.starts_with("*.")) ending.erase(0, 1);
     if (ending.starts_with('.')) ending.erase(0, 1);
     if (ending.empty() || ending.find_first_of("/*?") != std::string::npos)
       throw BadInput("--ext " + shown(list) + ": legal are endings of files, as in txt,md, or all");
     endings.push_back(ending);
-    at = end + 1;
   }
   return endings;
 }

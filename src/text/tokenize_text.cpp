@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <future>
 #include <memory>
 #include <optional>
@@ -90,13 +89,11 @@ class Progress {
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double share = done - before_;
-    char text[160];
-    std::snprintf(text, sizeof text, "%.1f %%, %s of text, %s tokens, %.1f MB/s, %s left", 100 * done,
-                  format_bytes(static_cast<std::uint64_t>(bytes)).c_str(),
-                  format_count(static_cast<double>(tokens)).c_str(),
-                  static_cast<double>(bytes - first_bytes_) / seconds / 1e6,
-                  format_seconds(share > 0 ? seconds * (1 - done) / share : 1e10).c_str());
-    options_.say(text);
+    options_.say(formatted("%.1f %%, %s of text, %s tokens, %.1f MB/s, %s left", 100 * done,
+                           format_bytes(static_cast<std::uint64_t>(bytes)).c_str(),
+                           format_count(static_cast<double>(tokens)).c_str(),
+                           static_cast<double>(bytes - first_bytes_) / seconds / 1e6,
+                           format_seconds(share > 0 ? seconds * (1 - done) / share : 1e10).c_str()));
   }
   void start_at(std::int64_t bytes) { first_bytes_ = bytes; }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <filesystem>
 #include <map>
 #include <set>
 
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/parse.hpp"
 #include "tokenizer/json_parts.hpp"
 #include "tokenizer/token_list.hpp"
 
@@ -69,13 +69,8 @@ bool same(const AddedToken& a, const AddedToken& b) {
 }
 
 std::int64_t id_of_key(const std::string& key, const JsonPart& part) {
-  std::size_t used = 0;
-  long long id = -1;
-  try {
-    id = std::stoll(key, &used);
-  } catch (const std::exception&) {
-  }
-  if (used != key.size() || id < 0 || id >= most_token_ids) part.refuse("legal: an id as the key");
+  std::int64_t id = -1;
+  if (!reads_as(key, id) || id < 0 || id >= most_token_ids) part.refuse("legal: an id as the key");
   return id;
 }
 

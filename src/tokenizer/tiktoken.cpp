@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/parse.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/bpe.hpp"
 #include "tokenizer/json_parts.hpp"
@@ -69,12 +69,8 @@ TokenizerParts read_tiktoken(std::string_view text, const std::string& name, con
     const std::size_t space = line.find(' ');
     std::string bytes;
     std::int64_t rank = -1;
-    bool good = space != std::string_view::npos && decode_base64(line.substr(0, space), bytes) && !bytes.empty();
-    if (good) {
-      const auto [stop, error] = std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
-      good = error == std::errc() && stop == line.data() + line.size() && rank >= 0 && rank < most_ids;
-    }
-    if (!good)
+    if (space == std::string_view::npos || !decode_base64(line.substr(0, space), bytes) || bytes.empty() ||
+        !reads_as(line.substr(space + 1), rank) || rank < 0 || rank >= most_ids)
       throw BadInput(name + ":" + std::to_string(line_number) +
                      ": no line of a tiktoken file; legal: a token in base64, a space, its rank");
     const auto id = static_cast<std::int32_t>(rank);

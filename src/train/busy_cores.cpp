@@ -1,7 +1,7 @@
 #include "train/busy_cores.hpp"
+#include "core/bytes.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 namespace forge {
@@ -40,13 +40,10 @@ std::string BusyCores::at(double seconds, double waited) {
   if (share <= busy_share) return "";
   if (threads_ > 1 && !waits_) waits_ = std::make_unique<ShortWaits>();
   if (std::exchange(told_, true)) return "";
-  char text[300];
-  std::snprintf(
-      text, sizeof text,
+  return formatted(
       "  note      a rank waits for a core %.0f %% of the time: there are other processes, or more ranks than "
       "cores%s\n",
       100 * std::min(1.0, share), threads_ > 1 ? "; machine.threads=1 may be faster while it lasts" : "");
-  return text;
 }
 
 }  // namespace forge

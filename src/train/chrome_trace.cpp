@@ -1,5 +1,7 @@
 #include "train/chrome_trace.hpp"
 
+#include <cstdint>
+
 namespace forge {
 
 void ChromeTrace::add(const JsonLine& event) {
@@ -8,7 +10,7 @@ void ChromeTrace::add(const JsonLine& event) {
 
 void ChromeTrace::name(const char* what, std::int64_t process, std::int64_t thread, const std::string& name) {
   JsonLine event;
-  event.add("ph", std::string("M")).add("name", std::string(what)).add("pid", process).add("tid", thread);
+  event.add("ph", "M").add("name", what).add("pid", process).add("tid", thread);
   add(event.add_raw("args", JsonLine().add("name", name).text()));
 }
 
@@ -23,7 +25,7 @@ void ChromeTrace::name_thread(std::int64_t process, std::int64_t thread, const s
 void ChromeTrace::span(std::int64_t process, std::int64_t thread, const std::string& name, double start, double end,
                        const JsonLine& arguments) {
   JsonLine event;
-  event.add("ph", std::string("X")).add("name", name).add("pid", process).add("tid", thread);
+  event.add("ph", "X").add("name", name).add("pid", process).add("tid", thread);
   event.add("ts", 1e6 * start).add("dur", 1e6 * (end - start));
   add(event.add_raw("args", arguments.text()));
 }

@@ -1,3 +1,4 @@
+#include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
 #include "core/build_info.hpp"
 #include "core/json.hpp"
@@ -10,28 +11,15 @@ namespace forge {
 
 namespace {
 
-const char* name_of(PrecisionName precision) {
-  switch (precision) {
-    case PrecisionName::fp64:
-      return "fp64";
-    case PrecisionName::fp32:
-      return "fp32";
-    case PrecisionName::fp8:
-      return "fp8";
-    default:
-      return "bf16";
-  }
-}
-
 // JSON is UTF-8, names of files need not be.
 JsonLine& add_text(JsonLine& json, const char* key, const std::string& text) {
   return json.add(key, replace_ill_formed(text));
 }
 
 void add_texts(JsonLine& json, const char* key, const std::vector<std::string>& texts) {
-  JsonList list;
-  for (const std::string& text : texts) list.add(replace_ill_formed(text));
-  json.add_list(key, list);
+  std::vector<std::string> list;
+  for (const std::string& text : texts) list.push_back(replace_ill_formed(text));
+  json.add(key, list);
 }
 
 void add_start(JsonLine& json, const JobRecord& r) {
@@ -43,25 +31,23 @@ void add_start(JsonLine& json, const JobRecord& r) {
     json.add_raw("batch_system", "null").add_raw("job", "null");
   else
     add_text(json.add("batch_system", r.batch_system), "job", r.job);
-  json.add("nodes", std::int64_t{r.nodes});
+  json.add("nodes", r.nodes);
   add_texts(json, "hosts", r.hosts);
 }
 
 void add_machine(JsonLine& json, const JobFacts& f) {
-  json.add("ranks", std::int64_t{f.ranks}).add("threads", std::int64_t{f.threads});
+  json.add("ranks", f.ranks).add("threads", f.threads);
   add_text(json, "device", f.device.name);
-  add_text(json, "device_features", f.device.features).add("device_cores", std::int64_t{f.device.cores});
+  add_text(json, "device_features", f.device.features).add("device_cores", f.device.cores);
   json.add("peak_flops", f.peak_flops).add("peak_measured", f.peak_measured);
 }
 
 void add_layout(JsonLine& json, const RunSetup& s) {
   const MeshShape& m = s.mesh;
   JsonLine mesh;
-  mesh.add("pp", std::int64_t{m.pp}).add("dp_replicate", std::int64_t{m.dp_replicate});
-  mesh.add("dp_shard", std::int64_t{m.dp_shard}).add("cp", std::int64_t{m.cp}).add("tp", std::int64_t{m.tp});
-  mesh.add("ep", std::int64_t{m.ep}).add("etp", std::int64_t{m.etp}).add("edp", std::int64_t{m.edp});
-  json.add_object("mesh", mesh).add("zero_stage", s.deck.train.zero_stage);
-  json.add("microbatches", std::int64_t{s.microbatches});
+  mesh.add("pp", m.pp).add("dp_replicate", m.dp_replicate).add("dp_shard", m.dp_shard).add("cp", m.cp).add("tp", m.tp);
+  mesh.add("ep", m.ep).add("etp", m.etp).add("edp", m.edp);
+  json.add("mesh", mesh).add("zero_stage", s.deck.train.zero_stage).add("microbatches", s.microbatches);
 }
 
 void add_model(JsonLine& json, const RunSetup& s) {
@@ -73,9 +59,9 @@ void add_model(JsonLine& json, const RunSetup& s) {
 
 void add_training(JsonLine& json, const RunSetup& s, const JobFacts& f) {
   const TrainDeck& t = s.deck.train;
-  json.add("precision", std::string(name_of(t.precision)));
-  json.add("optimizer", std::string(row_of(s.deck.optimizer.name).word));
-  json.add_raw("seed", std::to_string(t.seed)).add("steps", t.steps);
+  json.add("precision", value_text(*find_key("train", "precision"), s.deck));
+  json.add("optimizer", row_of(s.deck.optimizer.name).word);
+  json.add("seed", t.seed).add("steps", t.steps);
   json.add("global_batch_sequences", t.global_batch_sequences).add("microbatch_sequences", t.microbatch_sequences);
   json.add("sequence_tokens", t.sequence_tokens).add("training_tokens", f.training_tokens);
   json.add("training_samples", f.training_samples);
@@ -94,10 +80,10 @@ std::string job_json(const RunSetup& setup, const JobFacts& facts) {
   std::int64_t all = 0;
   for (int c = 0; c < category_count; ++c) {
     const auto bytes = static_cast<std::int64_t>(facts.memory[to_size(c)]);
-    memory.add(std::string(forge::name_of(static_cast<Category>(c))), bytes);
+    memory.add(name_of(static_cast<Category>(c)), bytes);
     all += bytes;
   }
-  return json.add_object("planned_memory_bytes", memory.add("total", all)).lines();
+  return json.add("planned_memory_bytes", memory.add("total", all)).lines();
 }
 
 }  // namespace forge

@@ -1,7 +1,6 @@
 #include "train/job_report.hpp"
 
 #include <cmath>
-#include <cstdio>
 
 #include "core/build_info.hpp"
 #include "core/bytes.hpp"
@@ -11,27 +10,16 @@
 
 namespace forge {
 
-namespace {
-
-template <class... Args>
-std::string format(const char* how, Args... args) {
-  char text[512];
-  std::snprintf(text, sizeof text, how, args...);
-  return text;
-}
-
-}  // namespace
-
 std::string titled_line(const char* title, const std::string& text) {
-  return format("  %-10s", title) + text + "\n";
+  return formatted("  %-10s", title) + text + "\n";
 }
 
 std::string model_text(const RunSetup& s) {
   const ModelSpec& m = s.spec;
-  return format("%s parameters; L %lld, C %lld, H %lld, K %lld, D %lld, F %lld, V %lld",
-                format_count(static_cast<double>(parameter_count(s.units))).c_str(), static_cast<long long>(m.L()),
-                static_cast<long long>(m.C()), static_cast<long long>(m.H()), static_cast<long long>(m.K()),
-                static_cast<long long>(m.D()), static_cast<long long>(m.F()), static_cast<long long>(m.V()));
+  return formatted("%s parameters; L %lld, C %lld, H %lld, K %lld, D %lld, F %lld, V %lld",
+                   format_count(static_cast<double>(parameter_count(s.units))).c_str(), static_cast<long long>(m.L()),
+                   static_cast<long long>(m.C()), static_cast<long long>(m.H()), static_cast<long long>(m.K()),
+                   static_cast<long long>(m.D()), static_cast<long long>(m.F()), static_cast<long long>(m.V()));
 }
 
 std::string work_text(const RunSetup& s) {
@@ -60,13 +48,13 @@ std::string memory_text(const std::array<std::size_t, category_count>& bytes) {
 }
 
 std::string build_description() {
-  return format("forge %s, %s, %s %s", FORGE_VERSION, FORGE_BUILD_KIND,
+  return formatted("forge %s, %s, %s %s", FORGE_VERSION, FORGE_BUILD_KIND,
 #if defined(__clang__)
-                "clang",
+                   "clang",
 #else
-                "g++",
+                   "g++",
 #endif
-                __VERSION__);
+                   __VERSION__);
 }
 
 std::string job_header(const RunSetup& s, const JobFacts& f) {
@@ -75,19 +63,19 @@ std::string job_header(const RunSetup& s, const JobFacts& f) {
   const std::string revision = program_revision();
   std::string out = build_description() + (revision.starts_with("unknown") ? ", " : ", revision ") + revision + "\n";
   out += record_lines(f.record);
-  out += titled_line("machine", format("%s (%s), ", f.device.name, f.device.features) +
+  out += titled_line("machine", formatted("%s (%s), ", f.device.name, f.device.features) +
                                     counted(f.device.cores, "core") + "; " + counted(f.ranks, "rank") + " on " +
                                     counted(f.nodes, "node") + ", " + counted(f.threads, "thread") + " each");
   out += titled_line("peak",
-                     format("%sFLOP/s, %s", format_flops(f.peak_flops).c_str(),
-                            f.peak_measured ? "measured with matrix products on all ranks" : "machine.peak_tflops"));
+                     formatted("%sFLOP/s, %s", format_flops(f.peak_flops).c_str(),
+                               f.peak_measured ? "measured with matrix products on all ranks" : "machine.peak_tflops"));
   out += titled_line("model", model_text(s));
   out += titled_line("work", work_text(s));
   out += titled_line("batch", batch_text(s));
   auto files = static_cast<std::int64_t>(s.deck.data.files.size());
   for (const SourceDeck& source : s.deck.data.sources) files += static_cast<std::int64_t>(source.files.size());
   out += titled_line("data", format_count(static_cast<double>(f.training_tokens)) + " tokens in " +
-                                 counted(files, "file") + format("; %.2f epochs", epochs));
+                                 counted(files, "file") + formatted("; %.2f epochs", epochs));
   for (const std::string& line : f.data) out += titled_line("", line);
   out += titled_line("parameters", "  " + f.parameters);
   out += titled_line("memory", memory_text(f.memory));
@@ -100,15 +88,15 @@ std::string step_titles() {
 
 std::string step_line(const StepRecord& r, std::int64_t steps, double seconds_left) {
   const std::string step = std::to_string(r.step) + "/" + std::to_string(steps);
-  return format("%11s %9.4f %10.4f %10.3e %9.0f %7.1f%% %7s%s\n", step.c_str(), r.loss, r.grad_norm, r.learning_rate,
-                r.tokens_per_second, 100 * r.mfu, format_seconds(seconds_left).c_str(),
-                r.updated ? "" : "  NaN or Inf: not updated");
+  return formatted("%11s %9.4f %10.4f %10.3e %9.0f %7.1f%% %7s%s\n", step.c_str(), r.loss, r.grad_norm, r.learning_rate,
+                   r.tokens_per_second, 100 * r.mfu, format_seconds(seconds_left).c_str(),
+                   r.updated ? "" : "  NaN or Inf: not updated");
 }
 
 std::string validation_line(double loss, std::int64_t labels) {
   if (labels == 0)
     return "            validation: its tokens have no labels, so there is neither loss nor perplexity\n";
-  return format("            validation %.4f nats a token, perplexity %.3f\n", loss, std::exp(loss));
+  return formatted("            validation %.4f nats a token, perplexity %.3f\n", loss, std::exp(loss));
 }
 
 std::string time_table(const PhaseTimers& timers, double total) {
@@ -118,11 +106,11 @@ std::string time_table(const PhaseTimers& timers, double total) {
     const double seconds = timers.seconds(static_cast<Phase>(p));
     known += seconds;
     if (seconds > 0)
-      out += format("  %-11s %9.2f s %6.1f %%\n", std::string(name_of(static_cast<Phase>(p))).c_str(), seconds,
-                    100 * seconds / total);
+      out += formatted("  %-11s %9.2f s %6.1f %%\n", std::string(name_of(static_cast<Phase>(p))).c_str(), seconds,
+                       100 * seconds / total);
   }
-  return out + format("  %-11s %9.2f s %6.1f %%\n  %-11s %9.2f s\n", "other", total - known,
-                      100 * (total - known) / total, "total", total);
+  return out + formatted("  %-11s %9.2f s %6.1f %%\n  %-11s %9.2f s\n", "other", total - known,
+                         100 * (total - known) / total, "total", total);
 }
 
 std::string printable(const std::string& bytes) {

@@ -1,7 +1,6 @@
 #include "train/metrics.hpp"
 
-#include <cstdio>
-
+#include "core/bytes.hpp"
 #include "core/json.hpp"
 
 namespace forge {
@@ -11,21 +10,18 @@ namespace {
 // {"name": {"loss": …}, …}
 std::string to_json(const std::vector<SourceReport>& sources) {
   JsonLine all;
-  for (const SourceReport& source : sources) {
-    JsonLine line;
-    line.add("loss", source.loss).add("labels", source.labels).add("tokens", source.tokens);
-    line.add("epochs", source.epochs);
-    all.add_object(source.name, line);
-  }
-  return all.object();
+  for (const SourceReport& s : sources)
+    all.add(s.name,
+            JsonLine().add("loss", s.loss).add("labels", s.labels).add("tokens", s.tokens).add("epochs", s.epochs));
+  return all.json();
 }
 
 // {"name": {"weights": …, "update": …}, …}
 std::string to_json(const std::vector<NormReport>& norms) {
   JsonLine all;
   for (const NormReport& unit : norms)
-    all.add_object(unit.unit, JsonLine().add("weights", unit.weights).add("update", unit.update));
-  return all.object();
+    all.add(unit.unit, JsonLine().add("weights", unit.weights).add("update", unit.update));
+  return all.json();
 }
 
 // {"qkv": {"x": {"overflow": …, "underflow": …}, …}, …}
@@ -35,11 +31,11 @@ std::string to_json(const std::vector<Fp8Report>& shares) {
     const std::string& product = shares[i].product;
     JsonLine tensors;
     for (; i < shares.size() && shares[i].product == product; ++i)
-      tensors.add_object(shares[i].tensor,
-                         JsonLine().add("overflow", shares[i].overflow).add("underflow", shares[i].underflow));
-    all.add_object(product, tensors);
+      tensors.add(shares[i].tensor,
+                  JsonLine().add("overflow", shares[i].overflow).add("underflow", shares[i].underflow));
+    all.add(product, tensors);
   }
-  return all.object();
+  return all.json();
 }
 
 }  // namespace
@@ -47,11 +43,9 @@ std::string to_json(const std::vector<Fp8Report>& shares) {
 std::string sources_line(const std::vector<SourceReport>& sources) {
   std::string line;
   for (const SourceReport& source : sources) {
-    char loss[32] = "-", text[160];
-    if (source.labels > 0) std::snprintf(loss, sizeof loss, "%.4f", source.loss);
-    std::snprintf(text, sizeof text, "%s%s %s (%.3g epochs)", line.empty() ? "            " : ", ", source.name.c_str(),
-                  loss, source.epochs);
-    line += text;
+    const std::string loss = source.labels > 0 ? formatted("%.4f", source.loss) : "-";
+    line += formatted("%s%s %s (%.3g epochs)", line.empty() ? "            " : ", ", source.name.c_str(), loss.c_str(),
+                      source.epochs);
   }
   return line.empty() ? "" : line + "\n";
 }
@@ -62,13 +56,9 @@ std::string to_json(const StepRecord& r) {
   if (r.sequences) line.add("sequences", *r.sequences);
   line.add("loss", r.loss).add("total_loss", r.total_loss);
   if (r.mtp_loss) line.add("mtp_loss", *r.mtp_loss);
-  line.add("grad_norm", r.grad_norm)
-      .add("learning_rate", r.learning_rate)
-      .add("step_seconds", r.step_seconds)
-      .add("tokens_per_second", r.tokens_per_second)
-      .add("mfu", r.mfu)
-      .add("peak_bytes", r.peak_bytes)
-      .add("updated", r.updated);
+  line.add("grad_norm", r.grad_norm).add("learning_rate", r.learning_rate).add("step_seconds", r.step_seconds);
+  line.add("tokens_per_second", r.tokens_per_second).add("mfu", r.mfu).add("peak_bytes", r.peak_bytes);
+  line.add("updated", r.updated);
   if (r.logits) line.add("largest_logit", r.logits->largest).add("clipped_heads", r.logits->clipped_heads);
   if (!r.norms.empty()) line.add_raw("norms", to_json(r.norms));
   if (!r.fp8.empty()) line.add_raw("fp8", to_json(r.fp8));

@@ -1,11 +1,11 @@
 #include "train/profile.hpp"
 
 #include <array>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "train/chrome_trace.hpp"
 
@@ -51,15 +51,14 @@ std::string profile_text(int rank, const std::vector<Task>& tasks, const std::ve
     const std::string name =
         span.collective.empty() ? text_of_task(task) : std::string(span.collective) + ", " + std::string(span.group);
     JsonLine arguments;
-    arguments.add("task", std::int64_t{span.task}).add("layer", std::int64_t{task.layer});
+    arguments.add("task", span.task).add("layer", task.layer);
     trace.span(rank, number_of(lane_of(span)), name, span.start, span.end, arguments);
   }
   return trace.text();
 }
 
 std::string profile_path(const std::string& directory, std::int64_t step, int rank) {
-  char name[80];
-  std::snprintf(name, sizeof name, "step_%06lld_rank_%05d.json", static_cast<long long>(step), rank);
+  const std::string name = formatted("step_%06lld_rank_%05d.json", static_cast<long long>(step), rank);
   return (std::filesystem::path(directory) / "profile" / name).string();
 }
 

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 
+#include "core/bytes.hpp"
 #include "core/json.hpp"
-#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -34,19 +33,14 @@ double RouterReport::entropy() const {
 }
 
 std::string to_json(const std::vector<RouterReport>& routers) {
-  JsonList list;
-  for (const RouterReport& r : routers)
-    list.add(JsonLine()
-                 .add("layer", r.layer)
-                 .add("load_min", r.load_min())
-                 .add("load_max", r.load_max())
-                 .add("entropy", r.entropy())
-                 .add("dropped_share", r.dropped_share())
-                 .add("bias_min", r.bias_min)
-                 .add("bias_max", r.bias_max)
-                 .add("balance_loss", r.balance_loss)
-                 .add("z_loss", r.z_loss));
-  return list.text();
+  std::vector<JsonLine> list;
+  for (const RouterReport& r : routers) {
+    JsonLine line;
+    line.add("layer", r.layer).add("load_min", r.load_min()).add("load_max", r.load_max()).add("entropy", r.entropy());
+    line.add("dropped_share", r.dropped_share()).add("bias_min", r.bias_min).add("bias_max", r.bias_max);
+    list.push_back(line.add("balance_loss", r.balance_loss).add("z_loss", r.z_loss));
+  }
+  return json_of(list);
 }
 
 std::string routers_line(const std::vector<RouterReport>& routers) {
@@ -65,19 +59,12 @@ std::string routers_line(const std::vector<RouterReport>& routers) {
     bias_min = std::min(bias_min, r.bias_min);
     bias_max = std::max(bias_max, r.bias_max);
   }
-  char line[256];
-  int n = std::snprintf(line, sizeof line,
-                        "            experts: load %.2f to %.2f of the mean (most in layer %lld), entropy %.3f", least,
-                        heaviest->load_max(), static_cast<long long>(heaviest->layer), entropy);
-  std::string text(line, to_size(n));
-  const auto add = [&](const char* format, auto... values) {
-    n = std::snprintf(line, sizeof line, format, values...);
-    text.append(line, to_size(n));
-  };
-  if (dropped > 0) add(", dropped %.2f %%", 100 * dropped / assignments);
-  if (bias_min != 0 || bias_max != 0) add(", bias %.3g to %.3g", bias_min, bias_max);
-  if (balance > 0) add(", auxiliary loss %.3f a layer", balance / static_cast<double>(routers.size()));
-  if (z > 0) add(", z-loss %.3f a layer", z / static_cast<double>(routers.size()));
+  std::string text = formatted("            experts: load %.2f to %.2f of the mean (most in layer %lld), entropy %.3f",
+                               least, heaviest->load_max(), static_cast<long long>(heaviest->layer), entropy);
+  if (dropped > 0) text += formatted(", dropped %.2f %%", 100 * dropped / assignments);
+  if (bias_min != 0 || bias_max != 0) text += formatted(", bias %.3g to %.3g", bias_min, bias_max);
+  if (balance > 0) text += formatted(", auxiliary loss %.3f a layer", balance / static_cast<double>(routers.size()));
+  if (z > 0) text += formatted(", z-loss %.3f a layer", z / static_cast<double>(routers.size()));
   return text + "\n";
 }
 

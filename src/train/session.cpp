@@ -9,7 +9,7 @@
 #include "model/cudnn_attention.hpp"
 #include "nn/rotary_buffers.hpp"
 #include "optim/rule.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 
 namespace forge {
 

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -16,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/left_over.hpp"
+#include "core/parse.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -153,11 +153,8 @@ int signal_of_weight(int weight) {
 
 std::int64_t job_end_time() {
   const char* text = std::getenv("SLURM_JOB_END_TIME");
-  if (!text) return 0;
   std::int64_t seconds = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, seconds);
-  return error == std::errc() && stop == end && seconds > 0 ? seconds : 0;
+  return text && reads_as(text, seconds) && seconds > 0 ? seconds : 0;
 }
 
 }  // namespace forge

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "config/mixture_keys.hpp"
@@ -138,27 +137,22 @@ std::vector<std::string> TrainingData::lines(const RunSetup& s) const {
   const std::int64_t places = s.batches.before(s.deck.train.steps + 1);
   std::vector<std::string> text;
   for (std::size_t i = 0; i < training.size(); ++i) {
-    char line[256];
     const TokenSet& set = *training[i];
     const std::string name = drawn.sources()[i].name;
     if (drawn.apart() > 0) {
       const std::int64_t samples = drawn.drawn(i, places);
-      std::snprintf(line, sizeof line, "%s: %lld of %lld samples (%.2f %%), %.2f epochs of %lld", name.c_str(),
-                    static_cast<long long>(samples), static_cast<long long>(places),
-                    100.0 * static_cast<double>(samples) / static_cast<double>(places),
-                    static_cast<double>(samples) / static_cast<double>(set.samples()),
-                    static_cast<long long>(set.samples()));
-      text.emplace_back(line);
+      text.push_back(formatted(
+          "%s: %lld of %lld samples (%.2f %%), %.2f epochs of %lld", name.c_str(), static_cast<long long>(samples),
+          static_cast<long long>(places), 100.0 * static_cast<double>(samples) / static_cast<double>(places),
+          static_cast<double>(samples) / static_cast<double>(set.samples()), static_cast<long long>(set.samples())));
     }
     if (const PackingPlan* plan = set.plan()) {
       const std::int64_t room = plan->samples() * set.sequence_tokens();
-      std::snprintf(line, sizeof line,
-                    "%s%s%lld documents packed into %lld samples: fill %.2f %%, %lld tokens of padding", name.c_str(),
-                    name.empty() ? "" : ": ", static_cast<long long>(plan->documents()),
-                    static_cast<long long>(plan->samples()),
-                    100.0 * static_cast<double>(plan->tokens()) / static_cast<double>(room),
-                    static_cast<long long>(room - plan->tokens()));
-      text.emplace_back(line);
+      text.push_back(formatted("%s%s%lld documents packed into %lld samples: fill %.2f %%, %lld tokens of padding",
+                               name.c_str(), name.empty() ? "" : ": ", static_cast<long long>(plan->documents()),
+                               static_cast<long long>(plan->samples()),
+                               100.0 * static_cast<double>(plan->tokens()) / static_cast<double>(room),
+                               static_cast<long long>(room - plan->tokens())));
     }
   }
   return text;

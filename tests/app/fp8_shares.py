@@ -3,6 +3,7 @@
 and all of them the same on every layout."""
 import json
 import math
+import os
 import pathlib
 import random
 import struct
@@ -11,8 +12,10 @@ import tempfile
 
 from fp8_files import expect, failures, run, sets, write
 
+os.environ["FORGE_FP8_CARRIER"] = "fp64"
+
 DECK = """model: {{{1}}}
-train: {{steps: 2, global_batch_sequences: 4, microbatch_sequences: 1, sequence_tokens: 16, precision: fp8, fp8_carrier: fp64}}
+train: {{steps: 2, global_batch_sequences: 4, microbatch_sequences: 1, sequence_tokens: 16, precision: fp8}}
 optimizer: {{learning_rate: 0}}
 data: {{files: [{0}/tokens.bin], dtype: uint16}}
 output: {{directory: {0}/run, norms_every_steps: 2}}

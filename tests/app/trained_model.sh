@@ -71,7 +71,8 @@ for other in "$deck" "$work/fp8.yaml"; do
   expect 0 "$from" "$forge" evaluate "$other" "${saved[@]}" --checkpoint latest --precision bf16
   [ "$(loss)" = "$rounded" ] || fail "evaluate --precision bf16 of $other says $(loss), train.precision $rounded"
 done
-fp8=(--precision fp8 --set train.fp8_recipe=row --set train.fp8_carrier=fp64)
+export FORGE_FP8_CARRIER=fp64
+fp8=(--precision fp8 --set train.fp8_recipe=row)
 expect 0 "$from" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${fp8[@]}"
 plain=$trained trained=$(loss)
 [ "$trained" != "$plain" ] || fail "fp8 has the loss of fp64"
@@ -85,7 +86,7 @@ expect 0 "$from" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --checkp
 expect 2 "train.fp8_recipe = current has scales of whole sequences" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" \
   --checkpoint latest --precision fp8
 # Delayed scales are those of the checkpoint's steps, on any layout.
-delayed=(--precision fp8 --set train.fp8_recipe=delayed --set train.fp8_carrier=fp64)
+delayed=(--precision fp8 --set train.fp8_recipe=delayed)
 expect 2 "has none of that name; legal: another train.fp8_recipe than delayed" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${delayed[@]}"
 expect 2 "has scales of a training's steps, which a generation doesn't read" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" \
   --checkpoint latest "${delayed[@]}"

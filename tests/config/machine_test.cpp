@@ -60,7 +60,7 @@ TEST(AskedKernels, TensorCoresComputeInBf16) {
                        attention_by(tensor_cores),
                        {"FORGE_ATTENTION = tensor_cores with model.attention_soft_cap = 50"});
   expect_asked_refused([&](Deck& d) { deck(PrecisionName::fp8)(d), d.train.fp8_carrier = Fp8Carrier::fp64; },
-                       attention_by(tensor_cores), {"FORGE_ATTENTION = tensor_cores", "fp8_carrier: bf16"});
+                       attention_by(tensor_cores), {"FORGE_ATTENTION = tensor_cores", "FORGE_FP8_CARRIER = bf16"});
 }
 
 TEST(AskedKernels, CudnnComputesInBf16Too) {
@@ -113,7 +113,7 @@ TEST(AskedKernels, GroupedProductsAreOfExpertsInBf16) {
   expect_asked_refused(with_workspace(0), cutlass,
                        {"FORGE_GROUPED = cutlass with machine.workspace_mib = 0", "legal: workspace_mib 1 or more"});
   expect_asked_refused([&](Deck& d) { deck(PrecisionName::fp8, 4)(d), d.train.fp8_carrier = Fp8Carrier::fp64; },
-                       one_launch, {"FORGE_GROUPED = tensor_cores", "fp8_carrier: bf16"});
+                       one_launch, {"FORGE_GROUPED = tensor_cores", "FORGE_FP8_CARRIER = bf16"});
 }
 
 TEST(ChosenKernels, AutomaticProductsOfSmallExpertsAreGrouped) {

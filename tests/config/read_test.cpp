@@ -1,5 +1,6 @@
 #include "config/read.hpp"
 
+#include <cstdlib>
 #include <tuple>
 
 #include "config/fp8_recipe.hpp"
@@ -156,6 +157,7 @@ TEST(Read, GoneKeysStopNoRestartWhereTheyMeantNothing) {
   for (const auto& [section, name, instead, passed] :
        std::vector<std::tuple<std::string, std::string, const char*, std::vector<std::string>>>{
            {"model", "capacity_scope", "a capacity is one of each sequence's", {"sequence"}},
+           {"train", "fp8_carrier", "FORGE_FP8_CARRIER=fp64", {"bf16"}},
            {"machine", "product_algorithms", "cuBLASLt proposes first", {"\"\"", "~", "products.txt"}},
            {"machine", "dispatch_counts", "the host reads how many rows", {"host", "device"}},
            {"machine", "attention", "FORGE_ATTENTION chooses", {"automatic", "cuda_cores", "cudnn"}},
@@ -169,6 +171,21 @@ TEST(Read, GoneKeysStopNoRestartWhereTheyMeantNothing) {
     }
   expect_bad_input([&] { kept(with_key("model", "capacity_scope: rank")); },
                    {"deck.yaml:1:", "model.capacity_scope: is gone, and this value meant something: a capacity"});
+  expect_bad_input([&] { kept(with_key("train", "fp8_carrier: fp64")); },
+                   {"train.fp8_carrier: is gone, and this value meant something: ", "FORGE_FP8_CARRIER=fp64"});
+}
+
+TEST(Read, CarrierOfFp8IsOfTheEnvironment) {
+  const auto carrier = [](const char* word) {
+    setenv("FORGE_FP8_CARRIER", word, 1);
+    return with({"train.precision=fp8"}).train.fp8_carrier;
+  };
+  EXPECT_EQ(carrier("fp64"), Fp8Carrier::fp64);
+  EXPECT_EQ(carrier("bf16"), Fp8Carrier::bf16);
+  expect_bad_input([&] { carrier("fp32"); }, {"FORGE_FP8_CARRIER = ", "fp32", "legal: bf16, fp64"});
+  EXPECT_EQ(carrier(""), Fp8Carrier::bf16);
+  unsetenv("FORGE_FP8_CARRIER");
+  EXPECT_EQ(with({"train.precision=fp8"}).train.fp8_carrier, Fp8Carrier::bf16);
 }
 
 TEST(Read, Integers) {

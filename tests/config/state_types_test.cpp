@@ -20,7 +20,7 @@ TEST(CheckStateTypes, StatesInBf16) {
   const auto fp8 = [&](Deck& d) { bf16(d), d.train.precision = PrecisionName::fp8; };
   checked(fp8, 4);
   expect_refused([&](Deck& d) { fp8(d), d.train.fp8_carrier = Fp8Carrier::fp64; },
-                 {"optimizer.master_weights = bf16 with train.precision = fp8 and train.fp8_carrier = fp64", "legal:"});
+                 {"optimizer.master_weights = bf16 with train.precision = fp8 and FORGE_FP8_CARRIER = fp64", "legal:"});
   expect_refused([&](Deck& d) { bf16(d), d.train.precision = PrecisionName::fp32; },
                  {"optimizer.master_weights = bf16 with train.precision = fp32", "legal: default, or precision bf16"});
   expect_refused([&](Deck& d) { bf16(d), d.train.precision = PrecisionName::fp64; },
@@ -49,7 +49,7 @@ TEST(CheckStateTypes, GradientsInBf16) {
   const auto fp8 = [&](Deck& d) { bf16(d), d.train.precision = PrecisionName::fp8; };
   checked(fp8, 4);
   expect_refused([&](Deck& d) { fp8(d), d.train.fp8_carrier = Fp8Carrier::fp64; },
-                 {"optimizer.gradients = bf16 with train.precision = fp8 and train.fp8_carrier = fp64", "legal:"});
+                 {"optimizer.gradients = bf16 with train.precision = fp8 and FORGE_FP8_CARRIER = fp64", "legal:"});
   for (const PrecisionName precision : {PrecisionName::fp32, PrecisionName::fp64})
     expect_refused([&](Deck& d) { bf16(d), d.train.precision = precision; },
                    {"optimizer.gradients = bf16 with train.precision = fp", "legal: default, or precision bf16"});

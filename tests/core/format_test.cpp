@@ -18,6 +18,12 @@ TEST(Bytes, alignment) {
   EXPECT_EQ(align_up(257), 512u);
 }
 
+TEST(Format, printf) {
+  EXPECT_EQ(formatted("%d of %5.2f %%", 3, 1.5), "3 of  1.50 %");
+  const std::string longer(5000, 'x');
+  EXPECT_EQ(formatted("<%s>", longer.c_str()), "<" + longer + ">");
+}
+
 TEST(Format, bytes) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");

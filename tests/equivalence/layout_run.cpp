@@ -246,7 +246,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (setup.spec.E() > 0) session.set_routing_tape(&tape);
     const FirstBatch first(setup, data, mesh);
     BatchFeed feed(first.batch);
-    OperationRecord operations;
+    OperationRecord operations(mesh, options.alike);
     session.set_operation_tape(&operations);
     session.timeline().begin(session.stream());
     session.compute_gradients(feed, 1, first.labels);
@@ -261,7 +261,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (const View<float, 1>& seen = session.fp8_history().step; !seen.empty())
       for (const float amax : values_of(session.stream(), seen)) result.amaxes.insert(amax);
     result.problem = load_problem(setup, first.labels, step);
-    if (result.problem.empty()) result.problem = operations_problem(setup, operations, options.alike);
+    if (result.problem.empty()) result.problem = operations_problem(setup, operations, spans);
     if (result.problem.empty()) result.problem = timeline_problem(setup, spans);
   }
   const bool peak_in_update =

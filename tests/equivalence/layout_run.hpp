@@ -49,7 +49,7 @@ struct RunOptions {
   bool whole = true;                  // collect whole tensors
   const LayoutResult* one = nullptr;  // measure deviations from these whole tensors
   const Routing* routing = nullptr;   // choices of experts to take instead of the run's own
-  bool alike = false;                 // see operations_problem()
+  bool alike = false;                 // see SegmentLines
   bool codes = false;                 // multiply codes of FP8, where the device and the recipe allow it
   KernelChoice kernels = asked_kernels();
 };

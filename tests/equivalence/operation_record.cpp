@@ -1,11 +1,12 @@
 #include "operation_record.hpp"
 
 #include <algorithm>
-#include <sstream>
+#include <type_traits>
 
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/placement.hpp"
+#include "plan/task_segments.hpp"
 
 namespace forge::test {
 
@@ -21,15 +22,6 @@ std::string text_of(const ExpertProduct& p) {
          std::to_string(p.rows) + " rows, " + std::to_string(p.n) + " x " + std::to_string(p.k) +
          (p.fp8 ? ", in fp8" : "");
 }
-std::string text_of(const OperationRecord::Attention& a) {
-  const AttentionProduct& h = a.heads;
-  return (h.backward ? "backward of " : "") + std::to_string(h.sequences) + " sequences, " +
-         std::to_string(a.query_rows) + " queries, " + std::to_string(a.key_rows) + " keys, heads " +
-         std::to_string(h.heads) + " of " + std::to_string(h.key_heads) + ", sizes " + std::to_string(h.head_size) +
-         ", " + std::to_string(h.value_size) + ", window " + std::to_string(h.window) + ", " + std::to_string(a.pairs) +
-         " pairs";
-}
-
 using Numbers = std::vector<std::int32_t>;
 
 // A device's array, as the stream leaves it.
@@ -53,18 +45,89 @@ struct HostMask {
   }
 };
 
-template <class List>
-std::string difference(const char* what, const List& listed, const List& ran) {
-  std::ostringstream text;
-  for (std::size_t i = 0; i < std::max(listed.size(), ran.size()) && text.tellp() == 0; ++i) {
-    const std::string a = i < listed.size() ? text_of(listed[i]) : "nothing",
-                      b = i < ran.size() ? text_of(ran[i]) : "nothing";
-    if (a != b) text << what << " " << i << ": " << a << " is listed, " << b << " ran";
+// Where two lists differ first.
+std::string difference(const char* what, const std::vector<std::string>& listed, const std::vector<std::string>& ran) {
+  for (std::size_t i = 0; i < std::max(listed.size(), ran.size()); ++i) {
+    const std::string a = i < listed.size() ? listed[i] : "nothing", b = i < ran.size() ? ran[i] : "nothing";
+    if (a != b) return what + (" " + std::to_string(i)) + ": " + a + " is listed, " + b + " ran";
   }
-  return text.str();
+  return "";
+}
+
+bool of_experts(Group group) {
+  return group == Group::ep || group == Group::etp;
+}
+std::string text_of(Group group, Collective collective) {
+  return std::string(name_of(group)) + " " + std::string(name_of(collective));
 }
 
 }  // namespace
+
+std::vector<Group> SegmentLines::groups() const {
+  if (alike_) return {Group::tp, Group::cp, Group::ep, Group::etp};
+  return {Group::tp, Group::cp};
+}
+
+void SegmentLines::add(const Product& product) {
+  add_line("product " + text_of(product));
+}
+
+void SegmentLines::add(const ExpertProduct& product) {
+  if (alike_) add_line("experts' product, " + text_of(product));
+}
+
+void SegmentLines::add(const AttentionProduct& heads, std::int64_t query_rows, std::int64_t key_rows, double pairs) {
+  add_line("attention, " + std::string(heads.backward ? "backward of " : "") + std::to_string(heads.sequences) +
+           " sequences, " + std::to_string(query_rows) + " queries, " + std::to_string(key_rows) + " keys, heads " +
+           std::to_string(heads.heads) + " of " + std::to_string(heads.key_heads) + ", sizes " +
+           std::to_string(heads.head_size) + ", " + std::to_string(heads.value_size) + ", window " +
+           std::to_string(heads.window) + (alike_ ? ", " + std::to_string(pairs) + " pairs" : ""));
+}
+
+void SegmentLines::add(Group group, Collective collective, std::int64_t calls, std::int64_t bytes) {
+  if (!alike_ && of_experts(group)) return;
+  auto& [all_calls, all_bytes] = sent_[{group, collective}];
+  all_calls += calls;
+  all_bytes += bytes;
+}
+
+void SegmentLines::add_line(const std::string& text) {
+  for (const auto& [kind, sent] : sent_)
+    lines_.push_back(text_of(kind.first, kind.second) + ": " + std::to_string(sent.first) + " calls, " +
+                     std::to_string(sent.second) + " B");
+  sent_.clear();
+  lines_.push_back(text);
+}
+
+std::vector<std::string> SegmentLines::lines() {
+  add_line("the end");
+  return std::move(lines_);
+}
+
+OperationRecord::OperationRecord(Mesh& mesh, bool alike) : mesh_(mesh), lines_(alike) {
+  for (const Group group : lines_.groups()) counted_[group] = mesh.of(group).traffic();
+}
+
+// Collectives since the last time.
+void OperationRecord::count_sent() {
+  for (auto& [group, before] : counted_) {
+    const Traffic& now = mesh_.of(group).traffic();
+    for (int c = 0; c < collective_count; ++c)
+      if (const std::int64_t calls = now.calls[to_size(c)] - before.calls[to_size(c)]; calls > 0)
+        lines_.add(group, static_cast<Collective>(c), calls, now.bytes[to_size(c)] - before.bytes[to_size(c)]);
+    before = now;
+  }
+}
+
+void OperationRecord::product(const Product& product) {
+  count_sent();
+  lines_.add(product);
+}
+
+void OperationRecord::experts(const ExpertProduct& product) {
+  count_sent();
+  lines_.add(product);
+}
 
 void OperationRecord::scales(Stream& stream, View<const float, 1> amax) {
   std::vector<float> host(to_size(amax.size()));
@@ -82,31 +145,41 @@ void OperationRecord::attention(Stream& stream, const AttentionShape& shape, con
     for (std::int64_t i = b * shape.query_rows; i < (b + 1) * shape.query_rows; ++i)
       for (std::int64_t j = b * shape.key_rows; j < (b + 1) * shape.key_rows; ++j)
         pairs += host.sees(to_size(i), to_size(j));
-  attentions.push_back({heads, shape.query_rows, shape.key_rows, pairs});
+  count_sent();
+  lines_.add(heads, shape.query_rows, shape.key_rows, pairs);
 }
 
-std::string operations_problem(const RunSetup& setup, const OperationRecord& record, bool alike) {
-  std::vector<Product> products;
-  std::vector<ExpertProduct> experts, ran_experts = record.expert_products;
-  std::vector<OperationRecord::Attention> attentions, ran_attentions = record.attentions;
-  for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute)) {
-    const Operations o = operations_of(setup.buffers, setup.share, task);
-    products.insert(products.end(), o.products.begin(), o.products.end());
-    experts.insert(experts.end(), o.expert_products.begin(), o.expert_products.end());
-    for (const AttentionProduct& a : o.attention)
-      attentions.push_back({a, a.query_rows(), a.key_rows(), a.pairs() * static_cast<double>(a.sequences)});
-  }
-  if (!alike) {
-    for (auto* list : {&attentions, &ran_attentions})
-      for (OperationRecord::Attention& a : *list) a.pairs = 0;
-    experts.clear();
-    ran_experts.clear();
-  }
-  for (const std::string& problem :
-       {difference("product", products, record.products), difference("experts' product", experts, ran_experts),
-        difference("attention", attentions, ran_attentions)})
-    if (!problem.empty()) return problem;
-  return "";
+std::vector<std::string> OperationRecord::lines() {
+  count_sent();
+  return lines_.lines();
+}
+
+std::string operations_problem(const RunSetup& setup, OperationRecord& record,
+                               const std::vector<Timeline::Span>& spans) {
+  const GroupSizes sizes = group_sizes(setup.spec, setup.mesh, setup.share);
+  SegmentLines listed(record.alike());
+  const std::vector<Group> groups = listed.groups();
+  std::vector<std::string> order, ran_order;
+  const auto add = [&]<class S>(const S& segment) {
+    if constexpr (std::is_same_v<S, AttentionProduct>) {
+      const double pairs = segment.pairs() * static_cast<double>(segment.sequences);
+      listed.add(segment, segment.query_rows(), segment.key_rows(), pairs);
+    } else if constexpr (std::is_same_v<S, Sent>) {
+      if (sizes[to_size(segment.group)] == 1) return;
+      listed.add(segment.group, segment.collective, segment.times, bytes_of(segment, sizes));
+      if (record.alike() || !of_experts(segment.group)) order.push_back(text_of(segment.group, segment.collective));
+    } else if constexpr (!std::is_same_v<S, RowKernel>) {
+      listed.add(segment);
+    }
+  };
+  for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute))
+    for (const Segment& segment : segments_of(setup.buffers, setup.share, task).segments) std::visit(add, segment);
+  for (const Timeline::Span& span : spans)
+    for (const Group group : groups)
+      if (!span.collective.empty() && span.group == name_of(group))
+        ran_order.push_back(std::string(span.group) + " " + std::string(span.collective));
+  const std::string problem = difference("segment", listed.lines(), record.lines());
+  return problem.empty() ? difference("collective", order, ran_order) : problem;
 }
 
 }  // namespace forge::test

@@ -1,37 +1,72 @@
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/mesh.hpp"
+#include "device/timeline.hpp"
 #include "nn/context.hpp"
 #include "plan/setup.hpp"
 
 namespace forge::test {
 
-// What a rank computes in a step, as it runs.
+// A line of text for each part of the passes of a step's layers, in their order. Collectives that stand between two
+// other lines have one for each group and kind. `alike`: the router loads all experts alike, in one round, and no
+// document ends; else products of experts, what is sent to experts, and pairs of attention, which depend on the router
+// and the documents, are left out.
+class SegmentLines {
+ public:
+  explicit SegmentLines(bool alike) : alike_(alike) {}
+
+  // The groups whose collectives are here.
+  std::vector<Group> groups() const;
+  void add(const Product& product);
+  void add(const ExpertProduct& product);
+  // `heads`: without positions; pairs: of all sequences.
+  void add(const AttentionProduct& heads, std::int64_t query_rows, std::int64_t key_rows, double pairs);
+  void add(Group group, Collective collective, std::int64_t calls, std::int64_t bytes);
+  std::vector<std::string> lines();
+  bool alike() const { return alike_; }
+
+ private:
+  void add_line(const std::string& text);
+
+  bool alike_;
+  std::map<std::pair<Group, Collective>, std::pair<std::int64_t, std::int64_t>> sent_;  // since the last line
+  std::vector<std::string> lines_;
+};
+
+// What a rank computes and sends in a step, as it runs: collectives from the counters of the mesh's groups.
 class OperationRecord : public OperationTape {
  public:
-  void product(const Product& product) override { products.push_back(product); }
-  void experts(const ExpertProduct& product) override { expert_products.push_back(product); }
+  OperationRecord(Mesh& mesh, bool alike);
+
+  void product(const Product& product) override;
+  void experts(const ExpertProduct& product) override;
   void scales(Stream& stream, View<const float, 1> amax) override;
   void attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
                  const AttentionProduct& heads) override;
 
-  struct Attention {
-    AttentionProduct heads;
-    std::int64_t query_rows, key_rows;
-    double pairs;  // of all sequences, counted one by one; documents cut them, too
-  };
-  std::vector<Product> products;
-  std::vector<ExpertProduct> expert_products;
-  std::vector<Attention> attentions;
+  // What has come until now.
+  std::vector<std::string> lines();
+  bool alike() const { return lines_.alike(); }
   std::set<float> amaxes;  // of operands in FP8, each once
+
+ private:
+  void count_sent();
+
+  Mesh& mesh_;
+  SegmentLines lines_;
+  std::map<Group, Traffic> counted_;
 };
 
-// "" where the record is the list of the rank's tasks: every product, its sizes and types, in the same order;
-// attention's sizes. `alike`: the router loads all experts alike, in one round, and no document ends: then rows of
-// experts and pairs, too.
-std::string operations_problem(const RunSetup& setup, const OperationRecord& record, bool alike);
+// "" where the record is the list of the rank's tasks: every product, its sizes and types, attention's sizes, and
+// between them the collectives of layers with their bytes, in the same order; and where `spans`, the step's timeline,
+// has these collectives in the list's order.
+std::string operations_problem(const RunSetup& setup, OperationRecord& record,
+                               const std::vector<Timeline::Span>& spans);
 
 }  // namespace forge::test

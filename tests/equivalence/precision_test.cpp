@@ -11,7 +11,7 @@
 #include "device/device_memory.hpp"
 #include "models.hpp"
 #include "plan/setup.hpp"
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 #include "run_threads.hpp"
 
 namespace forge::test {
@@ -160,7 +160,7 @@ std::int64_t products_of_cublaslt(const Deck& deck) {
   const RunSetup setup = on_devices(make_setup(deck), device_info().capability);
   std::int64_t count = 0;
   for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute))
-    for (const RowKernel& kernel : operations_of(setup.buffers, setup.share, task).row_kernels)
+    for (const RowKernel& kernel : segments_of(setup.buffers, setup.share, task).all<RowKernel>())
       count += kernel.name == "fp8_encode";
   return count;
 }

@@ -93,7 +93,8 @@ const LayoutResult& References::of(const Deck& deck, std::int64_t train_steps) {
   Entry* entry = nullptr;
   {
     std::lock_guard lock(mutex_);
-    auto& place = entries_[std::to_string(train_steps) + "\n" + write_deck(one)];
+    const bool fp64 = one.train.fp8_carrier == Fp8Carrier::fp64;  // no key of the deck
+    auto& place = entries_[std::to_string(train_steps) + (fp64 ? " fp64\n" : "\n") + write_deck(one)];
     if (!place) place = std::make_unique<Entry>();
     entry = place.get();
   }

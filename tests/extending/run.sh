@@ -30,6 +30,10 @@ mutate() { python3 "$here/../mutations/mutate.py" "$@"; }
 
 examples=("$here"/*.patch)
 [ $# -eq 0 ] || examples=("${@/#/$here/}") examples=("${examples[@]/%/.patch}")
+# All must apply, whichever is built.
+for example in "${examples[@]}"; do
+  (cd "$root" && git apply --check "$example") || { echo "$(basename "$example") no longer applies" && exit 1; }
+done
 if [ -n "$drawn" ] && [ "${FORGE_LONG:-}" != 1 ]; then
   . "$root/tests/volume.sh"
   if is_third && [ "$(draw_below 3)" -ne 0 ]; then

@@ -10,15 +10,16 @@ if [ ! -x "$reference" ]; then
   exit 77
 fi
 name=$folder/$(basename "$problem")
-# A deck with precision fp8 keeps it, with its carrier and with bf16.
+# A deck with precision fp8 keeps it, with carriers in fp64 and in bf16.
 precisions=(fp64 fp32 bf16)
 if grep -q 'precision: fp8' "$problem/input.yaml"; then precisions=(fp64 bf16); fi
-key=$([ "${#precisions[@]}" -eq 3 ] && echo train.precision || echo train.fp8_carrier)
 for precision in "${precisions[@]}"; do
+  setting=train.precision=$precision
+  [ "${#precisions[@]}" -eq 3 ] || export FORGE_FP8_CARRIER=$precision setting=train.precision=fp8
   for side in device host; do
     program=$forge
     [ "$side" = device ] || program=$reference
-    "$program" gradients "$problem/input.yaml" --set "$key=$precision" --set machine.peak_tflops=1 \
+    "$program" gradients "$problem/input.yaml" --set "$setting" --set machine.peak_tflops=1 \
       --set machine.workspace_mib=4 --output "$name.$side.$precision.safetensors"
   done
 done

@@ -156,7 +156,7 @@ TEST(ContextBuffers, OneRankNeedsNothing) {
   for (const CpMethod method : methods) {
     const BufferContext c = Rank<bf16>::context_of({.method = method});
     EXPECT_EQ(counted_bytes<ContextForward<bf16>>(c) + counted_bytes<ContextBackward<bf16>>(c), 0u);
-    EXPECT_TRUE(context_sends_forward(c).empty() && context_sends_backward(c).empty());
+    EXPECT_TRUE(sends_over_cp(c, Pass::forward).empty() && sends_over_cp(c, Pass::backward_input).empty());
   }
 }
 

@@ -317,6 +317,12 @@ void on_ranks(const Whole<T>& whole, const Run& run) {
   });
 }
 
+inline std::vector<Sent> sends_over_cp(const BufferContext& c, Pass pass) {
+  Segments list(c);
+  list_context(list, 0, pass);
+  return list.all<Sent>();
+}
+
 inline void expect_traffic(const Traffic& before, const Traffic& after, const std::vector<Sent>& sends, int cp,
                            const char* what) {
   Traffic predicted;
@@ -355,8 +361,8 @@ void check(const Layout& n) {
     EXPECT_EQ(rank.arena.high_water() - live, std::max(counted_bytes<ContextForward<T>>(rank.buffers),
                                                        counted_bytes<ContextBackward<T>>(rank.buffers)));
     EXPECT_EQ(rank.arena.live(), live);
-    expect_traffic(start, middle, context_sends_forward(rank.buffers), cp, "forward");
-    expect_traffic(middle, sent(), context_sends_backward(rank.buffers), cp, "backward");
+    expect_traffic(start, middle, sends_over_cp(rank.buffers, Pass::forward), cp, "forward");
+    expect_traffic(middle, sent(), sends_over_cp(rank.buffers, Pass::backward_input), cp, "backward");
     rank.expect_all();
   });
 }

@@ -133,9 +133,9 @@ TEST_P(DecoderTest, RoundsAsTrainingDoes) {
     rig.buffers.fp8.end_block = rig.spec.L();
     Fp8Sizes sizes;
     for (std::int64_t layer = 0; layer < rig.spec.L(); ++layer) {
-      Operations operations(rig.buffers);
-      add_block_operations(operations, layer, Pass::forward, false);
-      for (const ScaledProduct& product : operations.scaled) sizes.cover(rig.buffers, product);
+      Segments list(rig.buffers);
+      list_block(list, layer, Pass::forward, false);
+      for (const ScaledProduct& product : list.scaled) sizes.cover(rig.buffers, product);
     }
     rig.allocate_list([&](BufferLister& l) { rig.context.fp8.list(l, sizes); });
     rig.context.fp8_block = true;

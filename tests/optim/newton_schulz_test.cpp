@@ -117,10 +117,10 @@ TEST(NewtonSchulz, RunsThePlannedProducts) {
       stack.matrices.resize(static_cast<std::size_t>(B));
       MatrixRound round;
       round.stacks = {stack};
-      Operations planned(context);
-      add_round_operations(planned, round);
-      EXPECT_EQ(record.products, planned.products);
-      EXPECT_EQ(record.stacks, planned.expert_products);
+      Segments planned(context);
+      list_round(planned, round);
+      EXPECT_EQ(record.products, planned.all<Product>());
+      EXPECT_EQ(record.stacks, planned.all<ExpertProduct>());
       EXPECT_DOUBLE_EQ(planned.flops(), static_cast<double>(B) * newton_schulz_flops(m, n));
     }
 }

@@ -134,9 +134,9 @@ TEST(Rotation, RunsThePlannedProducts) {
     stack.matrices.resize(1);
     MatrixRound round;
     round.stacks = {stack};
-    Operations planned(context);
-    add_round_operations(planned, round);
-    EXPECT_EQ(record.seen, planned.products) << largest;
+    Segments planned(context);
+    list_round(planned, round);
+    EXPECT_EQ(record.seen, planned.all<Product>()) << largest;
     EXPECT_DOUBLE_EQ(planned.flops(), rotated_flops(owner.state));
   }
 }

@@ -1,4 +1,4 @@
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 
 #include <gtest/gtest.h>
 
@@ -76,12 +76,13 @@ void expect_formula(const Deck& deck, const std::string& name) {
   const RunSetup setup = make_setup(alone(deck), 0);
   double forward = 0, backward = 0, scores = 0;
   for (const Task& task : step_tasks(setup.share, setup.schedule, Recompute::none)) {
-    const Operations o = operations_of(setup.buffers, setup.share, task);
+    const Segments list = segments_of(setup.buffers, setup.share, task);
+    const std::vector<Product> products = list.all<Product>();
     if (task.op == TaskOp::forward && setup.share.layers[0][to_size(task.layer)].kind == LayerKind::head)
-      for (std::size_t i = 0; i < o.products.size(); ++i) (i % 3 == 0 ? forward : backward) += o.products[i].flops();
+      for (std::size_t i = 0; i < products.size(); ++i) (i % 3 == 0 ? forward : backward) += products[i].flops();
     else
-      (task.op == TaskOp::forward ? forward : backward) += o.flops();
-    for (const AttentionProduct& a : o.attention)
+      (task.op == TaskOp::forward ? forward : backward) += list.flops();
+    for (const AttentionProduct& a : list.all<AttentionProduct>())
       if (a.backward) scores += 2 * static_cast<double>(a.sequences * a.heads * a.head_size) * a.pairs();
   }
   const auto tokens = static_cast<double>(setup.tokens_per_step());
@@ -142,6 +143,7 @@ TEST(Operations, OfExpertsLoadedAlike) {
         deck.model.forced_balance = true;
         deck.model.dispatch = dispatch;
         deck.model.dispatch_rows = 1.5;
+        deck.model.shared_expert_ffn = cp == 1 ? 0 : 40;
         deck.train.sequence_tokens = 48;  // a multiple of the experts on every rank
         deck.data.document_end_token = -1;
         deck.mesh = {1, 1, ep * etp > tp ? ep * etp / tp : 1, cp, tp, ep, etp};

@@ -1,4 +1,4 @@
-#include "model/operations.hpp"
+#include "model/segments.hpp"
 
 #include <algorithm>
 
@@ -50,6 +50,13 @@ std::vector<PositionRuns> cut(const PositionRuns& runs, std::int64_t size) {
   return tiles;
 }
 
+// Groups of which this rank has lines.
+std::int64_t groups_here(const ScaleLines& lines) {
+  std::int64_t count = 0;
+  for (std::int64_t g = 0; g < lines.count; ++g) count += lines.lines_of(g).end > lines.lines_of(g).begin;
+  return count;
+}
+
 template <class List>
 double sum_of_flops(const List& list) {
   double sum = 0;
@@ -97,18 +104,23 @@ double AttentionProduct::flops() const {
   return static_cast<double>(sequences * heads) * pairs() * 2 * (backward ? 3 * D + 2 * Dv : D + Dv);
 }
 
-void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured, bool aligned) {
-  const std::int64_t N = w.rows.count(), K = w.columns.count();
-  if (of == ProductOf::output)
-    linear(rows, N, K);
-  else if (of == ProductOf::input_gradient)
-    linear_backward_input(rows, N, K);
-  else
-    linear_backward_weight(rows, N, K);
-  if (!fp8 || !rounds_product(c.fp8, of)) return;
-  Product& product = products.back();
+Product Segments::product_of(ProductOf of, std::int64_t rows, std::int64_t out, std::int64_t in) const {
+  if (of == ProductOf::weight_gradient) return {out, in, rows, value(), sum(), false, of};
+  const bool input = of == ProductOf::input_gradient;
+  return {rows, input ? in : out, input ? out : in, value(), value(), false, of};
+}
+
+// Where cuBLASLt multiplies codes (Gemm::fp8_product): a product for each run with the same scales; what `current` sums
+// over sequences, their products add to C one after the other.
+void Segments::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured, bool aligned) {
+  Product product = product_of(of, rows, w.rows.count(), w.columns.count());
+  if (!fp8 || !rounds_product(c.fp8, of)) {
+    add(product);
+    return;
+  }
+  const Fp8Scaling scaling = fp8_scaling(c.fp8.recipe);
   product.fp8 = true;
-  product.codes = c.fp8.codes && aligned && cublaslt_takes(fp8_scaling(c.fp8.recipe), product.m, product.n);
+  product.codes = c.fp8.codes && aligned && cublaslt_takes(scaling, product.m, product.n);
   ScaledProduct p = scaled_product(c, of, rows, w, 0);
   p.coded = coded && of != ProductOf::weight_gradient;
   set_known(p, c.fp8, of, recomputes);
@@ -116,92 +128,78 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
   if (product.codes) add_code_bytes(p, c, of, rows, w);
   if (c.fp8.has_history()) add_history(of, p);
   add_scaled(p);
-  if (product.codes) add_library_product(of, p);
+  add(product);
+  if (!product.codes || scaling != Fp8Scaling::tensor) return;
+  const std::int64_t more = groups_here(p.a.by_row) - 1;
+  const std::int64_t sums = of == ProductOf::weight_gradient ? more * product.m * product.n * bytes(sum()) : 0;
+  if (more > 0) add(RowKernel{"sums_of_runs", product.m, product.n, sums, sums, more});
 }
 
-void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
+void Segments::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
   const bool sums = of == ProductOf::weight_gradient, input = of == ProductOf::input_gradient;
   const std::int64_t N = w.rows.count(), K = w.columns.count();
   const bool rounded = fp8 && rounds_experts(c.fp8, of);
-  expert_products.push_back({sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(),
-                             rounded, c.grouped, of, c.cutlass});
-  if (!rounded) return;
-  ScaledProduct p = scaled_experts(c, of, rows, w, 0);
-  p.coded = coded_experts;
-  add_scaled(p);
+  if (rounded) {
+    ScaledProduct p = scaled_experts(c, of, rows, w, 0);
+    p.coded = coded_experts;
+    add_scaled(p);
+  }
+  add(ExpertProduct{sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(), rounded,
+                    c.grouped, of, c.cutlass});
 }
 
 // One kernel for rows or columns, and one for what they come to.
-void Operations::add_amaxes(const ScaledOperand& x, std::int64_t matrices) {
-  over_rows("fp8_amax", matrices * x.rows, x.columns, 1, 0);
-  row_kernels.back().launches = x.partials() > 0 ? 2 : 1;
+void Segments::add_amaxes(const ScaledOperand& x, std::int64_t matrices) {
+  over_rows("fp8_amax", matrices * x.rows, x.columns, 1, 0).launches = x.partials() > 0 ? 2 : 1;
 }
 
-void Operations::add_amaxes_of_a(const ScaledProduct& p) {
+void Segments::add_amaxes_of_a(const ScaledProduct& p) {
   if (!p.measured_a) return add_amaxes(p.a, 1);
   const std::int64_t number = bytes(DType::f32);
-  row_kernels.push_back({"fp8_amax_of_rows", p.a.rows, 1, p.a.rows * number, p.a.groups() * number});
+  add(RowKernel{"fp8_amax_of_rows", p.a.rows, 1, p.a.rows * number, p.a.groups() * number});
 }
 
-void Operations::add_amaxes_of_ranks(std::int64_t count, int ranks) {
+void Segments::add_amaxes_of_ranks(Group group, int ranks, std::int64_t count) {
+  if (count == 0) return;
   const std::int64_t each = count * bytes(DType::f32);
-  if (count > 0) row_kernels.push_back({"fp8_amax_of_ranks", 1, count, ranks * each, each});
+  send(group, Collective::all_gather, count, DType::f32);
+  add(RowKernel{"fp8_amax_of_ranks", 1, count, ranks * each, each});
 }
 
 // What is rounded adds its amax to the step's there; of a weight that was gathered as codes, it is known.
-void Operations::add_history(ProductOf of, const ScaledProduct& p) {
+void Segments::add_history(ProductOf of, const ScaledProduct& p) {
   const std::int64_t entry = bytes(DType::f32);
-  if (!recomputes && p.coded && recorded_operands(of) > 1) row_kernels.push_back({"fp8_raise", 1, 1, entry, entry});
+  if (!recomputes && p.coded && recorded_operands(of) > 1) add(RowKernel{"fp8_raise", 1, 1, entry, entry});
 }
 
-void Operations::add_scaled(const ScaledProduct& p) {
+void Segments::add_scaled(const ScaledProduct& p) {
   scaled.push_back(p);
   if (p.experts > 0 || !c.fp8.has_history()) {
     if (p.takes_a()) add_amaxes_of_a(p);
     if (p.takes_b()) add_amaxes(p.b, p.matrices());
-    add_amaxes_of_ranks(p.over_tp(), p.experts > 0 ? c.etp : c.tp);
-    add_amaxes_of_ranks(p.over_cp(), c.microbatch.cp);
+    add_amaxes_of_ranks(p.splitters(), p.experts > 0 ? c.etp : c.tp, p.over_tp());
+    add_amaxes_of_ranks(Group::cp, c.microbatch.cp, p.over_cp());
   }
   if (p.b_codes > 0) {
     const std::int64_t numbers = p.a.rows * p.a.columns + p.b.rows * p.b.columns;
-    row_kernels.push_back(
-        {"fp8_encode", p.a.rows, p.a.columns, numbers * bytes(value()), numbers + p.factors * bytes(DType::f32)});
+    add(RowKernel{"fp8_encode", p.a.rows, p.a.columns, numbers * bytes(value()),
+                  numbers + p.factors * bytes(DType::f32)});
     return;
   }
   over_rows("fp8_round", p.a.rows, p.a.columns, 1, 1);
   if (!p.coded) over_rows("fp8_round", p.matrices() * p.b.rows, p.b.columns, 1, 1);
 }
 
-namespace {
+double Segments::flops() const {
+  return sum_of_flops(all<Product>()) + sum_of_flops(all<ExpertProduct>()) + sum_of_flops(all<AttentionProduct>());
+}
 
-// Groups of which this rank has lines.
-std::int64_t groups_here(const ScaleLines& lines) {
-  std::int64_t count = 0;
-  for (std::int64_t g = 0; g < lines.count; ++g) count += lines.lines_of(g).end > lines.lines_of(g).begin;
+std::int64_t Segments::launches() const {
+  std::int64_t count = std::ssize(all<Product>());
+  for (const ExpertProduct& p : all<ExpertProduct>()) count += p.launches();
+  for (const AttentionProduct& a : all<AttentionProduct>()) count += a.launches();
+  for (const RowKernel& r : all<RowKernel>()) count += r.launches;
   return count;
-}
-
-}  // namespace
-
-// Gemm::fp8_product: a product for each run with the same scales. What `current` sums over sequences, their products
-// add to C one after the other.
-void Operations::add_library_product(ProductOf of, const ScaledProduct& p) {
-  const Product& product = products.back();
-  const std::int64_t more = fp8_scaling(c.fp8.recipe) == Fp8Scaling::tensor ? groups_here(p.a.by_row) - 1 : 0;
-  const std::int64_t sums = of == ProductOf::weight_gradient ? more * product.m * product.n * bytes(sum()) : 0;
-  if (more > 0) row_kernels.push_back({"sums_of_runs", product.m, product.n, sums, sums, more});
-}
-
-double Operations::flops() const {
-  return sum_of_flops(products) + sum_of_flops(expert_products) + sum_of_flops(attention);
-}
-
-std::int64_t Operations::launches() const {
-  std::int64_t all = std::ssize(products);
-  for (const ExpertProduct& p : expert_products) all += p.launches();
-  for (const AttentionProduct& a : attention) all += a.launches();
-  for (const RowKernel& r : row_kernels) all += r.launches;
-  return all;
 }
 
 }  // namespace forge

@@ -1,14 +1,14 @@
 #pragma once
 
-#include "model/operations.hpp"
+#include "model/segments.hpp"
 #include "plan/tasks.hpp"
 
 namespace forge {
 
-// What a task computes on its rank: products, attention and kernels over rows of a layer's pass, in their order, where
-// the router loads all experts alike; of matrices that the optimizer
-// computes whole, their products; nothing for other tasks. Norms of gradients and updates of elements are not in it.
-Operations operations_of(const BufferContext& context, const RankShare& share, const Task& task);
+// What a layer's pass computes and sends on its rank, in its order, where the router loads all experts alike; of
+// matrices that the optimizer computes whole, their products and kernels; nothing for other tasks, whose collectives
+// sends_of() of plan/traffic.hpp has. Norms of gradients and updates of elements are not in it.
+Segments segments_of(const BufferContext& context, const RankShare& share, const Task& task);
 
 // Those of products and attention of some tasks: what the rank executes, recomputation, padding and copies included.
 double flops_of(const BufferContext& context, const RankShare& share, const std::vector<Task>& tasks);

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "model/scaled_product.hpp"
 
 namespace forge {
 
-// What a pass of a layer computes on one rank, as the code runs it, in its order: nn/*.plan.cpp list it beside what
-// they send. A multiply-add counts two operations.
+// What a pass of a layer computes and sends on one rank, in the order in which the code gives it to streams:
+// nn/*.plan.cpp list it. A multiply-add counts two operations.
 
 // C(m,n) = or += A(m,k) B(k,n).
 struct Product {
@@ -76,33 +78,58 @@ struct RowKernel {
   std::int64_t rows, columns, read_bytes, written_bytes, launches = 1;
 };
 
+// A part of a pass: something computed, or a collective.
+using Segment = std::variant<Product, ExpertProduct, AttentionProduct, RowKernel, Sent>;
+
 // The list of a pass.
-class Operations {
+class Segments {
  public:
-  explicit Operations(const BufferContext& context, int context_rank = 0) : c(context), cp_rank(context_rank) {}
+  explicit Segments(const BufferContext& context, int context_rank = 0) : c(context), cp_rank(context_rank) {}
 
   const BufferContext& c;
   const ModelSpec& spec = c.spec;
   const int cp_rank;
   const std::int64_t R = c.microbatch.rows(), S = c.stream_rows();
-  std::vector<Product> products;
-  std::vector<ExpertProduct> expert_products;
-  std::vector<AttentionProduct> attention;
-  std::vector<RowKernel> row_kernels;
+  std::vector<Segment> segments;
   std::vector<ScaledProduct> scaled;          // of the products in FP8, in their order
   std::int64_t count_reads = 0;               // times that the host waits for counts of experts' rows
   bool fp8 = false;                           // what follows is of a block whose products are
   bool recomputes = false;                    // … and of a pass that has run before
   bool coded = false, coded_experts = false;  // … whose weights were gathered as codes
 
+  // Those of one kind, in their order.
+  template <class S>
+  std::vector<S> all() const {
+    std::vector<S> found;
+    for (const Segment& segment : segments)
+      if (const S* one = std::get_if<S>(&segment)) found.push_back(*one);
+    return found;
+  }
+  template <class S>
+  S& add(S segment) {
+    return std::get<S>(segments.emplace_back(std::move(segment)));
+  }
+
+  // A collective whose group may have one rank alone: then nothing is sent.
+  void send(Group group, Collective collective, std::int64_t count, DType type) {
+    add(Sent{group, collective, count, type});
+  }
+  // Rows of the residual stream over tp, so many columns wide, as gather_rows and reduce_rows of nn/rows.hpp.
+  void gather_rows(std::int64_t columns) { send(Group::tp, Collective::all_gather, S * columns, value()); }
+  void reduce_rows(std::int64_t columns) { send(Group::tp, Collective::reduce_scatter, S * columns, value()); }
+
   // y(rows, out) = x(rows, in) Wᵀ; its gradients dx = dy W and dW += dyᵀ x.
-  void linear(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, value()); }
-  void linear_to_sums(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, sum()); }
+  void linear(std::int64_t rows, std::int64_t out, std::int64_t in) {
+    add(product_of(ProductOf::output, rows, out, in));
+  }
+  void linear_to_sums(std::int64_t rows, std::int64_t out, std::int64_t in) {
+    add(product_of(ProductOf::output, rows, out, in)).result = sum();
+  }
   void linear_backward_input(std::int64_t rows, std::int64_t out, std::int64_t in) {
-    add(rows, in, out, value(), ProductOf::input_gradient);
+    add(product_of(ProductOf::input_gradient, rows, out, in));
   }
   void linear_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) {
-    add(out, in, rows, sum(), ProductOf::weight_gradient);
+    add(product_of(ProductOf::weight_gradient, rows, out, in));
   }
   // A block's product with a weight W(out, in), in FP8 where the block's are: its output or one of the gradients.
   // `measured`: what makes its first operand can leave the largest magnitudes of rows; `aligned`: the result and each
@@ -112,29 +139,27 @@ class Operations {
   void expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
   // A kernel that reads and writes so many arrays (rows, columns) of the compute type, and others of the accumulation
   // type.
-  void over_rows(std::string_view name, std::int64_t rows, std::int64_t columns, std::int64_t reads,
-                 std::int64_t writes, std::int64_t sums_read = 0, std::int64_t sums_written = 0) {
+  RowKernel& over_rows(std::string_view name, std::int64_t rows, std::int64_t columns, std::int64_t reads,
+                       std::int64_t writes, std::int64_t sums_read = 0, std::int64_t sums_written = 0) {
     const std::int64_t n = rows * columns, e = bytes(value()), a = bytes(sum());
-    row_kernels.push_back({name, rows, columns, n * (reads * e + sums_read * a), n * (writes * e + sums_written * a)});
+    return add(RowKernel{name, rows, columns, n * (reads * e + sums_read * a), n * (writes * e + sums_written * a)});
   }
   // Sums of the columns of so many arrays: chunks of rows, then the chunks.
   void column_sums(std::string_view name, std::int64_t rows, std::int64_t columns, std::int64_t reads) {
-    over_rows(name, rows, columns, reads, 0);
-    row_kernels.back().launches = 2;
+    over_rows(name, rows, columns, reads, 0).launches = 2;
   }
-
   // One that reads so many rows of an array of the compute type, and writes so many of another.
   void move_rows(std::string_view name, std::int64_t columns, std::int64_t read, std::int64_t written) {
     const std::int64_t e = bytes(value()) * columns;
-    row_kernels.push_back({name, std::max(read, written), columns, read * e, written * e});
+    add(RowKernel{name, std::max(read, written), columns, read * e, written * e});
   }
   // One over indices of 4 bytes.
   void over_indices(std::string_view name, std::int64_t count, std::int64_t reads, std::int64_t writes,
                     std::int64_t launches = 1) {
-    row_kernels.push_back({name, count, 1, 4 * reads * count, 4 * writes * count, launches});
+    add(RowKernel{name, count, 1, 4 * reads * count, 4 * writes * count, launches});
   }
 
-  // Of everything on a GPU; a call of a library counts one.
+  // Of everything that is computed, on a GPU; a call of a library counts one.
   std::int64_t launches() const;
 
   // Of products and attention.
@@ -144,16 +169,13 @@ class Operations {
   DType value() const { return c.precision.compute; }
   DType sum() const { return c.precision.accumulate; }
   static std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
-  void add(std::int64_t m, std::int64_t n, std::int64_t k, DType result, ProductOf of = ProductOf::output) {
-    products.push_back({m, n, k, value(), result, false, of});
-  }
+  Product product_of(ProductOf of, std::int64_t rows, std::int64_t out, std::int64_t in) const;
   void add_scaled(const ScaledProduct& p);
   // The largest magnitudes of an operand, or of so many like it; of those that so many ranks share, and of the history.
   void add_amaxes(const ScaledOperand& x, std::int64_t matrices);
   void add_amaxes_of_a(const ScaledProduct& p);
-  void add_amaxes_of_ranks(std::int64_t count, int ranks);
+  void add_amaxes_of_ranks(Group group, int ranks, std::int64_t count);
   void add_history(ProductOf of, const ScaledProduct& p);
-  void add_library_product(ProductOf of, const ScaledProduct& p);
 };
 
 }  // namespace forge

@@ -1,4 +1,4 @@
-#include "plan/task_operations.hpp"
+#include "plan/task_segments.hpp"
 
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
@@ -9,21 +9,19 @@
 
 namespace forge {
 
-Operations operations_of(const BufferContext& c, const RankShare& share, const Task& task) {
+Segments segments_of(const BufferContext& c, const RankShare& share, const Task& task) {
   const LayerPass p = pass_of(task, share);
-  if (!p.layer) {
-    Operations o(c, share.cp_rank);
-    if (task.op == TaskOp::compute_matrices) add_round_operations(o, share.matrices.rounds[to_size(task.round)]);
-    return o;
-  }
-  return operations_of(c, share.cp_rank, *p.layer, p.pass, p.recompute);
+  if (p.layer) return segments_of(c, share.cp_rank, *p.layer, p.pass, p.recompute);
+  Segments list(c, share.cp_rank);
+  if (task.op == TaskOp::compute_matrices) list_round(list, share.matrices.rounds[to_size(task.round)]);
+  return list;
 }
 
 double flops_of(const BufferContext& c, const RankShare& share, const std::vector<Task>& tasks) {
   double sum = 0;
   PassMemo<double> known;
   for (const Task& task : tasks) {
-    const auto make = [&] { return operations_of(c, share, task).flops(); };
+    const auto make = [&] { return segments_of(c, share, task).flops(); };
     const LayerPass p = pass_of(task, share);
     sum += p.layer ? known.of(p, make) : make();
   }
@@ -50,7 +48,7 @@ Fp8Sizes fp8_sizes(const BufferContext& c, const RankShare& share) {
     for (const StageLayer& layer : chunk)
       for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
         if (does(layer, pass))
-          for (const ScaledProduct& p : operations_of(c, share.cp_rank, layer, pass).scaled)
+          for (const ScaledProduct& p : segments_of(c, share.cp_rank, layer, pass).scaled)
             sizes.cover(c, largest(c, p));
   if (c.fp8.dispatch && counts_fp8(c))  // a step's rows, which are counted before they are sent
     for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient})
