@@ -14,7 +14,7 @@ namespace forge {
 // What a pass of a block is about.
 template <class T>
 struct BlockPass {
-  Context<T>& ctx;
+  const Context<T>& ctx;
   std::int64_t layer;
   const Batch& batch;
   View<const T, 2> x;  // (S, C) the block's input
@@ -39,6 +39,12 @@ template <class T>
 void norm1_forward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b, View<T, 2> y,
                    View<float, 1> amax = {}) {
   norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, y, false, amax);
+}
+// The same for the products that read it.
+template <class T>
+RowOperand<T> norm1_of(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
+                       View<T, 2> y) {
+  return RowOperand<T>::measured(p.ctx, y, [&](View<float, 1> amax) { norm1_forward(p, w, b, y, amax); });
 }
 // dx = d_h + ∂norm1(d_n1)
 template <class T>

@@ -39,11 +39,12 @@ void Block<T>::norm2_forward() const {
 
 // x → h = x + dropout(attention), n2
 template <class T>
-void Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
+RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
   p.spec().mla() ? latent_of(*this).forward(s.branch, s.rows) : attention_of(*this).forward(s.branch, s.rows);
-  residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
-                           w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2,
-                           measured_rows(p.ctx, b.n2.rows()));
+  return RowOperand<T>::measured(p.ctx, b.n2, [&](View<float, 1> amax) {
+    residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
+                             w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2, amax);
+  });
 }
 
 template <class T>
@@ -53,12 +54,11 @@ void Block<T>::forward(View<T, 2> out) {
   b.list(dropped, p.layer);
   allocate(p.ctx.arena, dropped.list);
   const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
-  forward_to_norm2(s);
+  const RowOperand<T> normed = forward_to_norm2(s);
   if (has_experts(*this)) {
-    moe_of(*this).forward(s.branch, s.moe, s.rows);
+    moe_of(*this).forward(normed, s.branch, s.moe, s.rows);
   } else {
-    mlp_of(*this).forward_to_activation(b.n2, s.rows, measured_rows(p.ctx, b.n2.rows()));
-    mlp_of(*this).forward_output(s.branch, s.rows);
+    mlp_of(*this).forward_output(mlp_of(*this).forward_to_activation(normed, s.rows), s.branch, s.rows);
   }
   residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
                   dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
@@ -76,9 +76,9 @@ void Block<T>::recompute() {
     case Recompute::full: {
       Frame frame(p.ctx.arena);
       const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
-      forward_to_norm2(s);
-      return has_experts(*this) ? moe_of(*this).recompute(s.moe, s.rows)
-                                : mlp_of(*this).forward_to_activation(b.n2, s.rows, measured_rows(p.ctx, b.n2.rows()));
+      const RowOperand<T> normed = forward_to_norm2(s);
+      if (has_experts(*this)) return moe_of(*this).recompute(normed, s.moe, s.rows);
+      mlp_of(*this).forward_to_activation(normed, s.rows);
     }
   }
 }

@@ -38,9 +38,7 @@ bool CodedGather<T>::scaled_before(const LocalUnit& unit) const {
 }
 template <class T>
 std::int64_t CodedGather<T>::row_of(const LocalUnit& unit, const CodedMatrices& m) const {
-  Fp8History of_layer = history_;
-  of_layer.layer = unit.layer;
-  return of_layer.row(m.product, RoundedTensor::weights);
+  return Fp8History::row(unit.layer, m.product, RoundedTensor::weights);
 }
 
 template <class T>
@@ -113,13 +111,13 @@ void CodedGather<T>::gather_others(Stream& stream, const CodedUnit& coded, const
 
 template <class T>
 void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const {
-  const Fp8Counts& to = ctx.fp8_counts;
+  const Fp8Counts& to = ctx.fp8.counts;
   for (const CodedMatrices& m : units_.units[u].matrices) {
     const Range here = intersection(m.range(), unit.state);
     if (here.empty()) continue;
     View<float, 1> amax = amax_of(m);
     if (scaled_before(unit.local)) {
-      amax = ctx.fp8.amax.slice(0, 1);
+      amax = ctx.services.fp8.amax.slice(0, 1);
       fp8_amax_of_history(ctx.stream, history_.entries, row_of(unit.local, m), amax);
     }
     const std::int64_t begin = here.begin - unit.state.begin;
@@ -131,15 +129,20 @@ void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::
 }
 
 template <class T>
-void CodedGather<T>::enter(Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer,
-                           bool forward) const {
-  ctx.weight_amaxes = {};
-  if (!ctx.fp8_block) return;
+WeightAmaxes CodedGather<T>::amaxes_of(const StageLayer& layer) const {
+  WeightAmaxes amaxes{};
   for (const std::size_t unit : {layer.unit, layer.second}) {
     if (unit == no_unit || !has(unit)) continue;
-    for (const CodedMatrices& m : units_.units[unit].matrices) ctx.weight_amaxes[to_size(m.product)] = amax_of(m);
-    if (forward && !ctx.fp8_counts.counts.empty()) count(ctx, storage.unit(unit), unit);
+    for (const CodedMatrices& m : units_.units[unit].matrices) amaxes[to_size(m.product)] = amax_of(m);
   }
+  return amaxes;
+}
+
+template <class T>
+void CodedGather<T>::count(const Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer) const {
+  if (ctx.fp8.counts.counts.empty() || !ctx.fp8.block) return;
+  for (const std::size_t unit : {layer.unit, layer.second})
+    if (unit != no_unit && has(unit)) count(ctx, storage.unit(unit), unit);
 }
 
 FORGE_INSTANTIATE_CLASS(CodedGather);

@@ -3,20 +3,20 @@
 namespace forge {
 
 template <class T>
-Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
+Executor<T>::Executor(const LayerServices<T>& services, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
                       GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh)
-    : context_(context),
+    : services_(services),
       storage_(storage),
       gather_(gather),
       sync_(sync),
       share_(part.share),
       vocabulary_(vocabulary),
-      slots_(context.arena, context.buffers, part.share, part.slots, sync != nullptr),
+      slots_(services.arena, services.buffers, part.share, part.slots, sync != nullptr),
       transfers_(mesh.pipeline()) {}
 
 template <class T>
 void Executor<T>::run(const Task& task) {
-  Stream& stream = context_.stream;
+  Stream& stream = services_.stream;
   switch (task.op) {
     case TaskOp::load_batch:
       return load_batch(task);
@@ -28,7 +28,7 @@ void Executor<T>::run(const Task& task) {
     case TaskOp::backward_weight:
       return run_layer(task);
     case TaskOp::open:
-      frames_[to_size(task.frame)].emplace(context_.arena, frame_bytes(context_.buffers, share_, task));
+      frames_[to_size(task.frame)].emplace(services_.arena, frame_bytes(services_.buffers, share_, task));
       return;
     case TaskOp::close:
       return frames_[to_size(task.frame)].reset();
@@ -62,27 +62,27 @@ void Executor<T>::run(const Task& task) {
 template <class T>
 void Executor<T>::load_batch(const Task& task) {
   const int chunk = task.action.chunk, m = task.action.microbatch, row = inputs_.first_microbatch + m;
-  inputs_.source->load(context_.stream, row, slots_.batch(chunk, m, 0));
+  inputs_.source->load(services_.stream, row, slots_.batch(chunk, m, 0));
   int loaded = 0;
   for (const StageLayer& layer : share_.layers[to_size(chunk)]) {
-    if (!context_.training || layer.state <= loaded) continue;
+    if (!step_.training || layer.state <= loaded) continue;
     loaded = layer.state;
-    inputs_.source->load_shifted(context_.stream, row, loaded, slots_.batch(chunk, m, loaded));
+    inputs_.source->load_shifted(services_.stream, row, loaded, slots_.batch(chunk, m, loaded));
   }
 }
 
 template <class T>
 void Executor<T>::transfer(const Task& task) {
   const Action& action = task.action;
-  if (!is_post(action.op)) return transfers_.run(context_.stream, action);
+  if (!is_post(action.op)) return transfers_.run(services_.stream, action);
   const View<T, 2> data = edge(only_of(task.reads | task.writes), action.chunk, action.microbatch);
-  transfers_.run(context_.stream, action, data.data, data.size(), dtype_of<T>);
+  transfers_.run(services_.stream, action, data.data, data.size(), dtype_of<T>);
 }
 
 template <class T>
 void Executor<T>::local_copy(const Task& task) {
   const int m = task.action.microbatch;
-  copy_rows<T>(context_.stream, edge(only_of(task.reads), task.action.chunk, m),
+  copy_rows<T>(services_.stream, edge(only_of(task.reads), task.action.chunk, m),
                edge(only_of(task.writes), task.place, m));
 }
 
