@@ -1,5 +1,8 @@
 #include "parallel/executor.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace forge {
 
 template <class T>
@@ -16,46 +19,33 @@ Executor<T>::Executor(const LayerServices<T>& services, const ParameterStorage<T
 
 template <class T>
 void Executor<T>::run(const Task& task) {
-  Stream& stream = services_.stream;
-  switch (task.op) {
-    case TaskOp::load_batch:
-      return load_batch(task);
-    case TaskOp::retire:
-      return;  // slots are assigned for the whole run
-    case TaskOp::forward:
-    case TaskOp::recompute:
-    case TaskOp::backward_input:
-    case TaskOp::backward_weight:
-      return run_layer(task);
-    case TaskOp::open:
-      frames_[to_size(task.frame)].emplace(services_.arena, frame_bytes(services_.buffers, share_, task));
-      return;
-    case TaskOp::close:
-      return frames_[to_size(task.frame)].reset();
-    case TaskOp::gather:
-      return gather_.gather(stream, task.unit, task.place);
-    case TaskOp::weight_amaxes:
-      return gather_.take_amaxes(stream);
-    case TaskOp::wait_parameters:
-      return gather_.wait(stream, task.unit, task.place);
-    case TaskOp::release:
-      return gather_.release(task.unit);
-    case TaskOp::clear_gradients:
-      return sync_->clear(stream, task.unit, task.place);
-    case TaskOp::reduce_gradients:
-      return sync_->reduce(stream, task.unit, task.place, task.last);
-    case TaskOp::reduce_tied:
-      return sync_->reduce_tied(task.unit);
-    case TaskOp::wait_gradients:
-      sync_->finish(stream);
-      return finish();
-    case TaskOp::transfer:
-      return transfer(task);
-    case TaskOp::local_copy:
-      return local_copy(task);
-    default:
-      throw Error("the executor has no such task: " + std::string(name_of(task.op)));
-  }
+  using Run = void (*)(Executor&, Stream&, const Task&);
+  constexpr Run of_layer = [](auto& e, auto&, auto& t) { e.run_layer(t); };
+  static constexpr std::pair<TaskOp, Run> runs[] = {
+      {TaskOp::load_batch, [](auto& e, auto&, auto& t) { e.load_batch(t); }},
+      {TaskOp::retire, [](auto&, auto&, auto&) {}},  // slots are assigned for the whole run
+      {TaskOp::forward, of_layer},
+      {TaskOp::recompute, of_layer},
+      {TaskOp::backward_input, of_layer},
+      {TaskOp::backward_weight, of_layer},
+      {TaskOp::open,
+       [](auto& e, auto&, auto& t) {
+         e.frames_[to_size(t.frame)].emplace(e.services_.arena, frame_bytes(e.services_.buffers, e.share_, t));
+       }},
+      {TaskOp::close, [](auto& e, auto&, auto& t) { e.frames_[to_size(t.frame)].reset(); }},
+      {TaskOp::gather, [](auto& e, auto& s, auto& t) { e.gather_.gather(s, t.unit, t.place); }},
+      {TaskOp::weight_amaxes, [](auto& e, auto& s, auto&) { e.gather_.take_amaxes(s); }},
+      {TaskOp::wait_parameters, [](auto& e, auto& s, auto& t) { e.gather_.wait(s, t.unit, t.place); }},
+      {TaskOp::release, [](auto& e, auto&, auto& t) { e.gather_.release(t.unit); }},
+      {TaskOp::clear_gradients, [](auto& e, auto& s, auto& t) { e.sync_->clear(s, t.unit, t.place); }},
+      {TaskOp::reduce_gradients, [](auto& e, auto& s, auto& t) { e.sync_->reduce(s, t.unit, t.place, t.last); }},
+      {TaskOp::reduce_tied, [](auto& e, auto&, auto& t) { e.sync_->reduce_tied(t.unit); }},
+      {TaskOp::wait_gradients, [](auto& e, auto& s, auto&) { e.sync_->finish(s), e.finish(); }},
+      {TaskOp::transfer, [](auto& e, auto&, auto& t) { e.transfer(t); }},
+      {TaskOp::local_copy, [](auto& e, auto&, auto& t) { e.local_copy(t); }}};
+  const auto* known = std::ranges::find(runs, task.op, &std::pair<TaskOp, Run>::first);
+  if (known == std::end(runs)) throw Error("the executor has no such task: " + std::string(name_of(task.op)));
+  known->second(*this, services_.stream, task);
 }
 
 // The model's own rows, and those of the depths whose layers or losses are here.

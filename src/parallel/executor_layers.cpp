@@ -75,17 +75,13 @@ class Executor<T>::LayerTask {
     const Batch rows = batch(layer_.state);
     Block<T> block{
         {context_, layer_.number, rows, input(at_)}, buffers.block, parameters_.weights(), parameters_.gradients()};
-    switch (task_.op) {
-      case TaskOp::forward:
-        executor_.gather_.coded().count(context_, executor_.storage_, layer_);
-        return block.forward(output());
-      case TaskOp::recompute:
-        return block.recompute();
-      case TaskOp::backward_input:
-        return block.backward_input(output_gradient(), input_gradient());
-      default:
-        return block.backward_weight(output_gradient());
+    if (is_forward()) {
+      executor_.gather_.coded().count(context_, executor_.storage_, layer_);
+      return block.forward(output());
     }
+    if (task_.op == TaskOp::recompute) return block.recompute();
+    if (task_.op == TaskOp::backward_input) return block.backward_input(output_gradient(), input_gradient());
+    block.backward_weight(output_gradient());
   }
 
   void run_mtp_input() {
@@ -93,17 +89,11 @@ class Executor<T>::LayerTask {
     const View<T, 2> before = state(layer_.state - 1);
     MtpInput<T> input{
         context_, layer_.number, rows, before, buffers().mtp, parameters_.weights().mtp, parameters_.gradients().mtp};
-    switch (task_.op) {
-      case TaskOp::forward:
-        return input.forward({parameters_.table(layer_.second), {}}, output());
-      case TaskOp::recompute:
-        return input.recompute();
-      case TaskOp::backward_input:
-        return input.backward_input({parameters_.table_gradient(layer_.second), {}}, output_gradient(),
-                                    state_gradient(layer_.state - 1));
-      default:
-        return input.backward_weight(output_gradient());
-    }
+    if (is_forward()) return input.forward({parameters_.table(layer_.second), {}}, output());
+    if (task_.op == TaskOp::recompute) return input.recompute();
+    if (pass_.pass == Pass::backward_weight) return input.backward_weight(output_gradient());
+    input.backward_input({parameters_.table_gradient(layer_.second), {}}, output_gradient(),
+                         state_gradient(layer_.state - 1));
   }
 
   void run_norm() {

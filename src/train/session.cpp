@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
@@ -180,31 +181,22 @@ void Session<T>::update_weights(Optimizer<T>& optimizer, std::int64_t number, co
 
 template <class T>
 bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const Update& update) {
-  switch (task.op) {
-    case TaskOp::update:
-      optimizer.update_elements(stream_, update);
-      return true;
-    case TaskOp::update_factored:
-      optimizer.update_factored(stream_, task.unit, update);
-      return true;
-    case TaskOp::gather_matrices:
-      optimizer.matrices().gather(stream_, task.round, task.place, update);
-      return true;
-    case TaskOp::compute_matrices:
-      optimizer.matrices().compute(stream_, task.round, task.place, update);
-      return true;
-    case TaskOp::return_matrices:
-      optimizer.matrices().give_back(stream_, task.round, task.place);
-      return true;
-    case TaskOp::update_matrices:
-      optimizer.matrices().update(stream_, task.round, task.place, update);
-      return true;
-    case TaskOp::clip_heads:
-      optimizer.clip_heads(stream_, update);
-      return true;
-    default:
-      return false;
-  }
+  using Run = void (*)(Optimizer<T>&, Stream&, const Task&, const Update&);
+  static constexpr std::pair<TaskOp, Run> runs[] = {
+      {TaskOp::update, [](auto& o, auto& s, auto&, auto& now) { o.update_elements(s, now); }},
+      {TaskOp::update_factored, [](auto& o, auto& s, auto& t, auto& now) { o.update_factored(s, t.unit, now); }},
+      {TaskOp::gather_matrices,
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().gather(s, t.round, t.place, now); }},
+      {TaskOp::compute_matrices,
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().compute(s, t.round, t.place, now); }},
+      {TaskOp::return_matrices, [](auto& o, auto& s, auto& t, auto&) { o.matrices().give_back(s, t.round, t.place); }},
+      {TaskOp::update_matrices,
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().update(s, t.round, t.place, now); }},
+      {TaskOp::clip_heads, [](auto& o, auto& s, auto&, auto& now) { o.clip_heads(s, now); }}};
+  const auto* known = std::ranges::find(runs, task.op, &std::pair<TaskOp, Run>::first);
+  if (known == std::end(runs)) return false;
+  known->second(optimizer, stream_, task, update);
+  return true;
 }
 
 template <class T>
@@ -224,16 +216,10 @@ std::optional<Timeline::Scope> Session<T>::measured(std::size_t number, const Ta
 
 template <class T>
 void Session<T>::run(const Task& task) {
-  switch (task.op) {
-    case TaskOp::clear_sums:
-      return clear_sums();
-    case TaskOp::norm:
-      return add_norm();
-    case TaskOp::clip:
-      return clip();
-    default:
-      return executor_->run(task);
-  }
+  if (task.op == TaskOp::clear_sums) return clear_sums();
+  if (task.op == TaskOp::norm) return add_norm();
+  if (task.op == TaskOp::clip) return clip();
+  executor_->run(task);
 }
 
 template <class T>
