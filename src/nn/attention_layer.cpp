@@ -86,7 +86,7 @@ void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) co
 
 template <class T>
 void AttentionLayer<T>::recompute() const {
-  norm1_forward<T>(p, w, b, b.n1);
+  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
 }
 
 template <class T>

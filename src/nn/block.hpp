@@ -23,7 +23,6 @@ struct Block {
   void backward_weight(View<const T, 2> d_out) const;
 
  private:
-  void norm2_forward() const;
   RowOperand<T> forward_to_norm2(const BlockForward<T>& s) const;
   void backward_feed_forward(View<const T, 2> d_out) const;
 };

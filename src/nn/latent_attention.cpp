@@ -128,7 +128,7 @@ void LatentAttention<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) c
 
 template <class T>
 void LatentAttention<T>::recompute() const {
-  norm1_forward<T>(p, w, b, normalised());
+  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, normalised());
   make_latents();
 }
 
@@ -143,8 +143,10 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
 }
 
 template <class T>
-void LatentAttention<T>::backward_weight(const AllLatents<T>& all, const RowScratch<T>& rows) const {
+void LatentAttention<T>::backward_weight(const RowScratch<T>& rows) const {
   attention_out_backward_weight<T>(p, g, b, rows);
+  Frame frame(p.ctx.arena);
+  const auto all = workspace<AllLatents<T>>(p.ctx);
   const Latents<const T> in = gather(all);
   block_linear_backward_weight<T>(p.ctx, splits().q_up, b.d_q, in.q, g.q_up);
   block_linear_backward_weight<T>(p.ctx, splits().kv_up, b.d_kv_up, in.kv, g.kv_up);

@@ -117,9 +117,7 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
   // The first round comes last, so that its rows are those that stay.
   ahead.wait();
   for (int round = last; round >= 0; --round) {
-    Fp8Counts counts = ctx.fp8.counts;
-    counts.weights = round == 0;
-    const Context<T> of_round = with_counts(ctx, counts);
+    const Context<T> of_round = with_counts(ctx, {ctx.fp8.counts.counts, ctx.fp8.counts.partials, round == 0});
     if (round < last) send_to_experts(*dispatch, round);
     experts_to_activation(of_round, *dispatch, round);
     const ExpertRows sorted = dispatch->rows(round);

@@ -15,14 +15,12 @@ class RowOperand {
   // make(amax) fills y, and amax (R) with the magnitudes of its rows, unless it is empty: products don't ask.
   template <class Make>
   static RowOperand measured(const Context<T>& ctx, View<T, 2> y, Make make) {
-    if (!ctx.fp8.block || !takes_amaxes_of_rows(ctx.buffers.fp8)) {
-      make(View<float, 1>());
-      return y;
-    }
     RowOperand operand(y);
-    operand.last_ = &ctx.services.measured;
-    operand.number_ = ++ctx.services.measured;
-    operand.amaxes_ = ctx.services.fp8.measured.slice(0, y.rows());
+    if (ctx.fp8.block && takes_amaxes_of_rows(ctx.buffers.fp8)) {
+      operand.last_ = &ctx.services.measured;
+      operand.number_ = ++ctx.services.measured;
+      operand.amaxes_ = ctx.services.fp8.measured.slice(0, y.rows());
+    }
     make(operand.amaxes_);
     return operand;
   }
@@ -30,8 +28,7 @@ class RowOperand {
   View<const T, 2> values() const { return values_; }
   // (R), or empty: a product looks for itself.
   View<const float, 1> amaxes() const {
-    require(!last_ || *last_ == number_,
-            "magnitudes of an operand's rows were read after another's had taken their place");
+    require(!last_ || *last_ == number_, "the magnitudes of an operand's rows have given way to another's");
     return amaxes_;
   }
 

@@ -36,10 +36,6 @@ template <class T>
 bool CodedGather<T>::scaled_before(const LocalUnit& unit) const {
   return context_.fp8.history > 0 && !unit.is_experts();
 }
-template <class T>
-std::int64_t CodedGather<T>::row_of(const LocalUnit& unit, const CodedMatrices& m) const {
-  return Fp8History::row(unit.layer, m.product, RoundedTensor::weights);
-}
 
 template <class T>
 auto CodedGather<T>::scaling(Stream& stream, const LocalUnit& unit, const std::vector<CodedMatrices>& matrices)
@@ -52,7 +48,7 @@ auto CodedGather<T>::scaling(Stream& stream, const LocalUnit& unit, const std::v
     }
     const auto number = static_cast<std::int64_t>(amaxes.size());
     const View<float, 1> amax = buffers_.scaling.slice(number, number + 1);
-    fp8_amax_of_history(stream, history_.entries, row_of(unit, m), amax);
+    fp8_amax_of_history(stream, history_.entries, Fp8History::row(unit.layer, m.product, RoundedTensor::weights), amax);
     amaxes.push_back(amax);
   }
   return amaxes;
@@ -118,7 +114,8 @@ void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::
     View<float, 1> amax = amax_of(m);
     if (scaled_before(unit.local)) {
       amax = ctx.services.fp8.amax.slice(0, 1);
-      fp8_amax_of_history(ctx.stream, history_.entries, row_of(unit.local, m), amax);
+      fp8_amax_of_history(ctx.stream, history_.entries,
+                          Fp8History::row(unit.local.layer, m.product, RoundedTensor::weights), amax);
     }
     const std::int64_t begin = here.begin - unit.state.begin;
     fp8_count_of_part<T>(

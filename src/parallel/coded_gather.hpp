@@ -34,8 +34,7 @@ class CodedGather {
   void count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const;
   // Those that give the scales.
   using AmaxList = ShortList<View<const float, 1>, to_size(BlockProduct::count_)>;
-  bool scaled_before(const LocalUnit& unit) const;                           // by the history
-  std::int64_t row_of(const LocalUnit& unit, const CodedMatrices& m) const;  // there
+  bool scaled_before(const LocalUnit& unit) const;  // by the history
   AmaxList scaling(Stream& stream, const LocalUnit& unit, const std::vector<CodedMatrices>& matrices);
   View<float, 1> amax_of(const CodedMatrices& m) const { return buffers_.amax.slice(m.first, m.first + m.groups()); }
   void gather_others(Stream& stream, const CodedUnit& coded, const RankUnit<T>& unit, Communicator& shards,
