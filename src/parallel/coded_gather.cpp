@@ -35,9 +35,7 @@ void CodedGather<T>::take_amaxes(Stream& compute, const ParameterStorage<T>& sto
 template <class T>
 View<float, 1> CodedGather<T>::scaling_of(const LocalUnit& unit, const CodedMatrices& m) const {
   if (context_.fp8.history == 0 || unit.is_experts()) return amax_of(m);
-  Fp8History of_layer = history_;
-  of_layer.layer = unit.layer;
-  return of_layer.given_to(m.product, RoundedTensor::weights);
+  return history_.given_to(unit.layer, m.product, RoundedTensor::weights);
 }
 
 template <class T>
@@ -91,7 +89,7 @@ void CodedGather<T>::gather_others(Stream& stream, const CodedUnit& coded, const
 
 template <class T>
 void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const {
-  const Fp8Counts& to = ctx.fp8_counts;
+  const Fp8Counts& to = ctx.fp8.counts;
   for (const CodedMatrices& m : units_.units[u].matrices) {
     const Range here = intersection(m.range(), unit.state);
     if (here.empty()) continue;
@@ -104,15 +102,20 @@ void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::
 }
 
 template <class T>
-void CodedGather<T>::enter(Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer,
-                           bool forward) const {
-  ctx.weight_amaxes = {};
-  if (!ctx.fp8_block) return;
+WeightAmaxes CodedGather<T>::amaxes_of(const StageLayer& layer) const {
+  WeightAmaxes amaxes{};
   for (const std::size_t unit : {layer.unit, layer.second}) {
     if (unit == no_unit || !has(unit)) continue;
-    for (const CodedMatrices& m : units_.units[unit].matrices) ctx.weight_amaxes[to_size(m.product)] = amax_of(m);
-    if (forward && !ctx.fp8_counts.counts.empty()) count(ctx, storage.unit(unit), unit);
+    for (const CodedMatrices& m : units_.units[unit].matrices) amaxes[to_size(m.product)] = amax_of(m);
   }
+  return amaxes;
+}
+
+template <class T>
+void CodedGather<T>::count(const Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer) const {
+  if (ctx.fp8.counts.counts.empty() || !ctx.fp8.block) return;
+  for (const std::size_t unit : {layer.unit, layer.second})
+    if (unit != no_unit && has(unit)) count(ctx, storage.unit(unit), unit);
 }
 
 FORGE_INSTANTIATE_CLASS(CodedGather);
