@@ -4,6 +4,7 @@
 
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
+#include "app/libraries.hpp"
 #include "app/model_text.hpp"
 #include "app/open_data.hpp"
 #include "app/run_outputs.hpp"
@@ -50,6 +51,7 @@ JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, dou
   facts.training_samples = data.samples();
   facts.data = data.lines(job.setup);
   facts.parameters = progress.from.empty() ? job.parameters : progress.from;
+  facts.libraries = libraries();
   return facts;
 }
 
