@@ -47,6 +47,22 @@ constexpr std::array option_meanings = {
     Meaning{"device cpu cuda", "a build for each: build/cpu/forge computes on CPUs, build/cuda/forge on GPUs"},
 };
 
+// What a verb has for an option of another one.
+struct OfOtherVerb {
+  Verb verb;
+  const char* name;
+  const char* own;
+};
+
+constexpr std::array other_options = {
+    OfOtherVerb{Verb::plan, "gpu", "--machine, which takes a GPU's name, too"},
+    OfOtherVerb{Verb::plan, "cost", "--machine"},
+    OfOtherVerb{Verb::show, "machine", "--gpu: whether it fits; or --cost: FLOP, bytes and their floor"},
+    OfOtherVerb{Verb::train, "checkpoint", "--restart"},
+    OfOtherVerb{Verb::evaluate, "restart", "--checkpoint"},
+    OfOtherVerb{Verb::generate, "restart", "--checkpoint"},
+};
+
 template <std::size_t N>
 const char* meaning_of(const std::array<Meaning, N>& meanings, const std::string& name) {
   for (const Meaning& meaning : meanings)
@@ -114,6 +130,8 @@ std::string option_hint(const std::string& verb, const std::string& option) {
     return key.empty() ? "" : "; legal: --set " + key + "=VALUE";
   };
   if (const std::string own = own_option(of, letters, 0); !own.empty()) return "; did you mean " + own + "?";
+  for (const OfOtherVerb& other : other_options)
+    if (other.verb == of && other.name == letters) return std::string("; forge ") + verb + " has " + other.own;
   if (const char* meaning = meaning_of(option_meanings, letters)) return std::string("; forge has ") + meaning;
   if (const std::string key = to_set(Naming::spelling); !key.empty()) return key;
   if (const std::string own = own_option(of, letters, far_enough(letters)); !own.empty())
