@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/program_options.hpp>
 #include <sstream>
+#include <typeinfo>
 
 #include "app/command_words.hpp"
 #include "app/outputs.hpp"
@@ -279,6 +280,20 @@ void check_values(const CommandLine& c) {
 
 namespace {
 
+// Of the option that an error is about.
+std::string legal_value(const po::options_description& options, const po::error_with_option_name& error) {
+  std::string name = error.get_option_name();
+  name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+  const po::option_description* option = options.find_nothrow(name, false);
+  if (!option) return "";
+  std::string kind;
+  if (dynamic_cast<const po::invalid_option_value*>(&error)) {
+    const auto* typed = dynamic_cast<const po::typed_value_base*>(option->semantic().get());
+    kind = typed && typed->value_type() == typeid(double) ? ", a number" : ", a whole number";
+  }
+  return "; legal: --" + name + " " + option->format_parameter() + kind + ": " + option->description();
+}
+
 void parse_options(const std::string& verb, const std::vector<std::string>& words, CommandLine& c) {
   po::options_description options = options_of(c.verb, c), all;
   all.add(options).add_options()("input", po::value(&c.inputs));
@@ -304,6 +319,8 @@ void parse_options(const std::string& verb, const std::vector<std::string>& word
   } catch (const po::unknown_option& error) {
     const std::string hint = option_hint(verb, error.get_option_name());
     throw BadInput("forge " + verb + ": " + error.what() + (hint.empty() ? option_list(verb) : hint));
+  } catch (const po::error_with_option_name& error) {
+    throw BadInput("forge " + verb + ": " + error.what() + legal_value(options, error));
   } catch (const po::error& error) {
     throw BadInput("forge " + verb + ": " + error.what() + "; `forge " + verb + " --help` has the options");
   }
