@@ -291,7 +291,8 @@ std::string legal_value(const po::options_description& options, const po::error_
     const auto* typed = dynamic_cast<const po::typed_value_base*>(option->semantic().get());
     kind = typed && typed->value_type() == typeid(double) ? ", a number" : ", a whole number";
   }
-  return "; legal: --" + name + " " + option->format_parameter() + kind + ": " + option->description();
+  const std::string value = option->format_parameter();
+  return "; legal: --" + name + (value.empty() ? "" : " " + value) + kind + ": " + option->description();
 }
 
 void parse_options(const std::string& verb, const std::vector<std::string>& words, CommandLine& c) {
@@ -312,10 +313,9 @@ void parse_options(const std::string& verb, const std::vector<std::string>& word
     read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
     check_given(values, c);
-    for (const char* option :
-         {"tokenizer", "pattern", "document-end-token", "files-from", "field", "format", "ext", "output"})
-      if (values.count(option) && !values[option].defaulted() && values[option].as<std::string>().empty())
-        throw BadInput(std::string("--") + option + ": is empty; legal: a value, or leave the option out");
+    for (const auto& [option, value] : values)
+      if (const auto* text = boost::any_cast<std::string>(&value.value()); text && text->empty() && !value.defaulted())
+        throw BadInput("--" + option + ": is empty; legal: a value, or leave the option out");
   } catch (const po::unknown_option& error) {
     const std::string hint = option_hint(verb, error.get_option_name());
     throw BadInput("forge " + verb + ": " + error.what() + (hint.empty() ? option_list(verb) : hint));
