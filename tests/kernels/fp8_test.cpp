@@ -227,23 +227,21 @@ void check_operand(const ScaledOperand& o, bool exact, bool spoiled) {
 template <class T>
 void check_seen(Fp8Format format) {
   const int64_t R = 37, N = 141;
-  const auto index = [&](int64_t r, int64_t j) { return static_cast<std::size_t>(r * N + j); };
-  ScaledOperand o;
-  o.rows = R, o.columns = N, o.format = format;
-  o.by_row.each = R, o.by_column.each = N;
-  o.by_row.begin[1] = R, o.by_column.begin[1] = N, o.by_row.base[1] = o.by_column.base[1] = 1;
+  ScaledOperand o =
+      scaled_product(context(Fp8Recipe::delayed, 1, 1, 1, R), ProductOf::output, R, {{}, whole_lines(N)}, 0).a;
+  o.format = format;
   const Field<float> amax(1, 1, Values{3});
+  Values samples(static_cast<std::size_t>(R), 4.0);
+  samples[2] = -1;
+  const Field<int64_t> of_rows(1, R, samples);
+  Stream s(1);
   for (const double before : {0.0, 1e4})
     for (const double last : {5.0, -700.0, std::numeric_limits<double>::quiet_NaN()}) {
       Values values = normal_values(R * N, 3, 0.1);
-      values[index(R - 1, N - 1)] = last;
-      values[index(2, 70)] = 1e6;  // of filler
-      Values samples(static_cast<std::size_t>(R), 4.0);
-      samples[2] = -1;
+      values.back() = last;
+      values[2 * N + 70] = 1e6;  // of filler
       const Field<T> x(R, N, values, 3), y(R, N, 1);
       const Field<float> seen(1, 1, Values{before});
-      const Field<int64_t> of_rows(1, R, samples);
-      Stream s(1);
       fp8_round<T>(s, x.view(), o, false, amax.vector(), y.view(), 1, seen.vector(), of_rows.vector());
       const double want = std::isnan(last) ? std::numeric_limits<double>::infinity() : std::max(before, std::abs(last));
       EXPECT_EQ(seen.read(s)[0], want) << before << ", " << last;
