@@ -13,19 +13,25 @@ struct Fp8History {
   static constexpr std::int64_t operands = fp8_count_row(BlockProduct::expert_gate_up, RoundedTensor{});  // of a block
 
   View<float, 2> entries;  // (rows, steps) the newest first, 0 before the first step; empty: another recipe
+  View<float, 1> given;    // (rows) the largest of them, which give the scales of the step at hand
   View<float, 1> step;     // (rows) amax of the step at hand, over what this rank has seen of it
-  std::int64_t layer = 0;  // whose products run now
-  bool records = false;    // and whether they add to `step`: not recomputed ones, nor those of an evaluation
 
   void list(BufferLister& l) {
     if (l.c.fp8.history == 0) return;
     l.add(entries, "largest magnitudes of steps", rows(l.spec), l.c.fp8.history);
+    l.add(given, "largest magnitudes before", rows(l.spec), 1);
     l.add(step, "largest magnitudes of the step", rows(l.spec), 1);
   }
   static std::int64_t blocks(const ModelSpec& spec) { return spec.L() + spec.options.mtp_depth; }
   static std::int64_t rows(const ModelSpec& spec) { return blocks(spec) * operands; }
-  std::int64_t row(BlockProduct product, RoundedTensor tensor) const {
+  static std::int64_t row(std::int64_t layer, BlockProduct product, RoundedTensor tensor) {
     return layer * operands + fp8_count_row(product, tensor);
+  }
+  View<float, 1> given_to(std::int64_t layer, BlockProduct product, RoundedTensor tensor) const {
+    return given.slice(row(layer, product, tensor), row(layer, product, tensor) + 1);
+  }
+  View<float, 1> seen_of(std::int64_t layer, BlockProduct product, RoundedTensor tensor) const {
+    return step.slice(row(layer, product, tensor), row(layer, product, tensor) + 1);
   }
 };
 

@@ -17,7 +17,7 @@ bool rounds_product(const Fp8Options& fp8, ProductOf of) {
 }
 
 bool takes_amaxes_of_rows(const Fp8Options& fp8) {
-  return fp8.on && fp8.properties().rows != RowScale::token_block;
+  return fp8.on && fp8.properties().rows != RowScale::token_block && !fp8.has_history();
 }
 
 bool keeps_amaxes(const Fp8Options& fp8) {

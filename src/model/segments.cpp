@@ -110,8 +110,8 @@ Product Segments::product_of(ProductOf of, std::int64_t rows, std::int64_t out, 
   return {rows, input ? in : out, input ? out : in, value(), value(), false, of};
 }
 
-// Where cuBLASLt multiplies codes (Gemm::fp8_product): factors of both operands, and a product for each run with the
-// same scales; what `current` sums over sequences, their products add to C one after the other.
+// Where cuBLASLt multiplies codes (Gemm::fp8_product): a product for each run with the same scales; what `current` sums
+// over sequences, their products add to C one after the other.
 void Segments::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured, bool aligned) {
   Product product = product_of(of, rows, w.rows.count(), w.columns.count());
   if (!fp8 || !rounds_product(c.fp8, of)) {
@@ -128,7 +128,6 @@ void Segments::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& 
   if (product.codes) add_code_bytes(p, c, of, rows, w);
   if (c.fp8.has_history()) add_history(of, p);
   add_scaled(p);
-  if (product.codes) add(RowKernel{"fp8_factors", 1, p.factors, 0, p.factors * bytes(DType::f32), 2});
   add(product);
   if (!product.codes || scaling != Fp8Scaling::tensor) return;
   const std::int64_t more = groups_here(p.a.by_row) - 1;
@@ -167,14 +166,10 @@ void Segments::add_amaxes_of_ranks(Group group, int ranks, std::int64_t count) {
   add(RowKernel{"fp8_amax_of_ranks", 1, count, ranks * each, each});
 }
 
-// Amaxes of the operands that are recorded, and two kernels for each: one adds them to the step's, one finds those of
-// the steps before.
+// What is rounded adds its amax to the step's there; of a weight that was gathered as codes, it is known.
 void Segments::add_history(ProductOf of, const ScaledProduct& p) {
-  const int recorded = recomputes ? 0 : recorded_operands(of);
-  if (recorded > 0) add_amaxes_of_a(p);
-  if (recorded > 1 && p.takes_b()) add_amaxes(p.b, 1);
   const std::int64_t entry = bytes(DType::f32);
-  add(RowKernel{"fp8_history", 2, c.fp8.history, 2 * c.fp8.history * entry, 2 * entry, 2 + recorded});
+  if (!recomputes && p.coded && recorded_operands(of) > 1) add(RowKernel{"fp8_raise", 1, 1, entry, entry});
 }
 
 void Segments::add_scaled(const ScaledProduct& p) {
@@ -185,14 +180,14 @@ void Segments::add_scaled(const ScaledProduct& p) {
     add_amaxes_of_ranks(p.splitters(), p.experts > 0 ? c.etp : c.tp, p.over_tp());
     add_amaxes_of_ranks(Group::cp, c.microbatch.cp, p.over_cp());
   }
-  const auto round = [&](std::int64_t rows, std::int64_t columns) {
-    if (p.b_codes > 0)
-      add(RowKernel{"fp8_encode", rows, columns, rows * columns * bytes(value()), rows * columns});
-    else
-      over_rows("fp8_round", rows, columns, 1, 1);
-  };
-  round(p.a.rows, p.a.columns);
-  if (!p.coded || p.b_codes > 0) round(p.matrices() * p.b.rows, p.b.columns);
+  if (p.b_codes > 0) {
+    const std::int64_t numbers = p.a.rows * p.a.columns + p.b.rows * p.b.columns;
+    add(RowKernel{"fp8_encode", p.a.rows, p.a.columns, numbers * bytes(value()),
+                  numbers + p.factors * bytes(DType::f32)});
+    return;
+  }
+  over_rows("fp8_round", p.a.rows, p.a.columns, 1, 1);
+  if (!p.coded) over_rows("fp8_round", p.matrices() * p.b.rows, p.b.columns, 1, 1);
 }
 
 double Segments::flops() const {

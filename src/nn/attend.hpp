@@ -14,7 +14,7 @@ namespace forge {
 // What a pass of a block is about.
 template <class T>
 struct BlockPass {
-  Context<T>& ctx;
+  const Context<T>& ctx;
   std::int64_t layer;
   const Batch& batch;
   View<const T, 2> x;  // (S, C) the block's input
@@ -34,11 +34,13 @@ View<T, 3> output_heads(const ModelSpec& m, View<T, 2> x) {
   return heads_of(x, 0, m.H(), m.value_dim());
 }
 
-// n1 = norm1(x), to y(S,C); amax as of norm_forward
+// n1 = norm1(x), to y(S,C)
 template <class T>
-void norm1_forward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b, View<T, 2> y,
-                   View<float, 1> amax = {}) {
-  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, y, false, amax);
+RowOperand<T> norm1_of(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
+                       View<T, 2> y) {
+  return RowOperand<T>::measured(p.ctx, y, [&](View<float, 1> amax) {
+    norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, y, false, amax);
+  });
 }
 // dx = d_h + ∂norm1(d_n1)
 template <class T>

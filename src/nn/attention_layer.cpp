@@ -35,24 +35,23 @@ View<T, 3> AttentionLayer<T>::queries_and_keys(View<T, 2> x) const {
 // x → n1 → q, k, v
 template <class T>
 void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
-  const View<float, 1> amax = measured_rows(p.ctx, b.n1.rows());
-  norm1_forward<T>(p, w, b, b.n1, amax);
-  block_linear_forward<T>(p.ctx, qkv_split(p.ctx.buffers), gather_rows<T>(p.ctx, b.n1, rows), w.qkv, w.qkv_bias, b.qkv,
-                          of_gathered<T>(p.ctx, amax));
+  block_linear_forward<T>(p.ctx, qkv_split(p.ctx.buffers), gather_operand<T>(p.ctx, norm1_of(p, w, b, b.n1), rows),
+                          w.qkv, w.qkv_bias, b.qkv);
   const View<T, 3> raw = queries_and_keys(b.qkv);
   const auto positions = p.batch.table_positions();
   if (p.spec().options.qk_norm)
-    head_norm_forward<T>(p.ctx.stream, raw, head_weights(), p.spec().options.norm_epsilon, positions, p.ctx.cosine,
-                         p.ctx.sine, queries_and_keys(b.qk), b.qk_rstd);
+    head_norm_forward<T>(p.ctx.stream, raw, head_weights(), p.spec().options.norm_epsilon, positions,
+                         p.ctx.services.cosine, p.ctx.services.sine, queries_and_keys(b.qk), b.qk_rstd);
   else if (p.spec().rope())
-    rotary<T>(p.ctx.stream, raw, positions, p.ctx.cosine, p.ctx.sine, false);
+    rotary<T>(p.ctx.stream, raw, positions, p.ctx.services.cosine, p.ctx.services.sine, false);
 }
 
 // d(rotated, normalised q and k) → d(projected q and k), in place, and the gradients of QK-norm.
 template <class T>
 void AttentionLayer<T>::backward_positions(const RowScratch<T>& rows) const {
   const View<T, 3> d = queries_and_keys(b.d_qkv);
-  if (p.spec().rope()) rotary<T>(p.ctx.stream, d, p.batch.table_positions(), p.ctx.cosine, p.ctx.sine, true);
+  if (p.spec().rope())
+    rotary<T>(p.ctx.stream, d, p.batch.table_positions(), p.ctx.services.cosine, p.ctx.services.sine, true);
   if (!p.spec().options.qk_norm) return;
   head_norm_backward<T>(p.ctx.stream, d, queries_and_keys(b.qkv), head_weights(), b.qk_rstd, d,
                         norm_sums(rows, d.rows(), p.spec().D()), g.q_norm, g.k_norm);
@@ -62,12 +61,13 @@ void AttentionLayer<T>::backward_positions(const RowScratch<T>& rows) const {
 // first of them gets it, the others nothing.
 template <class T>
 void AttentionLayer<T>::sum_copies() const {
-  Context<T>& ctx = p.ctx;
+  const Context<T>& ctx = p.ctx;
   const std::int64_t copies = ctx.buffers.fp8.kv_copies, columns = 2 * p.spec().kv_columns();
-  if (!ctx.fp8_block || copies == 1) return;
+  if (!ctx.fp8.block || copies == 1) return;
   const View<T, 2> d = columns_of(b.d_qkv, p.spec().q_columns(), columns);
   const std::int64_t count = d.rows() * columns, rank = ctx.groups.tp_rank();
-  const View<T, 1> own = ctx.fp8.a.slice(0, count), all = ctx.fp8.a.slice(count, count * (1 + ctx.groups.tp_size()));
+  const View<T, 1> own = ctx.services.fp8.a.slice(0, count),
+                   all = ctx.services.fp8.a.slice(count, count * (1 + ctx.groups.tp_size()));
   const View<T, 2> sum(own.data, {{d.rows(), columns}});
   copy_rows<T>(ctx.stream, d, sum);
   ctx.groups.tp->all_gather(ctx.stream, View<const T, 1>(own), all);
@@ -86,7 +86,7 @@ void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) co
 
 template <class T>
 void AttentionLayer<T>::recompute() const {
-  norm1_forward<T>(p, w, b, b.n1);
+  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
 }
 
 template <class T>

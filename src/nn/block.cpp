@@ -8,42 +8,26 @@ namespace forge {
 
 namespace {
 
-// A block's parts, with what its pass has.
+// Both kinds of each half, as of_attention() and of_feed_forward() take them.
 template <class T>
-AttentionLayer<T> attention_of(const Block<T>& k) {
-  return {k.p, k.b.attention, k.w.attention, k.g.attention};
-}
-template <class T>
-LatentAttention<T> latent_of(const Block<T>& k) {
-  return {k.p, k.b.latent, k.w.latent, k.g.latent};
-}
-template <class T>
-Mlp<T> mlp_of(const Block<T>& k) {
-  return {k.p.ctx, k.b.mlp, k.w.mlp, k.g.mlp};
-}
-template <class T>
-Moe<T> moe_of(const Block<T>& k) {
-  return {k.p.ctx, k.p.layer, k.p.batch, k.b.n2, k.b.moe, k.w.moe, k.g.moe};
-}
-template <class T>
-bool has_experts(const Block<T>& k) {
-  return k.p.spec().is_moe(k.p.layer);
-}
+struct Halves {
+  const Block<T>& k;
+  AttentionLayer<T> attention{k.p, k.b.attention, k.w.attention, k.g.attention};
+  LatentAttention<T> latent{k.p, k.b.latent, k.w.latent, k.g.latent};
+  Mlp<T> mlp{k.p.ctx, k.b.mlp, k.w.mlp, k.g.mlp};
+  Moe<T> moe{k.p.ctx, k.p.layer, k.p.batch, k.b.n2, k.b.moe, k.w.moe, k.g.moe};
+};
 
 }  // namespace
 
-template <class T>
-void Block<T>::norm2_forward() const {
-  norm_forward<T>(p.ctx, b.attend(p.spec()).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
-}
-
 // x → h = x + dropout(attention), n2
 template <class T>
-void Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
-  p.spec().mla() ? latent_of(*this).forward(s.branch, s.rows) : attention_of(*this).forward(s.branch, s.rows);
-  residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
-                           w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2,
-                           measured_rows(p.ctx, b.n2.rows()));
+RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
+  of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.forward(s.branch, s.rows); });
+  return RowOperand<T>::measured(p.ctx, b.n2, [&](View<float, 1> amax) {
+    residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
+                             w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2, amax);
+  });
 }
 
 template <class T>
@@ -53,32 +37,32 @@ void Block<T>::forward(View<T, 2> out) {
   b.list(dropped, p.layer);
   allocate(p.ctx.arena, dropped.list);
   const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
-  forward_to_norm2(s);
-  if (has_experts(*this)) {
-    moe_of(*this).forward(s.branch, s.moe, s.rows);
-  } else {
-    mlp_of(*this).forward_to_activation(b.n2, s.rows, measured_rows(p.ctx, b.n2.rows()));
-    mlp_of(*this).forward_output(s.branch, s.rows);
-  }
+  const RowOperand<T> normed = forward_to_norm2(s);
+  of_feed_forward(
+      p.spec(), p.layer, Halves<T>{*this},
+      [&](const Mlp<T>& mlp) { mlp.forward_output(mlp.forward_to_activation(normed, s.rows), s.branch, s.rows); },
+      [&](const Moe<T>& moe) { moe.forward(normed, s.branch, s.moe, s.rows); });
   residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
                   dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
 }
 
 template <class T>
 void Block<T>::recompute() {
+  const auto activate = [](const auto& half) { half.activate(); };
   switch (p.ctx.buffers.recompute) {
     case Recompute::none:
       return;
     case Recompute::selective:
-      p.spec().mla() ? latent_of(*this).recompute() : attention_of(*this).recompute();
-      norm2_forward();
-      return has_experts(*this) ? moe_of(*this).activate() : mlp_of(*this).activate();
+      of_attention(p.spec(), Halves<T>{*this}, [](const auto& half) { half.recompute(); });
+      norm_forward<T>(p.ctx, b.attend(p.spec()).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
+      return of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, activate, activate);
     case Recompute::full: {
       Frame frame(p.ctx.arena);
       const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
-      forward_to_norm2(s);
-      return has_experts(*this) ? moe_of(*this).recompute(s.moe, s.rows)
-                                : mlp_of(*this).forward_to_activation(b.n2, s.rows, measured_rows(p.ctx, b.n2.rows()));
+      const RowOperand<T> normed = forward_to_norm2(s);
+      of_feed_forward(
+          p.spec(), p.layer, Halves<T>{*this}, [&](const Mlp<T>& mlp) { mlp.forward_to_activation(normed, s.rows); },
+          [&](const Moe<T>& moe) { moe.recompute(normed, s.moe, s.rows); });
     }
   }
 }
@@ -88,18 +72,20 @@ template <class T>
 void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<FeedForwardBackward<T>>(p.ctx, p.layer);
-  if (has_experts(*this)) {
+  const DropoutPlace place = DropoutPlace::feed_forward;
+  const auto dense = [&](const Mlp<T>& mlp) {
+    const View<const T, 2> d_y = output_rows<T>(p.ctx, p.layer, place, p.batch, d_out, b.d_down_out);
+    mlp.backward_input(d_y, s.d_act, s.d_n2, s.rows);
+  };
+  const auto experts = [&](const Moe<T>& moe) {
     View<const T, 2> d_y = d_out;  // of this rank's rows, before dropout
     if (p.ctx.dropout_rate() > 0) {
-      dropout<T>(p.ctx.stream, d_out, s.moe.d_branch, dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
+      dropout<T>(p.ctx.stream, d_out, s.moe.d_branch, dropout_of(p.ctx, p.layer, place, p.batch));
       d_y = s.moe.d_branch;
     }
-    moe_of(*this).backward_input(d_y, b.d_down_out, s.d_n2, s.moe, s.rows);
-  } else {
-    mlp_of(*this).backward_input(
-        output_rows<T>(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch, d_out, b.d_down_out), s.d_act, s.d_n2,
-        s.rows);
-  }
+    moe.backward_input(d_y, b.d_down_out, s.d_n2, s.moe, s.rows);
+  };
+  of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, dense, experts);
   const AttendBuffers<T>& a = b.attend(p.spec());
   norm_backward<T>(p.ctx, a.h, w.norm2.weight, b.norm2, g.norm2.weight, g.norm2.bias, s.d_n2, d_out, a.d_h, s.rows);
 }
@@ -107,7 +93,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
 template <class T>
 void Block<T>::backward_input(View<const T, 2> d_out, View<T, 2> dx) const {
   backward_feed_forward(d_out);
-  p.spec().mla() ? latent_of(*this).backward_input(dx) : attention_of(*this).backward_input(dx);
+  of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward_input(dx); });
 }
 
 template <class T>
@@ -115,9 +101,10 @@ void Block<T>::backward_weight(View<const T, 2> d_out) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<BlockWeight<T>>(p.ctx, p.layer);
   const View<const T, 2> d_down = b.d_down_out.empty() ? d_out : View<const T, 2>(b.d_down_out);
-  has_experts(*this) ? moe_of(*this).backward_weight(d_down, s.jittered, s.rows)
-                     : mlp_of(*this).backward_weight(b.n2, d_down, s.rows);
-  p.spec().mla() ? latent_of(*this).backward_weight(s.latents, s.rows) : attention_of(*this).backward_weight(s.rows);
+  of_feed_forward(
+      p.spec(), p.layer, Halves<T>{*this}, [&](const Mlp<T>& mlp) { mlp.backward_weight(b.n2, d_down, s.rows); },
+      [&](const Moe<T>& moe) { moe.backward_weight(d_down, s.jittered, s.rows); });
+  of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward_weight(s.rows); });
 }
 
 FORGE_INSTANTIATE_CLASS(Block);

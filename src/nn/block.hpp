@@ -23,8 +23,7 @@ struct Block {
   void backward_weight(View<const T, 2> d_out) const;
 
  private:
-  void norm2_forward() const;
-  void forward_to_norm2(const BlockForward<T>& s) const;
+  RowOperand<T> forward_to_norm2(const BlockForward<T>& s) const;
   void backward_feed_forward(View<const T, 2> d_out) const;
 };
 

@@ -17,7 +17,8 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
       block.list(made, layer);
       return aligned_bytes(made.list) + forward();
     }
-    if (pass == Pass::backward_weight) return counted_bytes<BlockWeight<T>>(c, layer);
+    if (pass == Pass::backward_weight)
+      return counted_bytes<BlockWeight<T>>(c, layer) + (c.spec.mla() ? counted_bytes<AllLatents<T>>(c) : 0);
     return std::max(counted_bytes<FeedForwardBackward<T>>(c, layer),
                     (c.spec.mla() ? counted_bytes<LatentBackward<T>>(c) : counted_bytes<AttentionScratch<T>>(c)) +
                         counted_bytes<ContextBackward<T>>(c));
@@ -42,7 +43,9 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
     s.mla() ? list_latent_attention(list, layer, pass) : list_attention(list, layer, pass);
   };
   const auto feed_forward = [&] {
-    s.is_moe(layer) ? list_moe(list, pass, recompute) : list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute);
+    if (s.is_moe(layer)) return list_moe(list, pass, recompute);
+    if (pass == Pass::backward_input && s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
+    list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute);
   };
   list.fp8 = list.c.fp8.has_block(layer);
   list.coded = list.c.fp8.has_coded_block(layer);
@@ -52,8 +55,6 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   if (recompute && list.c.recompute == Recompute::selective) return list_selective_recompute(list, layer);
   if (recompute) pass = Pass::forward;
   if (pass != Pass::forward) {
-    const bool dense_dropout = pass == Pass::backward_input && s.options.dropout > 0 && !s.is_moe(layer);
-    if (dense_dropout) list.over_rows("dropout", list.S, s.C(), 1, 1);
     feed_forward();
     if (pass == Pass::backward_input) list_norm(list, pass, list.S, s.C());
     return attention();

@@ -11,8 +11,17 @@ namespace forge {
 
 // The pure half of nn/block.hpp.
 
-// All parameters of a block, and those of multi-token prediction; experts are a unit of their own. A block has one kind
-// of attention, and a dense feed-forward part or experts.
+// A block has one kind of attention, and a dense feed-forward part or experts: f(the member of m that it has).
+template <class M, class F>
+decltype(auto) of_attention(const ModelSpec& s, M&& m, F f) {
+  return s.mla() ? f(m.latent) : f(m.attention);
+}
+template <class M, class F, class G>
+decltype(auto) of_feed_forward(const ModelSpec& s, std::int64_t layer, M&& m, F dense, G experts) {
+  return s.is_moe(layer) ? experts(m.moe) : dense(m.mlp);
+}
+
+// All parameters of a block, and those of multi-token prediction; experts are a unit of their own.
 template <class P>
 struct BlockParameters {
   AttentionParameters<P> attention;
@@ -25,9 +34,10 @@ struct BlockParameters {
   void list(ParameterLister& l) {
     const ModelSpec& s = l.spec;
     if (l.kind == UnitKind::experts) return moe.experts.list(l);
-    s.mla() ? latent.list(l) : attention.list(l);
+    const auto list = [&](auto& half) { half.list(l); };
+    of_attention(s, *this, list);
     norm2.list(l, "norm2", l.hf("post_attention_layernorm.", "ln_2."));
-    s.is_moe(l.layer) ? moe.list(l) : mlp.list(l, s.F(), s.options.mlp_bias);
+    of_feed_forward(s, l.layer, *this, list, list);
     if (l.layer >= s.L()) mtp.list(l);
   }
 };
@@ -48,23 +58,24 @@ struct BlockBuffers {
   // What forward makes for backward, beside the block's input.
   void list(BufferLister& l, std::int64_t layer) {
     amaxes.list(l, layer);
-    l.spec.mla() ? latent.list(l) : attention.list(l);
+    const auto list = [&](auto& half) { half.list(l); };
+    of_attention(l.spec, *this, list);
     norm2.list(l, "norm 2 mean", "norm 2 rstd");
     l.recompute(n2, "norm 2 output", l.S, l.spec.C(), l.W);
-    l.spec.is_moe(layer) ? moe.list(l) : mlp.list(l, l.spec.F(), false);
+    of_feed_forward(l.spec, layer, *this, list, list);
   }
   // What B leaves for W.
   void list_gradients(BufferLister& l, std::int64_t layer) {
     const ModelSpec& s = l.spec;
     const bool has_mlp = !s.is_moe(layer) || s.Fs() > 0, gated = s.is_moe(layer) && s.options.shared_expert_gate;
-    s.mla() ? latent.list_gradients(l) : attention.list_gradients(l);
-    if (s.is_moe(layer)) moe.list_gradients(l);
+    const auto list = [&](auto& half) { half.list_gradients(l); };
+    of_attention(s, *this, list);
+    of_feed_forward(s, layer, *this, list, list);
     if (has_mlp && (output_rows_differ(l.c) || gated))
       l.add(d_down_out, "gradient of feed-forward output", l.R, s.C(), l.W);
   }
   const AttendBuffers<T>& attend(const ModelSpec& s) const {
-    if (s.mla()) return latent;
-    return attention;
+    return of_attention(s, *this, [](const AttendBuffers<T>& half) -> const AttendBuffers<T>& { return half; });
   }
 };
 
@@ -103,7 +114,6 @@ struct FeedForwardBackward {
 template <class T>
 struct BlockWeight {
   RowScratch<T> rows;
-  AllLatents<T> latents;
   JitterScratch<T> jittered;
 
   void list(BufferLister& l, std::int64_t layer) {
@@ -115,7 +125,6 @@ struct BlockWeight {
                   o.mlp_bias ? s.up_columns() : 0});
     if (columns > 0) rows.list_partial(l, columns);
     rows.list_rows(l);
-    if (s.mla()) latents.list(l);
     if (s.is_moe(layer)) jittered.list(l);
   }
 };

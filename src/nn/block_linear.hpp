@@ -5,6 +5,7 @@
 #include "kernels/fp8/fp8_round.hpp"
 #include "nn/count_operands.hpp"
 #include "nn/linear.hpp"
+#include "nn/row_operand.hpp"
 
 namespace forge {
 
@@ -23,29 +24,31 @@ struct Operands {
 template <class T>
 OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
   const Array<RoundedTensor, 2> tensors = rounded_operands(of);
-  if (p.experts == 0 && !ctx.kept_amaxes.rows.empty())
-    return {ctx.kept_amaxes.of(product, tensors[0]), ctx.kept_amaxes.of(product, tensors[1])};
-  return {ctx.fp8.amax.slice(0, p.a.groups()), ctx.fp8.amax.slice(p.a.groups(), p.groups())};
+  if (p.experts == 0 && !ctx.fp8.kept.rows.empty())
+    return {ctx.fp8.kept.of(product, tensors[0]), ctx.fp8.kept.of(product, tensors[1])};
+  return {ctx.services.fp8.amax.slice(0, p.a.groups()), ctx.services.fp8.amax.slice(p.a.groups(), p.groups())};
 }
 
 // amax ← the largest of the ranks' in the group; those of the two operands that the ranks share stand together.
 template <class T>
-void reduce_amax(Context<T>& ctx, Communicator* group, const OperandAmaxes& of, bool of_a, bool of_b) {
+void reduce_amax(const Context<T>& ctx, Communicator* group, const OperandAmaxes& of, bool of_a, bool of_b) {
   if (!group || (!of_a && !of_b)) return;
   View<float, 1> amax = of_a ? of.a : of.b;
   if (of_a && of_b) amax.extents[0] += of.b.rows();
   if (amax.rows() == 0) return;  // no row came to this rank's experts, nor to those of its etp ranks
-  const View<float, 1> all = ctx.fp8.gathered.slice(0, group->size() * amax.rows());
+  const View<float, 1> all = ctx.services.fp8.gathered.slice(0, group->size() * amax.rows());
   group->all_gather(ctx.stream, View<const float, 1>(amax), all);
   fp8_amax_of_ranks(ctx.stream, group->size(), all, amax);
 }
 
-// x, or so many matrices one below the other, in `memory`, rounded with the largest magnitudes `amax`.
+// x, or so many matrices one below the other, in `memory`, rounded with the largest magnitudes `amax`; `seen` of its
+// own, with samples of its rows.
 template <class T>
-View<const T, 2> round_operand(Context<T>& ctx, View<const T, 2> x, const ScaledOperand& operand,
-                               View<const float, 1> amax, View<T, 1> memory, std::int64_t matrices = 1) {
+View<const T, 2> round_operand(const Context<T>& ctx, View<const T, 2> x, const ScaledOperand& operand,
+                               View<const float, 1> amax, View<T, 1> memory, std::int64_t matrices, View<float, 1> seen,
+                               View<const std::int64_t, 1> samples = {}) {
   const View<T, 2> y(memory.data, {{x.rows(), x.columns()}});
-  fp8_round<T>(ctx.stream, x, operand, ctx.buffers.fp8.exact, amax, y, matrices);
+  fp8_round<T>(ctx.stream, x, operand, ctx.buffers.fp8.exact, amax, y, matrices, seen, samples);
   return y;
 }
 
@@ -55,61 +58,60 @@ void require_shapes(const ScaledProduct& p, const View<const T, 2>& a, const Vie
           "a block's product has another weight than its plan");
 }
 
-// Where a kernel that makes rows leaves the largest magnitude of each, for the products that read these next: no other
-// kernel may do so in between. Empty: they don't ask.
+// amax ← those of a product's first operand.
 template <class T>
-View<float, 1> measured_rows(const Context<T>& ctx, std::int64_t rows) {
-  if (!ctx.fp8_block || !takes_amaxes_of_rows(ctx.buffers.fp8)) return {};
-  return ctx.fp8.measured.slice(0, rows);
-}
-
-// amax ← those of a product's first operand; of_rows: of each of its rows, where they are known.
-template <class T>
-void take_amax_of_a(Context<T>& ctx, const ScaledProduct& p, View<const T, 2> a, View<const float, 1> of_rows,
-                    View<float, 1> amax) {
-  const View<const std::int64_t, 1> samples = p.experts > 0 ? View<const std::int64_t, 1>() : samples_of(ctx, a.rows());
-  if (of_rows.empty()) return fp8_amax<T>(ctx.stream, a, p.a, ctx.fp8.partials, amax, 1, samples);
-  fp8_amax_of_rows(ctx.stream, of_rows, p.a, amax, samples);
+void take_amax_of_a(const Context<T>& ctx, const ScaledProduct& p, const RowOperand<T>& a, View<float, 1> amax) {
+  const View<const std::int64_t, 1> samples =
+      p.experts > 0 ? View<const std::int64_t, 1>() : samples_of(ctx, a.values().rows());
+  if (a.amaxes().empty()) return fp8_amax<T>(ctx.stream, a.values(), p.a, ctx.services.fp8.partials, amax, 1, samples);
+  fp8_amax_of_rows(ctx.stream, a.amaxes(), p.a, amax, samples);
 }
 // And of its second one: a weight, the experts' weights or, in a weight's gradient, an activation.
 template <class T>
-void take_amax_of_b(Context<T>& ctx, ProductOf of, const ScaledProduct& p, View<const T, 2> b, View<float, 1> amax) {
+void take_amax_of_b(const Context<T>& ctx, ProductOf of, const ScaledProduct& p, View<const T, 2> b,
+                    View<float, 1> amax) {
   const bool rows = of == ProductOf::weight_gradient;
-  fp8_amax<T>(ctx.stream, b, p.b, ctx.fp8.partials, amax, p.matrices(),
+  fp8_amax<T>(ctx.stream, b, p.b, ctx.services.fp8.partials, amax, p.matrices(),
               rows ? samples_of(ctx, b.rows()) : View<const std::int64_t, 1>());
 }
 
 // The amaxes of a and b, over the ranks that share them, but for those that are known: of a weight that was gathered as
 // codes, and what a product before has taken.
 template <class T>
-void take_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p, const OperandAmaxes& amax,
-                 View<const T, 2> a, View<const float, 1> of_rows, View<const T, 2> b) {
-  if (ctx.operations && p.coded) ctx.operations->scales(ctx.stream, ctx.weight_amaxes[to_size(product)]);
-  if (p.takes_a()) take_amax_of_a<T>(ctx, p, a, of_rows, amax.a);
+void take_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
+                 const OperandAmaxes& amax, const RowOperand<T>& a, View<const T, 2> b) {
+  if (ctx.operations && p.coded) ctx.operations->scales(ctx.stream, ctx.fp8.weights[to_size(product)]);
+  if (p.takes_a()) take_amax_of_a<T>(ctx, p, a, amax.a);
   if (p.takes_b()) take_amax_of_b<T>(ctx, of, p, b, amax.b);
   reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, amax, p.a.over_tp && p.takes_a(),
               p.b.over_tp && p.takes_b());
   reduce_amax(ctx, ctx.groups.cp, amax, p.a.over_cp && p.takes_a(), p.b.over_cp && p.takes_b());
 }
 
-// The amaxes that the steps before gave the tensors a and b; those of a and b themselves are for the steps to come.
+// A product in FP8 and the amaxes of its operands.
+struct FoundAmaxes {
+  ScaledProduct p;
+  OperandAmaxes amax;
+  OperandAmaxes seen = {};  // where those of the numbers at hand go, for the steps to come
+};
+
+// The amaxes that the steps before gave the tensors a and b. Those of a and b themselves are found where these are
+// rounded, but for a weight's that was gathered as codes.
 template <class T>
-void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
-                    const OperandAmaxes& amaxes, View<const T, 2> a, View<const float, 1> of_rows, View<const T, 2> b) {
-  const Fp8History& history = ctx.fp8_history;
+FoundAmaxes delayed_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
+  const Fp8History& history = ctx.services.fp8_history;
   const Array<RoundedTensor, 2> tensors = rounded_operands(of);
-  for (int i = 0; i < 2; ++i) {
-    const std::int64_t row = history.row(product, tensors[i]);
-    const View<float, 1> amax = i == 0 ? amaxes.a : amaxes.b;
-    if (history.records && i < recorded_operands(of)) {
-      const bool known = i == 1 && p.coded;
-      if (i == 0) take_amax_of_a<T>(ctx, p, a, of_rows, amax);
-      if (i == 1 && !known) take_amax_of_b<T>(ctx, of, p, b, amax);
-      fp8_raise(ctx.stream, known ? ctx.weight_amaxes[to_size(product)] : amax, history.step.slice(row, row + 1));
-    }
-    fp8_amax_of_history(ctx.stream, history.entries, row, amax);
-    if (ctx.operations && i == 1 && p.coded) ctx.operations->scales(ctx.stream, amax);
+  FoundAmaxes found{
+      p, {history.given_to(ctx.fp8.layer, product, tensors[0]), history.given_to(ctx.fp8.layer, product, tensors[1])}};
+  const int recorded = ctx.fp8.records ? recorded_operands(of) : 0;
+  if (recorded > 0) found.seen.a = history.seen_of(ctx.fp8.layer, product, tensors[0]);
+  if (recorded > 1) found.seen.b = history.seen_of(ctx.fp8.layer, product, tensors[1]);
+  if (p.coded) {
+    if (recorded > 1) fp8_raise(ctx.stream, ctx.fp8.weights[to_size(product)], found.seen.b);
+    found.seen.b = {};
+    if (ctx.operations) ctx.operations->scales(ctx.stream, found.amax.b);
   }
+  return found;
 }
 
 // Tells tests the amaxes that give the scales of what a product rounds.
@@ -120,58 +122,56 @@ void note_scales(const Context<T>& ctx, const ScaledProduct& p, const OperandAma
   if (!p.coded) ctx.operations->scales(ctx.stream, amax.b);
 }
 
+// Of the rows of a first operand whose largest magnitude is found.
+template <class T>
+View<const std::int64_t, 1> recorded_samples(const Context<T>& ctx, const OperandAmaxes& seen, std::int64_t rows) {
+  return seen.a.empty() ? View<const std::int64_t, 1>() : samples_of(ctx, rows);
+}
+
 // a and b as `p` says, with the amaxes that were found; of experts, whose matrices stand in b one below the other, with
 // the scales of each.
 template <class T>
-Operands<T> round_operands(Context<T>& ctx, const ScaledProduct& p, const OperandAmaxes& amax, View<const T, 2> a,
-                           View<const T, 2> b) {
+Operands<T> round_operands(const Context<T>& ctx, const FoundAmaxes& found, View<const T, 2> a, View<const T, 2> b) {
+  const auto& [p, amax, seen] = found;
   note_scales(ctx, p, amax);
-  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.fp8.b, p.matrices());
-  return {round_operand<T>(ctx, a, p.a, amax.a, ctx.fp8.a), b, true};
+  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.services.fp8.b, p.matrices(), seen.b);
+  return {round_operand<T>(ctx, a, p.a, amax.a, ctx.services.fp8.a, 1, seen.a, recorded_samples(ctx, seen, a.rows())),
+          b, true};
 }
-
-// A product in FP8 and the amaxes of its operands.
-struct FoundAmaxes {
-  ScaledProduct p;
-  OperandAmaxes amax;
-};
 
 // The product of a and b, which is in FP8, with the amaxes of its operands found.
 template <class T>
-FoundAmaxes find_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
-                        View<const float, 1> of_rows, View<const T, 2> b) {
-  ScaledProduct p = scaled_product(ctx.buffers, of, a.rows(), w, ctx.groups.tp_rank());
-  p.coded = of != ProductOf::weight_gradient && !ctx.weight_amaxes[to_size(w.product)].empty();
-  if (!ctx.kept_amaxes.rows.empty()) set_known(p, ctx.buffers.fp8, of, ctx.kept_amaxes.recomputes);
-  require_shapes(p, a, b);
+FoundAmaxes find_amaxes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, const RowOperand<T>& a,
+                        View<const T, 2> b) {
+  ScaledProduct p = scaled_product(ctx.buffers, of, a.values().rows(), w, ctx.groups.tp_rank());
+  p.coded = of != ProductOf::weight_gradient && !ctx.fp8.weights[to_size(w.product)].empty();
+  if (!ctx.fp8.kept.rows.empty()) set_known(p, ctx.buffers.fp8, of, ctx.fp8.kept.recomputes);
+  require_shapes(p, a.values(), b);
+  if (ctx.buffers.fp8.has_history()) return delayed_amaxes(ctx, of, w.product, p);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
-  if (ctx.buffers.fp8.has_history())
-    delayed_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
-  else
-    take_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
+  take_amaxes<T>(ctx, of, w.product, p, amax, a, b);
   return {p, amax};
 }
 
-// a: the activation or output gradient, of_rows: the largest magnitudes of its rows, or empty; b: the weight, or in its
-// gradient the activation.
+// a: the activation or output gradient; b: the weight, or in its gradient the activation.
 template <class T>
-Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
-                        View<const float, 1> of_rows, View<const T, 2> b) {
-  if (!ctx.fp8_block || !rounds_product(ctx.buffers.fp8, of)) return {a, b};
-  const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
-  const Operands<T> rounded = round_operands<T>(ctx, p, amax, a, b);
-  count_operands<T>(ctx, of, w, p, amax, a, b);
+Operands<T> operands_of(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, const RowOperand<T>& a,
+                        View<const T, 2> b) {
+  if (!ctx.fp8.block || !rounds_product(ctx.buffers.fp8, of)) return {a.values(), b};
+  const FoundAmaxes found = find_amaxes<T>(ctx, of, w, a, b);
+  const Operands<T> rounded = round_operands<T>(ctx, found, a.values(), b);
+  count_operands<T>(ctx, of, w, found.p, found.amax, a.values(), b);
   return rounded;
 }
 // Of experts; b has their matrices one below the other.
 template <class T>
-FoundAmaxes find_expert_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
+FoundAmaxes find_expert_amaxes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
                                View<const T, 2> b) {
   ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), w, ctx.groups.etp_rank());
-  p.coded = !ctx.weight_amaxes[to_size(w.product)].empty();
+  p.coded = !ctx.fp8.weights[to_size(w.product)].empty();
   require_shapes(p, a, b);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
-  take_amaxes<T>(ctx, of, w.product, p, amax, a, {}, b);
+  take_amaxes<T>(ctx, of, w.product, p, amax, a, b);
   return {p, amax};
 }
 template <class T>
@@ -180,102 +180,100 @@ View<const T, 2> one_below_the_other(View<const T, 3> w) {
 }
 // The second operand is w(E / ep, N, K), rounded or not.
 template <class T>
-Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& split, View<const T, 2> a,
+Operands<T> expert_operands(const Context<T>& ctx, ProductOf of, const MatrixSplit& split, View<const T, 2> a,
                             View<const T, 3> w) {
   const View<const T, 2> matrices = one_below_the_other(w);
-  if (!ctx.fp8_block || !rounds_experts(ctx.buffers.fp8, of)) return {a, matrices};
-  const auto [p, amax] = find_expert_amaxes<T>(ctx, of, split, a, matrices);
-  const Operands<T> rounded = round_operands<T>(ctx, p, amax, a, matrices);
-  count_operands<T>(ctx, of, split, p, amax, a, matrices);
+  if (!ctx.fp8.block || !rounds_experts(ctx.buffers.fp8, of)) return {a, matrices};
+  const FoundAmaxes found = find_expert_amaxes<T>(ctx, of, split, a, matrices);
+  const Operands<T> rounded = round_operands<T>(ctx, found, a, matrices);
+  count_operands<T>(ctx, of, split, found.p, found.amax, a, matrices);
   return rounded;
 }
 
-// The codes of both operands of a product whose amaxes are found.
-struct OperandCodes {
-  Fp8Codes a, b;
-};
-// A weight that was gathered as codes is encoded once more: with the amaxes that it was rounded with its numbers, exact
-// in bf16 or rounded to it by less than half a code's distance, give the same codes.
+// The codes of both operands of a product whose amaxes are found. A weight that was gathered as codes is encoded once
+// more: with the amaxes that it was rounded with its numbers, exact in bf16 or rounded to it by less than half a code's
+// distance, give the same codes.
 template <class T>
-OperandCodes encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
-                             const OperandAmaxes& amax, View<const T, 2> a, View<const T, 2> b) {
+Fp8Operands encode_operands(const Context<T>& ctx, ProductOf of, BlockProduct product, const FoundAmaxes& found,
+                            View<const T, 2> a, View<const T, 2> b) {
+  const auto& [p, amax, seen] = found;
   const Fp8Options& fp8 = ctx.buffers.fp8;
-  const Fp8Buffers<T>& s = ctx.fp8;
+  const Fp8Buffers<T>& s = ctx.services.fp8;
   note_scales(ctx, p, amax);
   const bool gathered = p.coded && !fp8.has_history();
-  const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(product)] : amax.b;
-  return {fp8_encode(ctx.stream, a, p.a, sums_rows_of_a(of), fp8.exact, amax.a, s.a_codes),
-          fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes)};
+  const View<const float, 1> of_b = gathered ? ctx.fp8.weights[to_size(product)] : amax.b;
+  return fp8_encode(
+      ctx.stream, {a, p.a, sums_rows_of_a(of), amax.a, s.a_codes, seen.a, recorded_samples(ctx, seen, a.rows())},
+      {b, p.b, sums_rows_of_b(of), of_b, s.b_codes, seen.b}, fp8.exact, fp8_scaling(fp8.recipe), s.factors);
 }
 
 // Whether the product C of a block that runs now is one of codes.
 template <class T, class TC>
 bool is_of_codes(const Context<T>& ctx, ProductOf of, const View<TC, 2>& c) {
   const Fp8Options& fp8 = ctx.buffers.fp8;
-  return std::is_same_v<T, bf16> && ctx.fp8_block && fp8.codes && rounds_product(fp8, of) &&
+  return std::is_same_v<T, bf16> && ctx.fp8.block && fp8.codes && rounds_product(fp8, of) &&
          cublaslt_takes(fp8_scaling(fp8.recipe), c);
 }
 
 // C = or += the product of a and b from their codes, by cuBLASLt; false, and nothing done, where numbers are
 // multiplied.
 template <class T, class TC>
-bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
-                    View<const float, 1> of_rows, View<const T, 2> b, bool adds, View<TC, 2> c) {
+bool multiply_codes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, const RowOperand<T>& a,
+                    View<const T, 2> b, bool adds, View<TC, 2> c) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (!is_of_codes(ctx, of, c)) return false;
-    const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
-    const OperandCodes codes = encode_operands<T>(ctx, of, w.product, p, amax, a, b);
-    note_product(ctx, c, sums_rows_of_a(of) ? a.rows() : a.columns(), true, true);
-    ctx.gemm.template fp8_product<TC>(ctx.stream, codes.a, codes.b, fp8_scaling(ctx.buffers.fp8.recipe), adds, c,
-                                      ctx.fp8.factors);
-    count_operands<T>(ctx, of, w, p, amax, a, b);
+    const FoundAmaxes found = find_amaxes<T>(ctx, of, w, a, b);
+    const Fp8Operands codes = encode_operands<T>(ctx, of, w.product, found, a.values(), b);
+    note_product(ctx, c, sums_rows_of_a(of) ? a.values().rows() : a.values().columns(), true, true);
+    ctx.gemm.template fp8_product<TC>(ctx.stream, codes, fp8_scaling(ctx.buffers.fp8.recipe), adds, c);
+    count_operands<T>(ctx, of, w, found.p, found.amax, a.values(), b);
     return true;
   }
   return false;
 }
 
-// y(R,N) = x(R,K) Wᵀ + b; rows as of scaled_product. `amax` of these: measured_rows() of the first operand, or empty.
+// y(R,N) = x(R,K) Wᵀ + b; rows as of scaled_product.
 template <class T>
-void block_linear_forward(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> x, View<const T, 2> w,
-                          View<const T, 1> b, View<T, 2> y, View<const float, 1> amax = {}) {
-  if (multiply_codes<T>(ctx, ProductOf::output, split, x, amax, w, false, y)) {
+void block_linear_forward(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& x, View<const T, 2> w,
+                          View<const T, 1> b, View<T, 2> y) {
+  if (multiply_codes<T>(ctx, ProductOf::output, split, x, w, false, y)) {
     if (!b.empty()) add_bias<T>(ctx.stream, b, y);
     return;
   }
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::output, split, x, amax, w);
+  const Operands<T> o = operands_of<T>(ctx, ProductOf::output, split, x, w);
   linear_forward<T>(ctx, o.a, o.b, b, y, o.fp8);
 }
 
 // dx(R,K) = dy(R,N) W, or dx += dy W.
 template <class T>
-void block_linear_backward_input(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> w,
-                                 View<T, 2> dx, bool adds = false, View<const float, 1> amax = {}) {
-  if (multiply_codes<T>(ctx, ProductOf::input_gradient, split, dy, amax, w, adds, dx)) return;
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::input_gradient, split, dy, amax, w);
+void block_linear_backward_input(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& dy,
+                                 View<const T, 2> w, View<T, 2> dx, bool adds = false) {
+  if (multiply_codes<T>(ctx, ProductOf::input_gradient, split, dy, w, adds, dx)) return;
+  const Operands<T> o = operands_of<T>(ctx, ProductOf::input_gradient, split, dy, w);
   linear_backward_input<T>(ctx, o.a, o.b, dx, adds, o.fp8);
 }
 
 // dW(N,K) += dyᵀ x.
 template <class T>
-void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> x,
-                                  View<acc_t<T>, 2> dw) {
+void block_linear_backward_weight(const Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy,
+                                  View<const T, 2> x, View<acc_t<T>, 2> dw) {
   if (is_of_codes(ctx, ProductOf::weight_gradient, dw)) clear_fresh(ctx, dw.data, dw.size());
-  if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, {}, x, true, dw)) return;
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, {}, x);
+  if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, x, true, dw)) return;
+  const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, x);
   linear_backward_weight<T>(ctx, o.a, o.b, dw, o.fp8);
 }
 
 // The same of this rank's experts; W(E / ep, N, K). Weight gradients are never rounded: expert_backward_weight of
 // nn/linear.hpp.
 template <class T>
-void block_expert_forward(Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> x,
+void block_expert_forward(const Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> x,
                           View<const T, 3> w, View<T, 2> y) {
   const Operands<T> o = expert_operands<T>(ctx, ProductOf::output, split, x, w);
   expert_forward<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), y, o.fp8);
 }
 template <class T>
-void block_expert_backward_input(Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> dy,
-                                 View<const T, 3> w, View<T, 2> dx) {
+void block_expert_backward_input(const Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split,
+                                 View<const T, 2> dy, View<const T, 3> w, View<T, 2> dx) {
   const Operands<T> o = expert_operands<T>(ctx, ProductOf::input_gradient, split, dy, w);
   expert_backward_input<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), dx, o.fp8);
 }

@@ -16,7 +16,7 @@ Dropout dropout_of(const Context<T>& ctx, std::int64_t layer, DropoutPlace place
 // Gradient of an output projection's result, all rows: d(S,C) itself, or through dropout and from all tp ranks in
 // `all`, where that is not empty.
 template <class T>
-View<const T, 2> output_rows(Context<T>& ctx, std::int64_t layer, DropoutPlace place, const Batch& batch,
+View<const T, 2> output_rows(const Context<T>& ctx, std::int64_t layer, DropoutPlace place, const Batch& batch,
                              View<const T, 2> d, View<T, 2> all) {
   if (all.empty()) return d;
   const View<T, 2> own = own_rows(ctx.groups, all);

@@ -70,34 +70,17 @@ class OperationTape {
                          const AttentionProduct& heads) = 0;
 };
 
-// What the routers of all layers share; nothing of it in a model without experts.
+// What the layers of a rank share for the whole run: made once, and never changed.
 template <class T>
-struct RouterRun {
-  RouterState<T> state;
-  double balance_scale = 0;     // of each scope's auxiliary loss in total_loss
-  double z_scale = 0;           // of each row's z-loss
-  RoutingTape* tape = nullptr;  // for tests
-};
-
-// The largest magnitudes that gave the scales of a block's weights, by product, where the weights were gathered as
-// codes of FP8: they are what the codes stand for. Empty: a product rounds its weight.
-using WeightAmaxes = std::array<View<const float, 1>, to_size(BlockProduct::count_)>;
-
-// What every layer of a rank needs beside its parameters and buffers.
-template <class T>
-struct Context {
+struct LayerServices {
   Stream& stream;
   Gemm& gemm;
   Arena& arena;
   const BufferContext& buffers;
-  View<const acc_t<T>, 2> cosine, sine;  // (T, rotary entries of a head / 2), with rotary positions
+  View<const acc_t<T>, 2> cosine = {}, sine = {};  // (T, rotary entries of a head / 2), with rotary positions
   std::uint64_t seed = 0;
-  std::int64_t step = 1;              // part of every dropout key
-  bool training = true;               // dropout acts
-  const KvCache<T>* cache = nullptr;  // generation: attention also sees the rows before
   LayerGroups groups = {};
-  RouterRun<T> router = {};
-  OperationTape* operations = nullptr;   // for tests
+  RouterState<T> routers = {};           // none of a model without experts
   FreshSums<acc_t<T>>* fresh = nullptr;  // gradients in which nothing stands yet; null: none
   AttentionKernel attention = AttentionKernel::cuda_cores;
   bool rows_in_order = false;       // AttentionMask::in_order of this rank's own rows
@@ -105,19 +88,58 @@ struct Context {
   CudnnAttention* cudnn = nullptr;  // where the run takes_cudnn()
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
-  bool fp8_block = false;        // what runs now is a block whose products are
-  // (R) of the rows of such a block, of which filler, −1, has no part in scales; empty: there is none.
+  Fp8History fp8_history = {};   // with the delayed recipe
+  mutable std::int64_t measured = 0;  // operands so far whose rows fp8.measured was given to: the last one has it
+};
+
+// Factors of the routers' losses in a step's total_loss: of each scope's auxiliary loss, of each row's z-loss.
+struct RouterScales {
+  double balance = 0, z = 0;
+};
+
+// The largest magnitudes that gave the scales of a block's weights, by product, where the weights were gathered as
+// codes of FP8: they are what the codes stand for. Empty: a product rounds its weight.
+using WeightAmaxes = std::array<View<const float, 1>, to_size(BlockProduct::count_)>;
+
+// A pass of a block whose products are in FP8, or, as by default, of another layer.
+struct Fp8Pass {
+  bool block = false;
+  // (R) of the block's rows, of which filler, −1, has no part in scales; empty: there is none.
   View<const std::int64_t, 1> samples = {};
-  Fp8Counts fp8_counts = {};        // of their numbers, in steps that report them
-  Fp8History fp8_history = {};      // with the delayed recipe
-  WeightAmaxes weight_amaxes = {};  // of what runs now, like the next
-  KeptAmaxes kept_amaxes = {};      // no rows: products take amaxes for themselves
+  WeightAmaxes weights = {};
+  KeptAmaxes kept = {};    // no rows: products take amaxes for themselves
+  std::int64_t layer = 0;  // in the history
+  bool records = false;    // amaxes for the history: not recomputed ones, nor those of an evaluation
+  Fp8Counts counts = {};   // of the pass's numbers, in steps that report them
+};
+
+// What holds for one pass of a layer: a value of its own for each task.
+template <class T>
+struct PassState {
+  std::int64_t step = 1;              // part of every dropout key
+  bool training = true;               // dropout acts
+  const KvCache<T>* cache = nullptr;  // generation: attention also sees the rows before
+  RouterScales router = {};
+  RoutingTape* routing = nullptr;  // for tests, like the next
+  OperationTape* operations = nullptr;
+  Fp8Pass fp8 = {};
+};
+
+// What a layer's pass has beside its parameters and buffers. Layers see it const.
+template <class T>
+struct Context : PassState<T> {
+  const LayerServices<T>& services;
+  // Of these, what most layers use.
+  Stream& stream = services.stream;
+  Gemm& gemm = services.gemm;
+  Arena& arena = services.arena;
+  const BufferContext& buffers = services.buffers;
+  const LayerGroups& groups = services.groups;
 
   const ModelSpec& spec() const { return buffers.spec; }
-  std::int64_t experts_here() const { return spec().E() / buffers.ep; }
-  double dropout_rate() const { return training ? buffers.spec.options.dropout : 0; }
+  double dropout_rate() const { return this->training ? buffers.spec.options.dropout : 0; }
   std::uint64_t dropout_key(std::int64_t layer, DropoutPlace place) const {
-    return random_key(seed, Purpose::dropout, static_cast<std::uint64_t>(step),
+    return random_key(services.seed, Purpose::dropout, static_cast<std::uint64_t>(this->step),
                       static_cast<std::uint64_t>(layer + 1) * 4 + static_cast<std::uint64_t>(place));
   }
 };

@@ -11,7 +11,7 @@ using namespace context_detail;
 template <class T>
 AttentionMask own_mask(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
   const View<const std::int32_t, 1> documents = known_documents(ctx, batch.documents);
-  return {batch.positions, batch.positions, documents, documents, ctx.spec().window(layer), ctx.rows_in_order};
+  return {batch.positions, batch.positions, documents, documents, ctx.spec().window(layer), ctx.services.rows_in_order};
 }
 
 // The ranks of the group are those that the buffers were sized for.
@@ -24,7 +24,7 @@ bool alone(const Context<T>& ctx) {
 }  // namespace
 
 template <class T>
-void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch,
+void context_attention_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch,
                                const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
   Frame frame(ctx.arena);
   const auto s = workspace<ContextForward<T>>(ctx);
@@ -40,7 +40,7 @@ void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Batch&
 }
 
 template <class T>
-void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
+void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
                                 const AttentionHeads<const T>& in, View<const T, 3> o, View<const acc_t<T>, 2> lse,
                                 View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d) {
   if (alone(ctx)) {
@@ -57,12 +57,13 @@ void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch
   key_backward<T>(ctx, layer, batch, s.keys, d_o, in, lse, delta, d);
 }
 
-#define FORGE_CONTEXT_ATTENTION(T)                                                                                    \
-  template void context_attention_forward<T>(Context<T>&, std::int64_t, const Batch&, const AttentionHeads<const T>&, \
-                                             View<T, 3>, View<acc_t<T>, 2>);                                          \
-  template void context_attention_backward<T>(                                                                        \
-      Context<T>&, std::int64_t, const Batch&, View<const T, 3>, const AttentionHeads<const T>&, View<const T, 3>,    \
-      View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<acc_t<T>, 2>, const AttentionHeads<T>&);
+#define FORGE_CONTEXT_ATTENTION(T)                                                                                 \
+  template void context_attention_forward<T>(const Context<T>&, std::int64_t, const Batch&,                        \
+                                             const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>);       \
+  template void context_attention_backward<T>(const Context<T>&, std::int64_t, const Batch&, View<const T, 3>,     \
+                                              const AttentionHeads<const T>&, View<const T, 3>,                    \
+                                              View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<acc_t<T>, 2>, \
+                                              const AttentionHeads<T>&);
 FORGE_COMPUTE_TYPES(FORGE_CONTEXT_ATTENTION)
 #undef FORGE_CONTEXT_ATTENTION
 

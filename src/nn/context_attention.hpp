@@ -49,13 +49,13 @@ void note_attention(const Context<T>& ctx, bool backward, const AttentionShape& 
 //   o(R, H, Dv) = attention;  lse(R, H) for backward alone: of these rows and heads, or with all_to_all and cp > 1 the
 //   same number of values for all rows and this rank's share of heads, ordered [sequence][cp rank][T/cp][H/cp].
 template <class T>
-void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch,
+void context_attention_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch,
                                const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse);
 
 // d_q, d_k, d_v from d_o(R, H, Dv), forward's o and lse, and delta(R, H) of these rows and heads (attention_delta). d
 // may not alias in. On one rank, where T isn't acc_t<T>, d_q is summed in d_q_sums(R, H D).
 template <class T>
-void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
+void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
                                 const AttentionHeads<const T>& in, View<const T, 3> o, View<const acc_t<T>, 2> lse,
                                 View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d);
 

@@ -13,7 +13,7 @@ template <class T>
 class Turned {
  public:
   template <class U>
-  Turned(Context<U>& ctx, const View<T, 2>& a, const View<T, 2>& b)
+  Turned(const Context<U>& ctx, const View<T, 2>& a, const View<T, 2>& b)
       : stream_(ctx.stream),
         cp_(*ctx.groups.cp),
         sequences_(ctx.buffers.microbatch.sequences),
@@ -85,17 +85,18 @@ AttentionMask rows_mask(const Context<T>& ctx, std::int64_t layer, const Batch& 
 
 // x(R, heads) as columns [first, first + count) of the blocks.
 template <class T>
-void pack(Context<T>& ctx, const View<const T, 3>& x, const View<T, 2>& blocks, std::int64_t first,
+void pack(const Context<T>& ctx, const View<const T, 3>& x, const View<T, 2>& blocks, std::int64_t first,
           std::int64_t count) {
   columns_to_blocks<T>(ctx.stream, flat(x), ctx.groups.cp_size(), x.extent(2), columns_of(blocks, first, count));
 }
 template <class T>
-void unpack(Context<T>& ctx, const View<T, 2>& blocks, std::int64_t first, std::int64_t count, const View<T, 3>& x) {
+void unpack(const Context<T>& ctx, const View<T, 2>& blocks, std::int64_t first, std::int64_t count,
+            const View<T, 3>& x) {
   blocks_to_columns<T>(ctx.stream, columns_of(blocks, first, count), ctx.groups.cp_size(), x.extent(2), flat(x));
 }
 
 template <class T>
-void pack_inputs(Context<T>& ctx, const AttentionHeads<const T>& in, const Columns& n, const View<T, 2>& blocks) {
+void pack_inputs(const Context<T>& ctx, const AttentionHeads<const T>& in, const Columns& n, const View<T, 2>& blocks) {
   pack<T>(ctx, in.q, blocks, 0, n.q());
   pack<T>(ctx, in.k, blocks, n.q(), n.k());
   pack<T>(ctx, in.v, blocks, n.q() + n.k(), n.v());
@@ -112,7 +113,7 @@ View<A, 2> lse_of_rows(const View<A, 2>& lse, int ranks, const Columns& n) {
 }  // namespace
 
 template <class T>
-void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadForward<T>& s,
+void head_parallel_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadForward<T>& s,
                            const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
                            View<acc_t<T>, 2> peak) {
   const Columns n(ctx.buffers);
@@ -132,7 +133,7 @@ void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const Batch& bat
 }
 
 template <class T>
-void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadBackward<T>& s,
+void head_parallel_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadBackward<T>& s,
                             View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                             View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d) {
   using A = acc_t<T>;
@@ -164,10 +165,10 @@ void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const Batch& ba
 }
 
 #define FORGE_HEADS(T)                                                                                            \
-  template void head_parallel_forward(Context<T>&, std::int64_t, const Batch&, const HeadForward<T>&,             \
+  template void head_parallel_forward(const Context<T>&, std::int64_t, const Batch&, const HeadForward<T>&,       \
                                       const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>,              \
                                       View<acc_t<T>, 2>);                                                         \
-  template void head_parallel_backward(Context<T>&, std::int64_t, const Batch&, const HeadBackward<T>&,           \
+  template void head_parallel_backward(const Context<T>&, std::int64_t, const Batch&, const HeadBackward<T>&,     \
                                        View<const T, 3>, const AttentionHeads<const T>&, View<const acc_t<T>, 2>, \
                                        View<const acc_t<T>, 2>, const AttentionHeads<T>&);
 FORGE_COMPUTE_TYPES(FORGE_HEADS)

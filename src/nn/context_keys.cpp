@@ -9,14 +9,14 @@ namespace {
 // This rank's queries against one block after the other.
 template <class T>
 struct Blocks {
-  Context<T>& ctx;
+  const Context<T>& ctx;
   std::int64_t layer;
   const Batch& batch;
   const ModelSpec& m;
   AttentionShape shape;
   std::int64_t window;
 
-  Blocks(Context<T>& c, std::int64_t l, const Batch& rows)
+  Blocks(const Context<T>& c, std::int64_t l, const Batch& rows)
       : ctx(c), layer(l), batch(rows), m(c.spec()), shape(block_shape(c, l, rows)), window(m.window(l)) {}
 
   AttentionMask mask(int j) const {
@@ -41,7 +41,7 @@ struct ForwardBlocks : Blocks<T> {
   View<A, 2> peak;
   const KeyForward<T>& s;
 
-  ForwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyForward<T>& scratch,
+  ForwardBlocks(const Context<T>& c, std::int64_t layer, const Batch& batch, const KeyForward<T>& scratch,
                 const View<const T, 3>& q_, const View<T, 3>& o_, const View<A, 2>& lse_, const View<A, 2>& peak_)
       : Blocks<T>(c, layer, batch),
         q(q_),
@@ -83,7 +83,7 @@ struct BackwardBlocks : Blocks<T> {
   View<A, 3> sum_d_q, workspace;
   const KeyBackward<T>& s;
 
-  BackwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyBackward<T>& scratch,
+  BackwardBlocks(const Context<T>& c, std::int64_t layer, const Batch& batch, const KeyBackward<T>& scratch,
                  const View<const T, 3>& d_o_, const View<const T, 3>& q_, const View<const A, 2>& lse_,
                  const View<const A, 2>& delta_, const View<T, 3>& d_q_)
       : Blocks<T>(c, layer, batch), d_o(d_o_), q(q_), lse(lse_), delta(delta_), d_q(d_q_), part_d_q(d_q_), s(scratch) {
@@ -137,7 +137,7 @@ class Ring {
 };
 
 template <class T>
-void ring_forward(Context<T>& ctx, const ForwardBlocks<T>& blocks, const AttentionHeads<const T>& in) {
+void ring_forward(const Context<T>& ctx, const ForwardBlocks<T>& blocks, const AttentionHeads<const T>& in) {
   Exchange<T> exchange(ctx);
   Ring<T> ring(exchange, blocks.s.kv);
   const int n = exchange.size(), c = exchange.rank();
@@ -156,7 +156,7 @@ void ring_forward(Context<T>& ctx, const ForwardBlocks<T>& blocks, const Attenti
 // The sum of block j's d_k and d_v starts at rank j + 1 and moves on with the block: j + 2, …, j − 1, j, which adds its
 // own part. It moves while attention's backward works on the next block.
 template <class T>
-void ring_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const AttentionHeads<const T>& in,
+void ring_backward(const Context<T>& ctx, const BackwardBlocks<T>& blocks, const AttentionHeads<const T>& in,
                    const AttentionHeads<T>& d) {
   using A = acc_t<T>;
   Exchange<T> exchange(ctx);
@@ -212,7 +212,7 @@ View<T, 2> gather_keys(Exchange<T>& exchange, const Blocks& blocks, const Attent
 }
 
 template <class T>
-void gather_forward(Context<T>& ctx, const ForwardBlocks<T>& blocks, const AttentionHeads<const T>& in) {
+void gather_forward(const Context<T>& ctx, const ForwardBlocks<T>& blocks, const AttentionHeads<const T>& in) {
   Exchange<T> exchange(ctx);
   const int n = exchange.size(), c = exchange.rank();
   const View<T, 2> all = gather_keys<T>(exchange, blocks, in, [&] { blocks.first(c, in.k, in.v); });
@@ -225,7 +225,7 @@ void gather_forward(Context<T>& ctx, const ForwardBlocks<T>& blocks, const Atten
 }
 
 template <class T>
-void gather_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const AttentionHeads<const T>& in,
+void gather_backward(const Context<T>& ctx, const BackwardBlocks<T>& blocks, const AttentionHeads<const T>& in,
                      const AttentionHeads<T>& d) {
   using A = acc_t<T>;
   Exchange<T> exchange(ctx);
@@ -265,7 +265,7 @@ void gather_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Att
 }  // namespace
 
 template <class T>
-void key_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const KeyForward<T>& s,
+void key_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const KeyForward<T>& s,
                  const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak) {
   const ForwardBlocks<T> blocks(ctx, layer, batch, s, in.q, o, lse, peak);
   if (ctx.buffers.cp_method == CpMethod::ring) return ring_forward(ctx, blocks, in);
@@ -273,7 +273,7 @@ void key_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const 
 }
 
 template <class T>
-void key_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const KeyBackward<T>& s,
+void key_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const KeyBackward<T>& s,
                   View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                   View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d) {
   const BackwardBlocks<T> blocks(ctx, layer, batch, s, d_o, in.q, lse, delta, d.q);
@@ -281,11 +281,11 @@ void key_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const
   gather_backward(ctx, blocks, in, d);
 }
 
-#define FORGE_KEYS(T)                                                                                          \
-  template void key_forward(Context<T>&, std::int64_t, const Batch&, const KeyForward<T>&,                     \
-                            const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>, View<acc_t<T>, 2>); \
-  template void key_backward(Context<T>&, std::int64_t, const Batch&, const KeyBackward<T>&, View<const T, 3>, \
-                             const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
+#define FORGE_KEYS(T)                                                                                                \
+  template void key_forward(const Context<T>&, std::int64_t, const Batch&, const KeyForward<T>&,                     \
+                            const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>, View<acc_t<T>, 2>);       \
+  template void key_backward(const Context<T>&, std::int64_t, const Batch&, const KeyBackward<T>&, View<const T, 3>, \
+                             const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,       \
                              const AttentionHeads<T>&);
 FORGE_COMPUTE_TYPES(FORGE_KEYS)
 #undef FORGE_KEYS

@@ -44,7 +44,7 @@ AttentionShape context_shape(const Context<T>& ctx, std::int64_t layer, std::int
                        0,
                        {},
                        ctx.groups.tp_rank() * ctx.spec().H() + first_head};
-  shape.kernel = ctx.attention;
+  shape.kernel = ctx.services.attention;
   shape.workspace = ctx.gemm.workspace().data();
   shape.workspace_bytes = ctx.gemm.workspace().size();
   shape.soft_cap = ctx.spec().options.attention_soft_cap;
@@ -63,17 +63,17 @@ void attention_with_peaks(const Context<T>& ctx, std::int64_t layer, const Atten
                           const AttentionMask& mask, const AttentionHeads<const T>& in, View<T, 3> o,
                           View<acc_t<T>, 2> lse, const View<acc_t<T>, 2>& peak) {
   using A = acc_t<T>;
-  const bool wanted = ctx.training && !peak.empty() && !ctx.peaks.empty();
+  const bool wanted = ctx.training && !peak.empty() && !ctx.services.peaks.empty();
   attention_forward<T>(ctx.stream, shape, mask, in.q, in.k, in.v, o, lse, wanted ? peak : View<A, 2>());
   if (wanted)
     add_peaks<A>(ctx.stream, View<const A, 2>(peak), shape.samples,
-                 View<A, 1>(ctx.peaks.row(layer) + shape.first_head, {{in.q.extent(1)}}));
+                 View<A, 1>(ctx.services.peaks.row(layer) + shape.first_head, {{in.q.extent(1)}}));
 }
 
 // The documents that a mask has to look at: none where the host knows that a sequence is one.
 template <class T>
 View<const std::int32_t, 1> known_documents(const Context<T>& ctx, const View<std::int32_t, 1>& documents) {
-  if (ctx.one_document) return {};
+  if (ctx.services.one_document) return {};
   return documents;
 }
 
@@ -81,7 +81,7 @@ View<const std::int32_t, 1> known_documents(const Context<T>& ctx, const View<st
 template <class T>
 AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
   AttentionShape shape = context_shape<T>(ctx, layer, ctx.buffers.microbatch.local_tokens(), 0, batch.samples);
-  if (ctx.groups.cp_size() == 1) shape.cudnn = ctx.cudnn;
+  if (ctx.groups.cp_size() == 1) shape.cudnn = ctx.services.cudnn;
   return shape;
 }
 
@@ -90,7 +90,7 @@ AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const Batc
 template <class T>
 class Exchange {
  public:
-  explicit Exchange(Context<T>& ctx) : compute_(ctx.stream), side_(ctx.groups.stream), cp_(*ctx.groups.cp) {}
+  explicit Exchange(const Context<T>& ctx) : compute_(ctx.stream), side_(ctx.groups.stream), cp_(*ctx.groups.cp) {}
 
   int rank() const { return cp_.rank(); }
   int size() const { return cp_.size(); }
@@ -127,19 +127,19 @@ class Exchange {
 
 // ring and all_gather; all_to_all: cp > 1.
 template <class T>
-void key_forward(Context<T>&, std::int64_t layer, const Batch&, const KeyForward<T>&, const AttentionHeads<const T>& in,
-                 View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak);
+void key_forward(const Context<T>&, std::int64_t layer, const Batch&, const KeyForward<T>&,
+                 const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak);
 template <class T>
-void key_backward(Context<T>&, std::int64_t layer, const Batch&, const KeyBackward<T>&, View<const T, 3> d_o,
+void key_backward(const Context<T>&, std::int64_t layer, const Batch&, const KeyBackward<T>&, View<const T, 3> d_o,
                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
                   const AttentionHeads<T>& d);
 template <class T>
-void head_parallel_forward(Context<T>&, std::int64_t layer, const Batch&, const HeadForward<T>&,
+void head_parallel_forward(const Context<T>&, std::int64_t layer, const Batch&, const HeadForward<T>&,
                            const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
                            View<acc_t<T>, 2> peak);
 template <class T>
-void head_parallel_backward(Context<T>&, std::int64_t layer, const Batch&, const HeadBackward<T>&, View<const T, 3> d_o,
-                            const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
+void head_parallel_backward(const Context<T>&, std::int64_t layer, const Batch&, const HeadBackward<T>&,
+                            View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                             View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d);
 
 }  // namespace forge::context_detail

@@ -10,33 +10,27 @@ struct OperandAmaxes {
   View<float, 1> a, b;
 };
 
-// Nothing is counted while one of these stands: what runs computes numbers again that have been counted.
+// A part of the pass whose numbers are counted so: not at all where it computes again what has been counted.
 template <class T>
-class CountingPause {
- public:
-  explicit CountingPause(Context<T>& ctx) : ctx_(ctx), kept_(ctx.fp8_counts) { ctx.fp8_counts = {}; }
-  ~CountingPause() { ctx_.fp8_counts = kept_; }
-  CountingPause(const CountingPause&) = delete;
-  CountingPause& operator=(const CountingPause&) = delete;
-
- private:
-  Context<T>& ctx_;
-  Fp8Counts kept_;
-};
+Context<T> with_counts(const Context<T>& ctx, const Fp8Counts& counts) {
+  PassState<T> state = ctx;
+  state.fp8.counts = counts;
+  return {state, ctx.services};
+}
 
 // Those of an operand's rows, which are all of the batch or this tp rank's.
 template <class T>
 View<const std::int64_t, 1> samples_of(const Context<T>& ctx, std::int64_t rows) {
-  const std::int64_t first = rows == ctx.samples.rows() ? 0 : ctx.groups.tp_rank() * rows;
-  return ctx.samples.empty() ? ctx.samples : ctx.samples.slice(first, first + rows);
+  const std::int64_t first = rows == ctx.fp8.samples.rows() ? 0 : ctx.groups.tp_rank() * rows;
+  return ctx.fp8.samples.empty() ? ctx.fp8.samples : ctx.fp8.samples.slice(first, first + rows);
 }
 
 // The first rows and columns of x, an operand with these largest magnitudes; samples: of its rows, or empty.
 template <class T>
-void count_tensor(Context<T>& ctx, BlockProduct product, RoundedTensor tensor, View<const T, 2> x, std::int64_t rows,
-                  std::int64_t columns, const ScaledOperand& operand, View<const float, 1> amax,
+void count_tensor(const Context<T>& ctx, BlockProduct product, RoundedTensor tensor, View<const T, 2> x,
+                  std::int64_t rows, std::int64_t columns, const ScaledOperand& operand, View<const float, 1> amax,
                   View<const std::int64_t, 1> samples = {}) {
-  const Fp8Counts& to = ctx.fp8_counts;
+  const Fp8Counts& to = ctx.fp8.counts;
   fp8_count<T>(ctx.stream, x, rows, columns, operand, ctx.buffers.fp8.exact, amax, to.partials,
                View<double, 1>(to.counts.row(fp8_count_row(product, tensor)), {{fp8_count_columns}}), samples);
 }
@@ -50,9 +44,9 @@ inline bool counted_before(const Fp8Options& fp8, ProductOf of, BlockProduct pro
 // In steps that count: of a product in FP8 whose largest magnitudes are known, x and W, or of its input's gradient dy;
 // of experts, all rows, and each one's matrix. Of a weight that was gathered as codes only these are here.
 template <class T>
-void count_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& w, const ScaledProduct& p,
+void count_operands(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, const ScaledProduct& p,
                     const OperandAmaxes& amax, View<const T, 2> a, View<const T, 2> b) {
-  const Fp8Counts& to = ctx.fp8_counts;
+  const Fp8Counts& to = ctx.fp8.counts;
   if (to.counts.empty() || of == ProductOf::weight_gradient) return;
   const std::int64_t lines = p.experts > 0 ? w.rows.count() : counted_lines(w.rows, ctx.groups.tp_rank());
   const bool before = counted_before(ctx.buffers.fp8, of, w.product);

@@ -120,11 +120,11 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
 template <class T>
 void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   const BufferContext buffers = piece_context(rows);
-  Context<T> ctx{stream_, gemm_, arena_, buffers, {}, {}, 0, 0, false, &cache_};
-  ctx.cosine = run_buffers_.cosine;
-  ctx.sine = run_buffers_.sine;
-  ctx.router.state.bias = run_buffers_.routers.bias;
-  ctx.fp8 = rounded_;
+  LayerServices<T> services{stream_, gemm_, arena_, buffers, run_buffers_.cosine, run_buffers_.sine};
+  services.routers.bias = run_buffers_.routers.bias;  // without sums: nothing is counted
+  services.fp8 = rounded_;
+  PassState<T> state{.step = 0, .training = false, .cache = &cache_};
+  const Context<T> ctx{state, services};
   Frame frame(arena_);
   Batch batch;
   allocate(arena_, buffers, Category::data, batch);
@@ -139,8 +139,9 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
                          {{rows, spec_.C()}});
   Embedding<T>{ctx, batch}.forward(embedding_, x);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    ctx.fp8_block = buffers.fp8.has_block(static_cast<std::int64_t>(l));
-    Block<T>{{ctx, static_cast<std::int64_t>(l), batch, x}, {}, blocks_[l]}.forward(next);
+    state.fp8.block = buffers.fp8.has_block(static_cast<std::int64_t>(l));
+    const Context<T> of_block{state, services};
+    Block<T>{{of_block, static_cast<std::int64_t>(l), batch, x}, {}, blocks_[l]}.forward(next);
     std::swap(x, next);
   }
   cache_.length += rows;

@@ -13,7 +13,7 @@ namespace {
 
 // Assignments of each expert of this rank's rows, or, where one rank has sorted those of all, of the group's.
 template <class T>
-void add_load(Context<T>& ctx, const SortScratch& sorting, View<double, 1> load) {
+void add_load(const Context<T>& ctx, const SortScratch& sorting, View<double, 1> load) {
   const bool of_group = moe_shape(ctx.buffers).gathers;
   const bool first = ctx.groups.ep_rank() == 0 && ctx.groups.etp_rank() == 0;
   if (!load.empty() && (!of_group || first)) add_counts(ctx.stream, sorting.counts, load);
@@ -21,7 +21,7 @@ void add_load(Context<T>& ctx, const SortScratch& sorting, View<double, 1> load)
 
 // The order of this rank's choices.
 template <class T>
-void sort_own(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
+void sort_own(const Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
               const DispatchBuffers<T>& b) {
   moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets, b.order,
            b.place);
@@ -30,15 +30,15 @@ void sort_own(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortSc
 // Without counts on the host FP8 takes the magnitudes of all rows: those of filler, which are zero, then go to the last
 // expert.
 template <class T>
-void give_away_filler(Context<T>& ctx, const DispatchBuffers<T>& b) {
-  if (!gives_filler_away(ctx.buffers, ctx.fp8_block)) return;
+void give_away_filler(const Context<T>& ctx, const DispatchBuffers<T>& b) {
+  if (!gives_filler_away(ctx.buffers, ctx.fp8.block)) return;
   const MoeShape m = moe_shape(ctx.buffers);
   fill_counts(ctx.stream, m.places, b.offsets.slice(m.experts, m.experts + 1));
 }
 
 // Behind it: the counts that the host will read.
 template <class T>
-void finish_own(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
+void finish_own(const Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
   if (!m.reads_counts) return;
   if (m.exchanges()) return ExchangeDispatch<T>::share(ctx, sorting, b);
@@ -48,7 +48,7 @@ void finish_own(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffe
 }  // namespace
 
 template <class T>
-std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, View<const std::int32_t, 2> choices,
+std::unique_ptr<Dispatch<T>> sort_assignments(const Context<T>& ctx, View<const std::int32_t, 2> choices,
                                               View<const std::int32_t, 2> kept, const SortScratch& sorting,
                                               const DispatchBuffers<T>& b, const DispatchScratch<T>& s,
                                               View<double, 1> load) {
@@ -70,7 +70,7 @@ std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, View<const std::i
 }
 
 template <class T>
-std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const DispatchBuffers<T>& b,
+std::unique_ptr<Dispatch<T>> sorted_assignments(const Context<T>& ctx, const DispatchBuffers<T>& b,
                                                 const DispatchScratch<T>& s) {
   const MoeShape m = moe_shape(ctx.buffers);
   if (!m.exchanges()) return std::make_unique<LocalDispatch<T>>(ctx, b, s);
@@ -78,11 +78,11 @@ std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const DispatchB
   return std::make_unique<ExchangeDispatch<T>>(ctx, b, s);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                       \
-  template std::unique_ptr<Dispatch<T>> sort_assignments(                                          \
-      Context<T>&, View<const std::int32_t, 2>, View<const std::int32_t, 2>, const SortScratch&,   \
-      const DispatchBuffers<T>&, const DispatchScratch<T>&, View<double, 1>);                      \
-  template std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>&, const DispatchBuffers<T>&, \
+#define FORGE_INSTANTIATE(T)                                                                             \
+  template std::unique_ptr<Dispatch<T>> sort_assignments(                                                \
+      const Context<T>&, View<const std::int32_t, 2>, View<const std::int32_t, 2>, const SortScratch&,   \
+      const DispatchBuffers<T>&, const DispatchScratch<T>&, View<double, 1>);                            \
+  template std::unique_ptr<Dispatch<T>> sorted_assignments(const Context<T>&, const DispatchBuffers<T>&, \
                                                            const DispatchScratch<T>&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE

@@ -60,13 +60,13 @@ class Dispatch {
 // the counts, which stay in `b`. Adds the assignments of each expert of this rank's rows, before any were dropped, to
 // `load` (E), unless that is empty.
 template <class T>
-std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, View<const std::int32_t, 2> choices,
+std::unique_ptr<Dispatch<T>> sort_assignments(const Context<T>& ctx, View<const std::int32_t, 2> choices,
                                               View<const std::int32_t, 2> kept, const SortScratch& sorting,
                                               const DispatchBuffers<T>& b, const DispatchScratch<T>& s,
                                               View<double, 1> load);
 // Backward: from what that left.
 template <class T>
-std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const DispatchBuffers<T>& b,
+std::unique_ptr<Dispatch<T>> sorted_assignments(const Context<T>& ctx, const DispatchBuffers<T>& b,
                                                 const DispatchScratch<T>& s);
 
 }  // namespace forge

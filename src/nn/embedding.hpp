@@ -9,7 +9,7 @@ namespace forge {
 // are −1 in the batch. `layer` keys the dropout: −1, or the layer of multi-token prediction that embeds its own tokens.
 template <class T>
 struct Embedding {
-  Context<T>& ctx;
+  const Context<T>& ctx;
   const Batch& batch;
   std::int64_t layer = -1;
 

@@ -17,7 +17,7 @@ ExpertRanks ExchangeDispatch<T>::ranks_of(const Context<T>& ctx) {
 
 // All sources' counts.
 template <class T>
-std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, const DispatchBuffers<T>& b) {
+std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(const Context<T>& ctx, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
   std::vector<std::int64_t> counts(to_size(m.sources * m.experts));
   copy_to_host(ctx.stream, counts.data(), b.counts.data, counts.size() * sizeof(std::int64_t));
@@ -26,7 +26,7 @@ std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, cons
 }
 
 template <class T>
-ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
+ExchangeDispatch<T>::ExchangeDispatch(const Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
     : Dispatch<T>(ctx.stream),
       ctx_(ctx),
       b_(b),
@@ -37,7 +37,7 @@ ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>&
 
 // Gathered over etp, and those over ep: by ep coordinate, etp coordinate.
 template <class T>
-void ExchangeDispatch<T>::share(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
+void ExchangeDispatch<T>::share(const Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
   const auto all = b.counts;
   const LayerGroups& g = ctx.groups;
   const auto of_group = all.slice(g.ep_rank() * g.etp_size(), (g.ep_rank() + 1) * g.etp_size());

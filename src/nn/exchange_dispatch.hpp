@@ -11,9 +11,9 @@ template <class T>
 class ExchangeDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
-  ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
+  ExchangeDispatch(const Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
   // What sort_assignments() does before: this rank's counts to all ranks.
-  static void share(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b);
+  static void share(const Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b);
 
   int rounds() const override { return plan_.rounds(); }
   std::vector<std::int64_t> offsets(int round) const override { return plan_.offsets(round); }
@@ -29,7 +29,7 @@ class ExchangeDispatch final : public Dispatch<T> {
 
  private:
   static ExpertRanks ranks_of(const Context<T>& ctx);
-  static std::vector<std::int64_t> read_counts(Context<T>& ctx, const DispatchBuffers<T>& b);
+  static std::vector<std::int64_t> read_counts(const Context<T>& ctx, const DispatchBuffers<T>& b);
 
   void sort_received(int round);
   void find_experts(int round);
@@ -41,7 +41,7 @@ class ExchangeDispatch final : public Dispatch<T> {
   template <class P>
   void exchange_back(int round, View<P, 2> received, View<P, 2> peer, View<P, 2> assignments);
 
-  Context<T>& ctx_;
+  const Context<T>& ctx_;
   DispatchBuffers<T> b_;
   DispatchScratch<T> s_;
   MoeShape shape_;

@@ -35,14 +35,14 @@ void GatherDispatch<T>::reduce(View<P, 2> all, View<P, 2> own) {
 }
 
 template <class T>
-void GatherDispatch<T>::sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
+void GatherDispatch<T>::sort(const Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
                              const DispatchBuffers<T>& b) {
   gather<std::int32_t>(ctx.stream, ctx.groups, choices, sorting.group_choices);
   moe_sort(ctx.stream, sorting.group_choices, sorting.sort, sorting.counts, b.offsets, b.order, b.place);
 }
 
 template <class T>
-GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
+GatherDispatch<T>::GatherDispatch(const Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
     : Dispatch<T>(ctx.stream), ctx_(ctx), b_(b), s_(s), shape_(moe_shape(ctx.buffers)) {
   offsets_.resize(to_size(shape_.experts + 1));
   copy_to_host(ctx.stream, offsets_.data(), b.offsets.data, offsets_.size() * sizeof(std::int64_t));

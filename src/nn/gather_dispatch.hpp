@@ -12,9 +12,9 @@ template <class T>
 class GatherDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
-  GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
+  GatherDispatch(const Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
   // What sort_assignments() does before: the order of all ranks' choices.
-  static void sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
+  static void sort(const Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
                    const DispatchBuffers<T>& b);
 
   int rounds() const override { return rounds_; }
@@ -41,7 +41,7 @@ class GatherDispatch final : public Dispatch<T> {
   template <class P>
   void reduce(View<P, 2> all, View<P, 2> own);
 
-  Context<T>& ctx_;
+  const Context<T>& ctx_;
   DispatchBuffers<T> b_;
   DispatchScratch<T> s_;
   MoeShape shape_;

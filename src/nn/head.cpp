@@ -72,17 +72,17 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
 }
 
 template <class T>
-void head_logits(Context<T>& ctx, const HeadParameters<const T>& w, View<const T, 2> x, View<T, 2> n,
+void head_logits(const Context<T>& ctx, const HeadParameters<const T>& w, View<const T, 2> x, View<T, 2> n,
                  const NormStatistics<T>& statistics, View<acc_t<T>, 2> logits) {
   norm_forward<T>(ctx, x, w.norm.weight, w.norm.bias, statistics, n);
   linear_forward<T, acc_t<T>>(ctx, n, w.output, {}, logits);
   if (const double cap = ctx.spec().options.logit_soft_cap; cap > 0) soft_cap<acc_t<T>>(ctx.stream, logits, cap);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                           \
-  template struct StateNorm<T>;                                                                        \
-  template struct Head<T>;                                                                             \
-  template void head_logits(Context<T>&, const HeadParameters<const T>&, View<const T, 2>, View<T, 2>, \
+#define FORGE_INSTANTIATE(T)                                                                                 \
+  template struct StateNorm<T>;                                                                              \
+  template struct Head<T>;                                                                                   \
+  template void head_logits(const Context<T>&, const HeadParameters<const T>&, View<const T, 2>, View<T, 2>, \
                             const NormStatistics<T>&, View<acc_t<T>, 2>);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE

@@ -25,7 +25,7 @@ struct VocabularyPart {
 // The norm before the head: state(S,C) = norm(x(S,C)).
 template <class T>
 struct StateNorm {
-  Context<T>& ctx;
+  const Context<T>& ctx;
   View<const T, 2> x;
   const NormStatistics<T>& b;
   HeadParameters<const T> w{};
@@ -43,7 +43,7 @@ struct StateNorm {
 // every tp rank.
 template <class T>
 struct Head {
-  Context<T>& ctx;
+  const Context<T>& ctx;
   View<const std::int32_t, 1> labels;  // (R)
   VocabularyPart vocabulary;
   View<const T, 2> w;     // (V, C)
@@ -61,7 +61,7 @@ struct Head {
 
 // logits(rows of x, V) of a few rows, for sampling; x(r,C) is the last residual, n(r,C) and rstd/mean(r) scratch.
 template <class T>
-void head_logits(Context<T>& ctx, const HeadParameters<const T>& w, View<const T, 2> x, View<T, 2> n,
+void head_logits(const Context<T>& ctx, const HeadParameters<const T>& w, View<const T, 2> x, View<T, 2> n,
                  const NormStatistics<T>& statistics, View<acc_t<T>, 2> logits);
 
 }  // namespace forge

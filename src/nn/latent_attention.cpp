@@ -33,7 +33,7 @@ View<T, 3> LatentAttention<T>::up_heads(View<T, 2> x) const {
 template <class T>
 void LatentAttention<T>::rotate(View<T, 3> x, View<const std::int32_t, 1> positions, bool inverse) const {
   const RotaryPairs pairs = p.spec().options.rope_interleave ? RotaryPairs::neighbours : RotaryPairs::halves;
-  rotary<T>(p.ctx.stream, x, positions, p.ctx.cosine, p.ctx.sine, inverse, pairs);
+  rotary<T>(p.ctx.stream, x, positions, p.ctx.services.cosine, p.ctx.services.sine, inverse, pairs);
 }
 // The rope key of this rank's rows: one head.
 template <class T>
@@ -57,11 +57,9 @@ void LatentAttention<T>::make_latents() const {
 // x → latents of this rank's rows
 template <class T>
 void LatentAttention<T>::project_down() const {
-  const View<T, 2> n = normalised();
-  const View<float, 1> amax = measured_rows(p.ctx, n.rows());
-  norm1_forward<T>(p, w, b, n, amax);
-  if (p.spec().q_lora() > 0) block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down, amax);
-  block_linear_forward<T>(p.ctx, splits().kv_down, n, w.kv_down, {}, b.kv_down, amax);
+  const RowOperand<T> n = norm1_of<T>(p, w, b, normalised());
+  if (p.spec().q_lora() > 0) block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down);
+  block_linear_forward<T>(p.ctx, splits().kv_down, n, w.kv_down, {}, b.kv_down);
   make_latents();
 }
 
@@ -130,7 +128,7 @@ void LatentAttention<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) c
 
 template <class T>
 void LatentAttention<T>::recompute() const {
-  norm1_forward<T>(p, w, b, normalised());
+  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, normalised());
   make_latents();
 }
 
@@ -145,8 +143,10 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
 }
 
 template <class T>
-void LatentAttention<T>::backward_weight(const AllLatents<T>& all, const RowScratch<T>& rows) const {
+void LatentAttention<T>::backward_weight(const RowScratch<T>& rows) const {
   attention_out_backward_weight<T>(p, g, b, rows);
+  Frame frame(p.ctx.arena);
+  const auto all = workspace<AllLatents<T>>(p.ctx);
   const Latents<const T> in = gather(all);
   block_linear_backward_weight<T>(p.ctx, splits().q_up, b.d_q, in.q, g.q_up);
   block_linear_backward_weight<T>(p.ctx, splits().kv_up, b.d_kv_up, in.kv, g.kv_up);

@@ -27,7 +27,7 @@ struct LatentAttention {
   void recompute() const;
   // B: d_h → dx(S,C); leaves d_q, d_kv_up, d_latents.
   void backward_input(View<T, 2> dx) const;
-  void backward_weight(const AllLatents<T>& all, const RowScratch<T>& rows) const;
+  void backward_weight(const RowScratch<T>& rows) const;
 
  private:
   // The parts of a matrix of latent_columns() columns.

@@ -23,7 +23,7 @@ void note_experts(const Context<T>& ctx, bool sums, const ExpertRows& rows, std:
 
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
 template <class T, class TY = T>
-void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y,
+void linear_forward(const Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y,
                     bool fp8 = false) {
   note_product(ctx, y, x.columns(), fp8);
   ctx.gemm(ctx.stream, Transpose::no, Transpose::yes, 1.0, x, w, 0.0, y);
@@ -33,8 +33,8 @@ void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, Vie
 
 // dx(R,K) = dy(R,N) W, or dx += dy W.
 template <class T>
-void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx, bool adds = false,
-                           bool fp8 = false) {
+void linear_backward_input(const Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx,
+                           bool adds = false, bool fp8 = false) {
   note_product(ctx, dx, dy.columns(), fp8);
   ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, adds ? 1.0 : 0.0, dx);
 }
@@ -52,25 +52,25 @@ View<acc_t<T>, 2> norm_sums(const RowScratch<T>& scratch, std::int64_t rows, std
 
 // db(N) += Σ_r dy.
 template <class T>
-void bias_backward(Context<T>& ctx, View<const T, 2> dy, View<acc_t<T>, 1> db, const RowScratch<T>& scratch) {
+void bias_backward(const Context<T>& ctx, View<const T, 2> dy, View<acc_t<T>, 1> db, const RowScratch<T>& scratch) {
   if (db.empty()) return;
   column_sum<T>(ctx.stream, dy, partial_sums(scratch, dy.rows(), dy.columns()), db);
 }
 
 // β of dw ← product + β dw: 0 where nothing stands in dw yet.
 template <class T>
-double factor_of_sums(Context<T>& ctx, const View<acc_t<T>, 2>& dw) {
-  return ctx.fresh && ctx.fresh->take(ctx.stream, dw) ? 0.0 : 1.0;
+double factor_of_sums(const Context<T>& ctx, const View<acc_t<T>, 2>& dw) {
+  return ctx.services.fresh && ctx.services.fresh->take(ctx.stream, dw) ? 0.0 : 1.0;
 }
 // Zeros where nothing stands in dw yet, for products that can only add.
 template <class T>
-void clear_fresh(Context<T>& ctx, const acc_t<T>* dw, std::int64_t n) {
-  if (ctx.fresh) ctx.fresh->clear(ctx.stream, dw, n);
+void clear_fresh(const Context<T>& ctx, const acc_t<T>* dw, std::int64_t n) {
+  if (ctx.services.fresh) ctx.services.fresh->clear(ctx.stream, dw, n);
 }
 
 // dW(N,K) += dyᵀ x.
 template <class T>
-void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw,
+void linear_backward_weight(const Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw,
                             bool fp8 = false) {
   note_product(ctx, dw, dy.rows(), fp8);
   ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, factor_of_sums(ctx, dw), dw);
@@ -79,7 +79,7 @@ void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 
 // Products of experts' rows with a weight each, y(R,N) = x(R,K) Wᵀ or else W: one launch where the
 // context groups them.
 template <class T>
-void expert_rows(Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<const T, 2> x, View<const T, 3> w,
+void expert_rows(const Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<const T, 2> x, View<const T, 3> w,
                  View<T, 2> y, bool fp8) {
   const bool grouped = ctx.buffers.grouped;
   note_experts<T>(ctx, false, rows, y.columns(), x.columns(), fp8, grouped);
@@ -89,17 +89,17 @@ void expert_rows(Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<con
 
 // The same of this rank's experts; W(E / ep, N, K).
 template <class T>
-void expert_forward(Context<T>& ctx, const ExpertRows& rows, View<const T, 2> x, View<const T, 3> w, View<T, 2> y,
+void expert_forward(const Context<T>& ctx, const ExpertRows& rows, View<const T, 2> x, View<const T, 3> w, View<T, 2> y,
                     bool fp8 = false) {
   expert_rows<T>(ctx, rows, Transpose::yes, x, w, y, fp8);
 }
 template <class T>
-void expert_backward_input(Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 3> w,
+void expert_backward_input(const Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 3> w,
                            View<T, 2> dx, bool fp8 = false) {
   expert_rows<T>(ctx, rows, Transpose::no, dy, w, dx, fp8);
 }
 template <class T>
-void expert_backward_weight(Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 2> x,
+void expert_backward_weight(const Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 2> x,
                             View<acc_t<T>, 3> dw) {
   const bool grouped = ctx.buffers.grouped;
   note_experts<T>(ctx, true, rows, dy.columns(), x.columns(), false, grouped);

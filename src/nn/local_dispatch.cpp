@@ -10,7 +10,7 @@
 namespace forge {
 
 template <class T>
-LocalDispatch<T>::LocalDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
+LocalDispatch<T>::LocalDispatch(const Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
     : Dispatch<T>(ctx.stream),
       ctx_(ctx),
       b_(b),

@@ -11,7 +11,7 @@ template <class T>
 class LocalDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
-  LocalDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
+  LocalDispatch(const Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
 
   int rounds() const override;
   std::vector<std::int64_t> offsets(int round) const override;
@@ -30,7 +30,7 @@ class LocalDispatch final : public Dispatch<T> {
   // The places that a round takes.
   Range window(int round) const;
 
-  Context<T>& ctx_;
+  const Context<T>& ctx_;
   DispatchBuffers<T> b_;
   DispatchScratch<T> s_;
   MoeShape shape_;

@@ -21,27 +21,27 @@ void Mlp<T>::activate(View<float, 1> amax) const {
 }
 
 template <class T>
-void Mlp<T>::forward_to_activation(View<const T, 2> x, const RowScratch<T>& scratch, View<const float, 1> amax) const {
-  block_linear_forward<T>(ctx, up_split(), gather_rows<T>(ctx, x, scratch), w.up, w.up_bias, b.up,
-                          of_gathered<T>(ctx, amax));
-  activate(measured_rows(ctx, b.act.rows()));
+RowOperand<T> Mlp<T>::forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch) const {
+  block_linear_forward<T>(ctx, up_split(), gather_operand<T>(ctx, x, scratch), w.up, w.up_bias, b.up);
+  return RowOperand<T>::measured(ctx, b.act, [&](View<float, 1> amax) { activate(amax); });
 }
 
 template <class T>
-void Mlp<T>::forward_output(View<T, 2> y, const RowScratch<T>& scratch) const {
-  row_parallel_forward<T>(ctx, down_split(), b.act, w.down, w.down_bias, y, scratch, measured_rows(ctx, b.act.rows()));
+void Mlp<T>::forward_output(const RowOperand<T>& act, View<T, 2> y, const RowScratch<T>& scratch) const {
+  row_parallel_forward<T>(ctx, down_split(), act, w.down, w.down_bias, y, scratch);
 }
 
 // d_act = dy Wdown;  d_up = d_act ∂act;  dx = d_up Wup
 template <class T>
 void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const {
   block_linear_backward_input<T>(ctx, down_split(), dy, w.down, d_act);
-  const View<float, 1> amax = measured_rows(ctx, b.up.rows());
-  if (ctx.spec().gated())
-    swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax);
-  else
-    pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax);
-  column_parallel_backward_input<T>(ctx, up_split(), b.up, w.up, dx, scratch, amax);
+  const auto d_up = RowOperand<T>::measured(ctx, b.up, [&](View<float, 1> amax) {
+    if (ctx.spec().gated())
+      swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax);
+    else
+      pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax);
+  });
+  column_parallel_backward_input<T>(ctx, up_split(), d_up, w.up, dx, scratch);
 }
 
 // dWdown += dyᵀ act;  dWup += d_upᵀ x

@@ -10,17 +10,17 @@ namespace forge {
 // W of it reads what B leaves in the place of `up`.
 template <class T>
 struct Mlp {
-  Context<T>& ctx;
+  const Context<T>& ctx;
   const MlpBuffers<T>& b;
   MlpParameters<const T> w{};
   MlpParameters<acc_t<T>> g{};
 
-  // x(S,C) → up, act; amax: measured_rows() of x, or empty
-  void forward_to_activation(View<const T, 2> x, const RowScratch<T>& scratch, View<const float, 1> amax = {}) const;
+  // x(S,C) → up, act
+  RowOperand<T> forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch) const;
   // up → act, recomputed.
   void activate() const { activate({}); }
-  // act → y(S,C), right behind forward_to_activation
-  void forward_output(View<T, 2> y, const RowScratch<T>& scratch) const;
+  // act → y(S,C)
+  void forward_output(const RowOperand<T>& act, View<T, 2> y, const RowScratch<T>& scratch) const;
   // B: dx(S,C) from dy(R,C), the gradient of y on all tp ranks; d_act(R,F) is workspace.
   void backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const;
   void backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;

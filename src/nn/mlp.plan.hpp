@@ -21,6 +21,7 @@ struct MlpParameters {
   View<P, 1> down_bias;  // (C)
 
   void list(ParameterLister& l, std::int64_t ffn, bool biases, const MlpNames& names = {});
+  void list(ParameterLister& l) { list(l, l.spec.F(), l.spec.options.mlp_bias); }
 };
 
 template <class T>
@@ -35,6 +36,8 @@ struct MlpBuffers {
     l.save(up, name, l.R, l.spec.up_columns(ffn), l.W);
     l.recompute(act, shared ? "shared activation" : "activation", l.R, ffn, l.W);
   }
+  void list(BufferLister& l) { list(l, l.spec.F(), false); }
+  void list_gradients(BufferLister&) {}
 };
 
 // How tp splits the two matrices of a feed-forward layer of `ffn` columns on this rank.

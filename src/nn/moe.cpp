@@ -17,7 +17,7 @@ ExpertBuffers<T> first_rows(const ExpertBuffers<T>& b, std::int64_t rows) {
 template <class T>
 class Ahead {
  public:
-  explicit Ahead(Context<T>& ctx)
+  explicit Ahead(const Context<T>& ctx)
       : compute_(ctx.stream),
         side_(ctx.spec().Fs() > 0 && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
 
@@ -48,7 +48,7 @@ class Ahead {
 
 template <class T>
 std::optional<ScaledOperand> Moe<T>::codes(ProductOf of, std::int64_t rows) const {
-  if (!ctx.fp8_block || !ctx.buffers.fp8.dispatch) return std::nullopt;
+  if (!ctx.fp8.block || !ctx.buffers.fp8.dispatch) return std::nullopt;
   return rows_to_experts(ctx.buffers, of, rows);
 }
 
@@ -56,9 +56,9 @@ std::optional<ScaledOperand> Moe<T>::codes(ProductOf of, std::int64_t rows) cons
 template <class T>
 void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
   const std::optional<ScaledOperand> operand = codes(of, x.rows());
-  if (!operand || ctx.fp8_counts.counts.empty()) return;
+  if (!operand || ctx.fp8.counts.counts.empty()) return;
   const bool output = of == ProductOf::output;
-  const View<float, 1> amax = ctx.fp8.amax.slice(0, operand->groups());
+  const View<float, 1> amax = ctx.services.fp8.amax.slice(0, operand->groups());
   const View<const std::int64_t, 1> samples = samples_of(ctx, x.rows());
   fp8_amax<T>(ctx.stream, x, *operand, {}, amax, 1, samples);
   count_tensor<T>(ctx, output ? BlockProduct::expert_gate_up : BlockProduct::expert_down,
@@ -75,32 +75,33 @@ void Moe<T>::send_to_experts(Dispatch<T>& dispatch, int round) const {
 
 // rows → gate and up, activations of a round.
 template <class T>
-void Moe<T>::experts_to_activation(Dispatch<T>& dispatch, int round) const {
+void Moe<T>::experts_to_activation(const Context<T>& of_round, Dispatch<T>& dispatch, int round) const {
   const ExpertRows sorted = dispatch.rows(round);
   const ExpertBuffers<T> rows = first_rows(b.experts, sorted.count());
-  block_expert_forward<T>(ctx, sorted, up_split(), rows.in, w.experts.up, rows.up);
+  block_expert_forward<T>(of_round, sorted, up_split(), rows.in, w.experts.up, rows.up);
   weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
 }
 
-// shared(n2) up to its activation, and its gate. No product has come between norm 2 and this one.
+// shared(n2) up to its activation, and its gate.
 template <class T>
-void Moe<T>::shared_to_activation(const RowScratch<T>& rows) const {
-  if (!has_shared()) return;
-  shared().forward_to_activation(n2, rows, measured_rows(ctx, n2.rows()));
-  if (!has_gate()) return;
+RowOperand<T> Moe<T>::shared_to_activation(const RowOperand<T>& normed, const RowScratch<T>& rows) const {
+  RowOperand<T> act = shared().forward_to_activation(normed, rows);
+  if (!has_gate()) return act;
   linear_forward<T, A>(ctx, n2, w.shared_gate, {}, b.shared_gate);
   sigmoid<A>(ctx.stream, line_of(b.shared_gate));
+  return act;
 }
 
 // Where the step's assignments of each expert are counted.
 template <class T>
 View<double, 1> Moe<T>::load() const {
-  const View<double, 2>& sums = ctx.router.state.sums;
+  const View<double, 2>& sums = ctx.services.routers.sums;
   return sums.empty() ? View<double, 1>() : View<double, 1>(sums.row(layer), {{ctx.spec().E()}});
 }
 
 template <class T>
-void Moe<T>::forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& rows) const {
+void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward<T>& s,
+                     const RowScratch<T>& rows) const {
   router().forward(w.router, n2, s.router, s.sort.counts.slice(0, 1), true);
   const auto dispatch =
       sort_assignments<T>(ctx, b.router.choices, b.router.kept, s.sort, b.dispatch, s.dispatch, load());
@@ -108,37 +109,38 @@ void Moe<T>::forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& 
   count_codes(ProductOf::output, n2);
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, last, [&] { send_to_experts(*dispatch, last); });
-  shared_to_activation(rows);
   if (has_shared()) {
     const View<T, 2> out = has_gate() ? b.shared_out : y;
-    shared().forward_output(out, rows);
+    shared().forward_output(shared_to_activation(normed, rows), out, rows);
     if (has_gate()) gate_rows<T>(ctx.stream, out, line_of(b.shared_gate), y);
   }
   // The first round comes last, so that its rows are those that stay.
   ahead.wait();
   for (int round = last; round >= 0; --round) {
-    ctx.fp8_counts.weights = round == 0;
+    const Context<T> of_round = with_counts(ctx, {ctx.fp8.counts.counts, ctx.fp8.counts.partials, round == 0});
     if (round < last) send_to_experts(*dispatch, round);
-    experts_to_activation(*dispatch, round);
+    experts_to_activation(of_round, *dispatch, round);
     const ExpertRows sorted = dispatch->rows(round);
     const View<T, 2> out = dispatch->outbox(round, s.expert_out);
     const View<T, 2> act = b.experts.act.slice(0, sorted.count());
-    block_expert_forward<T>(ctx, sorted, down_split(), act, w.experts.down, out);
+    block_expert_forward<T>(of_round, sorted, down_split(), act, w.experts.down, out);
     dispatch->return_rows(round, out);
   }
   dispatch->sum_rows(has_shared(), y);
 }
 
 template <class T>
-void Moe<T>::recompute(const MoeForward<T>& s, const RowScratch<T>& rows) const {
+void Moe<T>::recompute(const RowOperand<T>& normed, const MoeForward<T>& s, const RowScratch<T>& rows) const {
   router().forward(w.router, n2, s.router, s.sort.counts.slice(0, 1), false);
   const auto dispatch = sort_assignments<T>(ctx, b.router.choices, b.router.kept, s.sort, b.dispatch, s.dispatch, {});
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, 0, [&] { send_to_experts(*dispatch, 0); });
-  shared_to_activation(rows);
-  if (has_gate()) shared().forward_output(b.shared_out, rows);  // the gate's gradient
+  if (has_shared()) {
+    const RowOperand<T> act = shared_to_activation(normed, rows);
+    if (has_gate()) shared().forward_output(act, b.shared_out, rows);  // the gate's gradient
+  }
   ahead.wait();
-  experts_to_activation(*dispatch, 0);
+  experts_to_activation(ctx, *dispatch, 0);
 }
 
 template <class T>
@@ -200,9 +202,8 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
   ahead.wait();
   for (int round = 0; round < dispatch->rounds(); ++round) {
     if (round > 0) {  // its rows are recomputed
-      const CountingPause<T> counted(ctx);
       send_to_experts(*dispatch, round);
-      experts_to_activation(*dispatch, round);
+      experts_to_activation(with_counts(ctx, {}), *dispatch, round);
       send(round);
     }
     experts_backward(s, *dispatch, round);

@@ -14,7 +14,7 @@ namespace forge {
 template <class T>
 struct Moe {
   using A = acc_t<T>;
-  Context<T>& ctx;
+  const Context<T>& ctx;
   std::int64_t layer;
   const Batch& batch;
   View<const T, 2> n2;  // (S, C)
@@ -22,10 +22,10 @@ struct Moe {
   const MoeParameters<const T>& w;
   const MoeParameters<A>& g;
 
-  // n2 → y(S,C)
-  void forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& rows) const;
+  // normed, which is n2, → y(S,C)
+  void forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& rows) const;
   // Recomputes what full recomputation dropped, up to the activations.
-  void recompute(const MoeForward<T>& s, const RowScratch<T>& rows) const;
+  void recompute(const RowOperand<T>& normed, const MoeForward<T>& s, const RowScratch<T>& rows) const;
   // The same of selective recomputation: activations from what stands before them.
   void activate() const;
   // B, and W of the experts, whose later rounds' rows exist only here: d_n2(S,C) from d_y(S,C), the gradient of y.
@@ -47,8 +47,8 @@ struct Moe {
   std::optional<ScaledOperand> codes(ProductOf of, std::int64_t rows) const;
   void count_codes(ProductOf of, View<const T, 2> x) const;
   void send_to_experts(Dispatch<T>& dispatch, int round) const;
-  void experts_to_activation(Dispatch<T>& dispatch, int round) const;
-  void shared_to_activation(const RowScratch<T>& rows) const;
+  void experts_to_activation(const Context<T>& of_round, Dispatch<T>& dispatch, int round) const;
+  RowOperand<T> shared_to_activation(const RowOperand<T>& normed, const RowScratch<T>& rows) const;
   void shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
                              const RowScratch<T>& rows) const;
   void experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round) const;

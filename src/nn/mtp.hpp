@@ -14,7 +14,7 @@ namespace forge {
 // open. Rows are those of the stream: M_d is whole on every tp rank.
 template <class T>
 struct MtpInput {
-  Context<T>& ctx;
+  const Context<T>& ctx;
   std::int64_t layer;
   const Batch& batch;       // the depth's: shifted tokens
   View<const T, 2> hidden;  // (S, C) the state before

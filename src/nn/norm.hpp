@@ -8,7 +8,7 @@ namespace forge {
 // y = norm(x), RMSNorm or LayerNorm as the model says; `rms`: RMSNorm, whatever the model's norms are. `amax` (S) of
 // norms: the largest magnitudes of y's rows, or empty.
 template <class T>
-void norm_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b,
+void norm_forward(const Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b,
                   const NormStatistics<T>& n, View<T, 2> y, bool rms = false, View<float, 1> amax = {}) {
   const double epsilon = ctx.spec().options.norm_epsilon;
   if (ctx.spec().layernorm() && !rms)
@@ -19,7 +19,7 @@ void norm_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, View<
 
 // h = residual + dropout(x), y = norm(h).
 template <class T>
-void residual_norm_forward(Context<T>& ctx, View<const T, 2> residual, View<const T, 2> x, Dropout how,
+void residual_norm_forward(const Context<T>& ctx, View<const T, 2> residual, View<const T, 2> x, Dropout how,
                            View<const T, 1> w, View<const T, 1> b, const NormStatistics<T>& n, View<T, 2> h,
                            View<T, 2> y, View<float, 1> amax = {}) {
   const double epsilon = ctx.spec().options.norm_epsilon;
@@ -36,7 +36,7 @@ void residual_norm_forward(Context<T>& ctx, View<const T, 2> residual, View<cons
 // dx = residual + ∂norm; dw, db += their sums over rows. A vector's gradient needs no product of its own, so it is
 // taken here, where its inputs are at hand, not in W.
 template <class T>
-void norm_backward(Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, const NormStatistics<T>& n,
+void norm_backward(const Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, const NormStatistics<T>& n,
                    View<acc_t<T>, 1> dw, View<acc_t<T>, 1> db, View<const T, 2> dy, View<const T, 2> residual,
                    View<T, 2> dx, const RowScratch<T>& scratch, bool rms = false) {
   const auto sums = [&](int times) { return norm_sums(scratch, dy.rows(), dy.columns(), times); };

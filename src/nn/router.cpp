@@ -27,10 +27,10 @@ RouterOptions Router<T>::options() const {
 // What the router reads: x, with jitter while it trains.
 template <class T>
 Jitter Router<T>::jitter_of() const {
-  return {
-      ctx.spec().options.router_jitter,
-      random_key(ctx.seed, Purpose::jitter, static_cast<std::uint64_t>(ctx.step), static_cast<std::uint64_t>(layer)),
-      own_rows(ctx.groups, batch.samples), own_rows(ctx.groups, batch.positions)};
+  return {ctx.spec().options.router_jitter,
+          random_key(ctx.services.seed, Purpose::jitter, static_cast<std::uint64_t>(ctx.step),
+                     static_cast<std::uint64_t>(layer)),
+          own_rows(ctx.groups, batch.samples), own_rows(ctx.groups, batch.positions)};
 }
 
 template <class T>
@@ -43,7 +43,7 @@ View<const T, 2> Router<T>::input(View<const T, 2> x, const JitterScratch<T>& s)
 // Whose scope each of this rank's rows is, for the auxiliary loss.
 template <class T>
 View<const std::int32_t, 1> Router<T>::scopes() const {
-  const RouterState<T>& run = ctx.router.state;
+  const RouterState<T>& run = ctx.services.routers;
   return own_rows(ctx.groups, ctx.spec().options.auxiliary_loss_scope == AuxiliaryScope::sequence ? run.row_scopes
                                                                                                   : run.zero_scopes);
 }
@@ -51,7 +51,7 @@ View<const std::int32_t, 1> Router<T>::scopes() const {
 // The layer's sums behind its assignments: auxiliary loss, z-loss, dropped assignments.
 template <class T>
 View<double, 1> Router<T>::sum_of(std::int64_t index) const {
-  return View<double, 1>(ctx.router.state.sums.row(layer) + ctx.spec().E() + index, {{1}});
+  return View<double, 1>(ctx.services.routers.sums.row(layer) + ctx.spec().E() + index, {{1}});
 }
 
 template <class T>
@@ -95,11 +95,11 @@ void Router<T>::choose() const {
     balanced_experts(ctx.stream, ctx.spec().E(), own_rows(ctx.groups, batch.positions), b.choices, samples);
     return router_weights<A>(ctx.stream, options(), b.logits, b.choices, b.weights, b.scores);
   }
-  const View<A, 2>& biases = ctx.router.state.bias;
+  const View<A, 2>& biases = ctx.services.routers.bias;
   const View<const A, 1> bias =
       biases.empty() ? View<const A, 1>() : View<const A, 1>(biases.row(layer), {{ctx.spec().E()}});
   router_forward<A>(ctx.stream, options(), b.logits, bias, b.weights, b.choices, b.scores, samples);
-  if (ctx.router.tape && show(*ctx.router.tape))
+  if (ctx.routing && show(*ctx.routing))
     router_weights<A>(ctx.stream, options(), b.logits, b.choices, b.weights, b.scores);
 }
 
@@ -120,7 +120,7 @@ template <class T>
 void Router<T>::drop(const CapacityScratch<T>& s, View<std::int64_t, 1> uncounted, bool counts) const {
   const MoeShape m = moe_shape(ctx.buffers);
   const LayerGroups& g = ctx.groups;
-  const RouterState<T>& run = ctx.router.state;
+  const RouterState<T>& run = ctx.services.routers;
   const CapacityOptions options{
       m.experts, ctx.buffers.microbatch.sequences, ctx.spec().options.capacity_factor,
       ctx.spec().options.capacity_drop == CapacityDrop::position ? DropBy::position : DropBy::probability};
@@ -163,11 +163,11 @@ void Router<T>::backward_input(View<const T, 2> w, const RouterBackward<T>& s, V
   if constexpr (!rounds<T>) d = b.d_logits;
   View<const A, 2> d_scores;
   if (o.auxiliary_loss_coefficient > 0) {
-    router_balance_gradient<A>(ctx.stream, options(), b.scores, b.balance, scopes(), ctx.router.balance_scale, d);
+    router_balance_gradient<A>(ctx.stream, options(), b.scores, b.balance, scopes(), ctx.router.balance, d);
     d_scores = d;
   }
   router_backward<A>(ctx.stream, options(), b.logits, b.scores, b.choices, s.d_weights, d_scores, d);
-  if (o.router_z_coefficient > 0) router_z_loss<A>(ctx.stream, b.logits, ctx.router.z_scale, {}, d, b.choices);
+  if (o.router_z_coefficient > 0) router_z_loss<A>(ctx.stream, b.logits, ctx.router.z, {}, d, b.choices);
   if constexpr (rounds<T>) convert_rows<A, T>(ctx.stream, d, b.d_logits);
   if (!jitters()) return linear_backward_input<T>(ctx, b.d_logits, w, dx, true);
   linear_backward_input<T>(ctx, b.d_logits, w, s.jittered.rows);

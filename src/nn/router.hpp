@@ -12,7 +12,7 @@ namespace forge {
 template <class T>
 struct Router {
   using A = acc_t<T>;
-  Context<T>& ctx;
+  const Context<T>& ctx;
   std::int64_t layer;
   const Batch& batch;
   const RouterBuffers<T>& b;

@@ -9,13 +9,13 @@ namespace forge {
 
 // x(S,C) of every tp rank: (R,C), in `all`, or x itself.
 template <class T>
-View<const T, 2> gather_rows(Context<T>& ctx, View<const T, 2> x, View<T, 2> all) {
+View<const T, 2> gather_rows(const Context<T>& ctx, View<const T, 2> x, View<T, 2> all) {
   if (ctx.groups.tp_size() == 1) return x;
   ctx.groups.tp->all_gather(ctx.stream, x, all);
   return all;
 }
 template <class T>
-View<const T, 2> gather_rows(Context<T>& ctx, View<const T, 2> x, const RowScratch<T>& scratch) {
+View<const T, 2> gather_rows(const Context<T>& ctx, View<const T, 2> x, const RowScratch<T>& scratch) {
   return gather_rows<T>(ctx, x, scratch.all_rows);
 }
 
@@ -34,33 +34,33 @@ View<T, 2> partial_rows(const Context<T>& ctx, const RowScratch<T>& scratch, Vie
 
 // y(S,C) = this rank's rows of the sum over tp of partial(R,C); nothing to do where they are one.
 template <class T>
-void reduce_rows(Context<T>& ctx, View<T, 2> partial, View<T, 2> y) {
+void reduce_rows(const Context<T>& ctx, View<T, 2> partial, View<T, 2> y) {
   if (ctx.groups.tp_size() > 1) ctx.groups.tp->reduce_scatter(ctx.stream, View<const T, 2>(partial), y);
 }
 
-// Those that a norm measured, of products that read its rows of all tp ranks: none with more than one.
+// x(S,K) of every tp rank as gather_rows(); the rows of others are not measured.
 template <class T>
-View<const float, 1> of_gathered(const Context<T>& ctx, View<const float, 1> amax) {
-  return ctx.groups.tp_size() == 1 ? amax : View<const float, 1>();
+RowOperand<T> gather_operand(const Context<T>& ctx, const RowOperand<T>& x, const RowScratch<T>& scratch) {
+  if (ctx.groups.tp_size() == 1) return x;
+  return gather_rows<T>(ctx, x.values(), scratch);
 }
 
-// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b; amax of x as of block_linear_forward.
+// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b.
 template <class T>
-void row_parallel_forward(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> x, View<const T, 2> w,
-                          View<const T, 1> b, View<T, 2> y, const RowScratch<T>& scratch,
-                          View<const float, 1> amax = {}) {
+void row_parallel_forward(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& x, View<const T, 2> w,
+                          View<const T, 1> b, View<T, 2> y, const RowScratch<T>& scratch) {
   const View<T, 2> partial = partial_rows(ctx, scratch, y);
-  block_linear_forward<T>(ctx, split, x, w, {}, partial, amax);
+  block_linear_forward<T>(ctx, split, x, w, {}, partial);
   reduce_rows(ctx, partial, y);
   if (!b.empty()) add_bias<T>(ctx.stream, b, y);
 }
 
 // dx(S,K) = Σ over tp of dy(R,N/tp) W: the input gradient of a product whose input was gathered.
 template <class T>
-void column_parallel_backward_input(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> w,
-                                    View<T, 2> dx, const RowScratch<T>& scratch, View<const float, 1> amax = {}) {
+void column_parallel_backward_input(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& dy,
+                                    View<const T, 2> w, View<T, 2> dx, const RowScratch<T>& scratch) {
   const View<T, 2> partial = partial_rows(ctx, scratch, dx);
-  block_linear_backward_input<T>(ctx, split, dy, w, partial, false, amax);
+  block_linear_backward_input<T>(ctx, split, dy, w, partial);
   reduce_rows(ctx, partial, dx);
 }
 

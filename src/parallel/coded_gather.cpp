@@ -33,31 +33,9 @@ void CodedGather<T>::take_amaxes(Stream& compute, const ParameterStorage<T>& sto
 
 // Routed experts have no history.
 template <class T>
-bool CodedGather<T>::scaled_before(const LocalUnit& unit) const {
-  return context_.fp8.history > 0 && !unit.is_experts();
-}
-template <class T>
-std::int64_t CodedGather<T>::row_of(const LocalUnit& unit, const CodedMatrices& m) const {
-  Fp8History of_layer = history_;
-  of_layer.layer = unit.layer;
-  return of_layer.row(m.product, RoundedTensor::weights);
-}
-
-template <class T>
-auto CodedGather<T>::scaling(Stream& stream, const LocalUnit& unit, const std::vector<CodedMatrices>& matrices)
-    -> AmaxList {
-  AmaxList amaxes;
-  for (const CodedMatrices& m : matrices) {
-    if (!scaled_before(unit)) {
-      amaxes.push_back(amax_of(m));
-      continue;
-    }
-    const auto number = static_cast<std::int64_t>(amaxes.size());
-    const View<float, 1> amax = buffers_.scaling.slice(number, number + 1);
-    fp8_amax_of_history(stream, history_.entries, row_of(unit, m), amax);
-    amaxes.push_back(amax);
-  }
-  return amaxes;
+View<float, 1> CodedGather<T>::scaling_of(const LocalUnit& unit, const CodedMatrices& m) const {
+  if (context_.fp8.history == 0 || unit.is_experts()) return amax_of(m);
+  return history_.given_to(unit.layer, m.product, RoundedTensor::weights);
 }
 
 template <class T>
@@ -65,20 +43,18 @@ void CodedGather<T>::gather(Stream& stream, std::size_t u, const RankUnit<T>& un
                             View<T, 1> to) {
   const CodedUnit& coded = units_.units[u];
   const bool exact = context_.fp8.exact;
-  const auto amaxes = scaling(stream, unit.local, coded.matrices);
-  for (std::size_t i = 0; i < coded.matrices.size(); ++i) {
-    const CodedMatrices& m = coded.matrices[i];
+  for (const CodedMatrices& m : coded.matrices) {
     const Range here = intersection(m.range(), unit.state);
     if (here.empty()) continue;
     const std::int64_t begin = here.begin - unit.state.begin;
     fp8_encode<T>(stream, View<const T, 1>(unit.copy).slice(begin, begin + here.size()), here.begin - m.offset, m.each,
-                  exact, amaxes[i], buffers_.codes.slice(here.begin, here.end));
+                  exact, scaling_of(unit.local, m), buffers_.codes.slice(here.begin, here.end));
   }
   const View<std::uint8_t, 1> own = buffers_.codes.slice(unit.state.begin, unit.state.end);
   shards.all_gather(stream, View<const std::uint8_t, 1>(own), buffers_.codes.slice(0, unit.local.elements));
-  for (std::size_t i = 0; i < coded.matrices.size(); ++i) {
-    const Range all = coded.matrices[i].range();
-    fp8_decode<T>(stream, buffers_.codes.slice(all.begin, all.end), coded.matrices[i].each, exact, amaxes[i],
+  for (const CodedMatrices& m : coded.matrices) {
+    const Range all = m.range();
+    fp8_decode<T>(stream, buffers_.codes.slice(all.begin, all.end), m.each, exact, scaling_of(unit.local, m),
                   to.slice(all.begin, all.end));
   }
   gather_others(stream, coded, unit, shards, to);
@@ -113,33 +89,33 @@ void CodedGather<T>::gather_others(Stream& stream, const CodedUnit& coded, const
 
 template <class T>
 void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const {
-  const Fp8Counts& to = ctx.fp8_counts;
+  const Fp8Counts& to = ctx.fp8.counts;
   for (const CodedMatrices& m : units_.units[u].matrices) {
     const Range here = intersection(m.range(), unit.state);
     if (here.empty()) continue;
-    View<float, 1> amax = amax_of(m);
-    if (scaled_before(unit.local)) {
-      amax = ctx.fp8.amax.slice(0, 1);
-      fp8_amax_of_history(ctx.stream, history_.entries, row_of(unit.local, m), amax);
-    }
     const std::int64_t begin = here.begin - unit.state.begin;
     fp8_count_of_part<T>(
         ctx.stream, View<const T, 1>(unit.copy).slice(begin, begin + here.size()), here.begin - m.offset, m.each,
-        m.lines, unit.local.zero.shards, context_.fp8.exact, amax, to.partials,
+        m.lines, unit.local.zero.shards, context_.fp8.exact, scaling_of(unit.local, m), to.partials,
         View<double, 1>(to.counts.row(fp8_count_row(m.product, RoundedTensor::weights)), {{fp8_count_columns}}));
   }
 }
 
 template <class T>
-void CodedGather<T>::enter(Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer,
-                           bool forward) const {
-  ctx.weight_amaxes = {};
-  if (!ctx.fp8_block) return;
+WeightAmaxes CodedGather<T>::amaxes_of(const StageLayer& layer) const {
+  WeightAmaxes amaxes{};
   for (const std::size_t unit : {layer.unit, layer.second}) {
     if (unit == no_unit || !has(unit)) continue;
-    for (const CodedMatrices& m : units_.units[unit].matrices) ctx.weight_amaxes[to_size(m.product)] = amax_of(m);
-    if (forward && !ctx.fp8_counts.counts.empty()) count(ctx, storage.unit(unit), unit);
+    for (const CodedMatrices& m : units_.units[unit].matrices) amaxes[to_size(m.product)] = amax_of(m);
   }
+  return amaxes;
+}
+
+template <class T>
+void CodedGather<T>::count(const Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer) const {
+  if (ctx.fp8.counts.counts.empty() || !ctx.fp8.block) return;
+  for (const std::size_t unit : {layer.unit, layer.second})
+    if (unit != no_unit && has(unit)) count(ctx, storage.unit(unit), unit);
 }
 
 FORGE_INSTANTIATE_CLASS(CodedGather);

@@ -24,18 +24,16 @@ class CodedGather {
   void take_amaxes(Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
   // A unit's weights into `to`, over its shards.
   void gather(Stream& stream, std::size_t u, const RankUnit<T>& unit, Communicator& shards, View<T, 1> to);
-  // Before a pass of a layer: the context gets the amaxes of its weights that were gathered as codes. In steps that
-  // count, a forward pass counts the numbers of these.
-  void enter(Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer, bool forward) const;
+  // Of a layer's weights that were gathered as codes.
+  WeightAmaxes amaxes_of(const StageLayer& layer) const;
+  // Counts the numbers of these before a block's forward pass, in steps that count.
+  void count(const Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer) const;
 
  private:
   // The rank's part of a unit's weights, as often as the ranks that share the unit would count the whole of it.
   void count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const;
-  // Those that give the scales.
-  using AmaxList = ShortList<View<const float, 1>, to_size(BlockProduct::count_)>;
-  bool scaled_before(const LocalUnit& unit) const;                           // by the history
-  std::int64_t row_of(const LocalUnit& unit, const CodedMatrices& m) const;  // there
-  AmaxList scaling(Stream& stream, const LocalUnit& unit, const std::vector<CodedMatrices>& matrices);
+  // The largest magnitudes that give the scales: those of the numbers at hand, or of the steps before.
+  View<float, 1> scaling_of(const LocalUnit& unit, const CodedMatrices& m) const;
   View<float, 1> amax_of(const CodedMatrices& m) const { return buffers_.amax.slice(m.first, m.first + m.groups()); }
   void gather_others(Stream& stream, const CodedUnit& coded, const RankUnit<T>& unit, Communicator& shards,
                      View<T, 1> to);

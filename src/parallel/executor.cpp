@@ -1,88 +1,78 @@
 #include "parallel/executor.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace forge {
 
 template <class T>
-Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
+Executor<T>::Executor(const LayerServices<T>& services, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
                       GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh)
-    : context_(context),
+    : services_(services),
       storage_(storage),
       gather_(gather),
       sync_(sync),
       share_(part.share),
       vocabulary_(vocabulary),
-      slots_(context.arena, context.buffers, part.share, part.slots, sync != nullptr),
+      slots_(services.arena, services.buffers, part.share, part.slots, sync != nullptr),
       transfers_(mesh.pipeline()) {}
 
 template <class T>
 void Executor<T>::run(const Task& task) {
-  Stream& stream = context_.stream;
-  switch (task.op) {
-    case TaskOp::load_batch:
-      return load_batch(task);
-    case TaskOp::retire:
-      return;  // slots are assigned for the whole run
-    case TaskOp::forward:
-    case TaskOp::recompute:
-    case TaskOp::backward_input:
-    case TaskOp::backward_weight:
-      return run_layer(task);
-    case TaskOp::open:
-      frames_[to_size(task.frame)].emplace(context_.arena, frame_bytes(context_.buffers, share_, task));
-      return;
-    case TaskOp::close:
-      return frames_[to_size(task.frame)].reset();
-    case TaskOp::gather:
-      return gather_.gather(stream, task.unit, task.place);
-    case TaskOp::weight_amaxes:
-      return gather_.take_amaxes(stream);
-    case TaskOp::wait_parameters:
-      return gather_.wait(stream, task.unit, task.place);
-    case TaskOp::release:
-      return gather_.release(task.unit);
-    case TaskOp::clear_gradients:
-      return sync_->clear(stream, task.unit, task.place);
-    case TaskOp::reduce_gradients:
-      return sync_->reduce(stream, task.unit, task.place, task.last);
-    case TaskOp::reduce_tied:
-      return sync_->reduce_tied(task.unit);
-    case TaskOp::wait_gradients:
-      sync_->finish(stream);
-      return finish();
-    case TaskOp::transfer:
-      return transfer(task);
-    case TaskOp::local_copy:
-      return local_copy(task);
-    default:
-      throw Error("the executor has no such task: " + std::string(name_of(task.op)));
-  }
+  using Run = void (*)(Executor&, Stream&, const Task&);
+  constexpr Run of_layer = [](auto& e, auto&, auto& t) { e.run_layer(t); };
+  static constexpr std::pair<TaskOp, Run> runs[] = {
+      {TaskOp::load_batch, [](auto& e, auto&, auto& t) { e.load_batch(t); }},
+      {TaskOp::retire, [](auto&, auto&, auto&) {}},  // slots are assigned for the whole run
+      {TaskOp::forward, of_layer},
+      {TaskOp::recompute, of_layer},
+      {TaskOp::backward_input, of_layer},
+      {TaskOp::backward_weight, of_layer},
+      {TaskOp::open,
+       [](auto& e, auto&, auto& t) {
+         e.frames_[to_size(t.frame)].emplace(e.services_.arena, frame_bytes(e.services_.buffers, e.share_, t));
+       }},
+      {TaskOp::close, [](auto& e, auto&, auto& t) { e.frames_[to_size(t.frame)].reset(); }},
+      {TaskOp::gather, [](auto& e, auto& s, auto& t) { e.gather_.gather(s, t.unit, t.place); }},
+      {TaskOp::weight_amaxes, [](auto& e, auto& s, auto&) { e.gather_.take_amaxes(s); }},
+      {TaskOp::wait_parameters, [](auto& e, auto& s, auto& t) { e.gather_.wait(s, t.unit, t.place); }},
+      {TaskOp::release, [](auto& e, auto&, auto& t) { e.gather_.release(t.unit); }},
+      {TaskOp::clear_gradients, [](auto& e, auto& s, auto& t) { e.sync_->clear(s, t.unit, t.place); }},
+      {TaskOp::reduce_gradients, [](auto& e, auto& s, auto& t) { e.sync_->reduce(s, t.unit, t.place, t.last); }},
+      {TaskOp::reduce_tied, [](auto& e, auto&, auto& t) { e.sync_->reduce_tied(t.unit); }},
+      {TaskOp::wait_gradients, [](auto& e, auto& s, auto&) { e.sync_->finish(s), e.finish(); }},
+      {TaskOp::transfer, [](auto& e, auto&, auto& t) { e.transfer(t); }},
+      {TaskOp::local_copy, [](auto& e, auto&, auto& t) { e.local_copy(t); }}};
+  const auto* known = std::ranges::find(runs, task.op, &std::pair<TaskOp, Run>::first);
+  if (known == std::end(runs)) throw Error("the executor has no such task: " + std::string(name_of(task.op)));
+  known->second(*this, services_.stream, task);
 }
 
 // The model's own rows, and those of the depths whose layers or losses are here.
 template <class T>
 void Executor<T>::load_batch(const Task& task) {
   const int chunk = task.action.chunk, m = task.action.microbatch, row = inputs_.first_microbatch + m;
-  inputs_.source->load(context_.stream, row, slots_.batch(chunk, m, 0));
+  inputs_.source->load(services_.stream, row, slots_.batch(chunk, m, 0));
   int loaded = 0;
   for (const StageLayer& layer : share_.layers[to_size(chunk)]) {
-    if (!context_.training || layer.state <= loaded) continue;
+    if (!step_.training || layer.state <= loaded) continue;
     loaded = layer.state;
-    inputs_.source->load_shifted(context_.stream, row, loaded, slots_.batch(chunk, m, loaded));
+    inputs_.source->load_shifted(services_.stream, row, loaded, slots_.batch(chunk, m, loaded));
   }
 }
 
 template <class T>
 void Executor<T>::transfer(const Task& task) {
   const Action& action = task.action;
-  if (!is_post(action.op)) return transfers_.run(context_.stream, action);
+  if (!is_post(action.op)) return transfers_.run(services_.stream, action);
   const View<T, 2> data = edge(only_of(task.reads | task.writes), action.chunk, action.microbatch);
-  transfers_.run(context_.stream, action, data.data, data.size(), dtype_of<T>);
+  transfers_.run(services_.stream, action, data.data, data.size(), dtype_of<T>);
 }
 
 template <class T>
 void Executor<T>::local_copy(const Task& task) {
   const int m = task.action.microbatch;
-  copy_rows<T>(context_.stream, edge(only_of(task.reads), task.action.chunk, m),
+  copy_rows<T>(services_.stream, edge(only_of(task.reads), task.action.chunk, m),
                edge(only_of(task.writes), task.place, m));
 }
 

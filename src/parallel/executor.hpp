@@ -31,32 +31,31 @@ template <class T>
 class Executor {
  public:
   // Slots are allocated here, for the whole run. `sync` null: evaluation only.
-  Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
+  Executor(const LayerServices<T>& services, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
            GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh);
 
   // Of the tasks that follow, until the next begins: a step's, or an evaluation's of one microbatch of the source,
   // without gradients, in the first slots. All stages' ranks call it together.
   void begin_step(std::int64_t step, const StepInputs& inputs) {
-    context_.step = step;
-    context_.training = true;
+    step_.step = step;
+    step_.training = true;
     inputs_ = inputs;
   }
   void begin_evaluation(const StepInputs& inputs) {
-    context_.training = false;
+    step_.training = false;
     inputs_ = inputs;
   }
   // Of a step that has begun, until the next begins: numbers in FP8 are counted; an empty View: they are not.
-  void count_fp8(const Fp8Counts& counts) { context_.fp8_counts = counts; }
+  void count_fp8(const Fp8Counts& counts) { step_.fp8.counts = counts; }
   // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
-  void use(std::size_t list, const RouterRun<T>& router) {
+  void use(std::size_t list, const RouterScales& scales) {
     slots_.use(list);
-    context_.router.balance_scale = router.balance_scale;
-    context_.router.z_scale = router.z_scale;
+    step_.router = scales;
   }
   // Any task but those of the whole step's scalars and update.
   void run(const Task& task);
-  void set_routing_tape(RoutingTape* tape) { context_.router.tape = tape; }
-  void set_operation_tape(OperationTape* tape) { context_.operations = tape; }
+  void set_routing_tape(RoutingTape* tape) { step_.routing = tape; }
+  void set_operation_tape(OperationTape* tape) { step_.operations = tape; }
   // Throws what went wrong in the background.
   void finish() {
     transfers_.finish();
@@ -83,10 +82,11 @@ class Executor {
   const StageContent& content(int chunk) const { return share_.chunks[to_size(chunk)]; }
   // What an edge holds now: in evaluation, the first state.
   View<T, 2> edge(Region region, int chunk, int m) const {
-    return slots_.edge<T>(region, chunk, m, 0, context_.training ? states_on(region, content(chunk)) : 1);
+    return slots_.edge<T>(region, chunk, m, 0, step_.training ? states_on(region, content(chunk)) : 1);
   }
 
-  Context<T> context_;
+  const LayerServices<T> services_;
+  PassState<T> step_;  // as far as the tasks of a step have it in common
   const ParameterStorage<T>& storage_;
   ParameterGather<T>& gather_;
   GradientSync<T>* sync_;

@@ -1,7 +1,4 @@
-#include <optional>
-
 #include "core/to_size.hpp"
-#include "nn/count_operands.hpp"
 #include "parallel/executor.hpp"
 #include "parallel/layer_parameters.hpp"
 
@@ -12,13 +9,13 @@ class Executor<T>::LayerTask {
  public:
   LayerTask(Executor& executor, const Task& task)
       : executor_(executor),
-        context_(executor.context_),
         inputs_(executor.inputs_),
         task_(task),
         stage_(executor.content(task.action.chunk)),
         layers_(executor.share_.layers[to_size(task.action.chunk)]),
         at_(to_size(task.layer)),
         layer_(layers_[at_]),
+        context_{state(), executor.services_},
         pass_(pass_of(task, executor.share_)),
         parameters_{executor.storage_, context_.spec(), pass_} {}
 
@@ -42,6 +39,23 @@ class Executor<T>::LayerTask {
   }
 
  private:
+  // All that holds for this task, and for no other.
+  PassState<T> state() const {
+    PassState<T> state = executor_.step_;
+    Fp8Pass& fp8 = state.fp8;
+    fp8.block = layer_.kind == LayerKind::block && executor_.services_.buffers.fp8.has_block(layer_.number);
+    if (!fp8.block) return state;
+    const bool recomputes = task_.op == TaskOp::recompute;
+    fp8.samples = batch(layer_.state).samples;
+    fp8.weights = executor_.gather_.coded().amaxes_of(layer_);
+    fp8.kept = {kept(Kept::saved, at_).block.amaxes.rows, recomputes};
+    fp8.layer = layer_.number;
+    fp8.records = state.training && !recomputes;
+    // Numbers that a recomputed pass rounds again have been counted by the first one.
+    if (recomputes) fp8.counts = {};
+    return state;
+  }
+
   // ---- passes, by kind
 
   void run_embedding() {
@@ -59,19 +73,15 @@ class Executor<T>::LayerTask {
   void run_block() {
     const LayerBuffers<T> buffers = this->buffers();
     const Batch rows = batch(layer_.state);
-    context_.kept_amaxes = {buffers.block.amaxes.rows, task_.op == TaskOp::recompute};
     Block<T> block{
         {context_, layer_.number, rows, input(at_)}, buffers.block, parameters_.weights(), parameters_.gradients()};
-    switch (task_.op) {
-      case TaskOp::forward:
-        return block.forward(output());
-      case TaskOp::recompute:
-        return block.recompute();
-      case TaskOp::backward_input:
-        return block.backward_input(output_gradient(), input_gradient());
-      default:
-        return block.backward_weight(output_gradient());
+    if (is_forward()) {
+      executor_.gather_.coded().count(context_, executor_.storage_, layer_);
+      return block.forward(output());
     }
+    if (task_.op == TaskOp::recompute) return block.recompute();
+    if (task_.op == TaskOp::backward_input) return block.backward_input(output_gradient(), input_gradient());
+    block.backward_weight(output_gradient());
   }
 
   void run_mtp_input() {
@@ -79,17 +89,11 @@ class Executor<T>::LayerTask {
     const View<T, 2> before = state(layer_.state - 1);
     MtpInput<T> input{
         context_, layer_.number, rows, before, buffers().mtp, parameters_.weights().mtp, parameters_.gradients().mtp};
-    switch (task_.op) {
-      case TaskOp::forward:
-        return input.forward({parameters_.table(layer_.second), {}}, output());
-      case TaskOp::recompute:
-        return input.recompute();
-      case TaskOp::backward_input:
-        return input.backward_input({parameters_.table_gradient(layer_.second), {}}, output_gradient(),
-                                    state_gradient(layer_.state - 1));
-      default:
-        return input.backward_weight(output_gradient());
-    }
+    if (is_forward()) return input.forward({parameters_.table(layer_.second), {}}, output());
+    if (task_.op == TaskOp::recompute) return input.recompute();
+    if (pass_.pass == Pass::backward_weight) return input.backward_weight(output_gradient());
+    input.backward_input({parameters_.table_gradient(layer_.second), {}}, output_gradient(),
+                         state_gradient(layer_.state - 1));
   }
 
   void run_norm() {
@@ -191,13 +195,13 @@ class Executor<T>::LayerTask {
 
   void point_to_slot(LayerBuffers<T>& b, Kept what, std::size_t l) const {
     const Region region = what == Kept::saved ? Region::saved : Region::left;
-    place(buffers_in(what, context_.buffers, stage_, layers_[l], b),
+    place(buffers_in(what, executor_.services_.buffers, stage_, layers_[l], b),
           executor_.slots_.part(region, task_.action.chunk, task_.action.microbatch, l));
   }
   // To nothing where no such frame is open.
   void point_to_frame(LayerBuffers<T>& b, Kept what, std::size_t l) const {
     if (const auto& frame = executor_.frames_[to_size(what)])
-      place(buffers_in(what, context_.buffers, stage_, layers_[l], b), frame->memory);
+      place(buffers_in(what, executor_.services_.buffers, stage_, layers_[l], b), frame->memory);
   }
   // What layer l has in a slot.
   LayerBuffers<T> kept(Kept what, std::size_t l) const {
@@ -214,31 +218,19 @@ class Executor<T>::LayerTask {
   }
 
   Executor& executor_;
-  Context<T>& context_;
   const StepInputs& inputs_;
   const Task& task_;
   const StageContent& stage_;
   const std::vector<StageLayer>& layers_;
   std::size_t at_;  // in the list
   const StageLayer& layer_;
+  const Context<T> context_;
   LayerPass pass_;
   LayerParameters<T> parameters_;
 };
 
 template <class T>
 void Executor<T>::run_layer(const Task& task) {
-  const StageLayer& layer = layer_of(task, share_);
-  context_.fp8_block = layer.kind == LayerKind::block && context_.buffers.fp8.has_block(layer.number);
-  context_.samples = {};
-  if (context_.fp8_block)
-    context_.samples = slots_.batch(task.action.chunk, task.action.microbatch, layer.state).samples;
-  context_.kept_amaxes = {};
-  gather_.coded().enter(context_, storage_, layer, task.op == TaskOp::forward);
-  context_.fp8_history.layer = layer.number;
-  context_.fp8_history.records = context_.training && task.op != TaskOp::recompute;
-  // Numbers that a recomputed pass rounds again have been counted by the first one.
-  std::optional<CountingPause<T>> counted;
-  if (task.op == TaskOp::recompute) counted.emplace(context_);
   LayerTask(*this, task).run();
 }
 

@@ -122,7 +122,6 @@ CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& uni
     }
     all.codes = std::max(all.codes, unit.elements);
     all.others = std::max(all.others, unit.zero.shards * coded.others_of_shard);
-    all.matrices = std::max(all.matrices, static_cast<std::int64_t>(coded.matrices.size()));
   }
   for (std::size_t u = 0; u < units.size(); ++u)
     if (units[u].is_experts())

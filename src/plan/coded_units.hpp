@@ -39,7 +39,6 @@ struct CodedUnits {
   std::vector<CodedUnit> units;                      // by unit of the rank; empty: none of them is coded
   std::int64_t dense = 0, experts = 0;               // amaxes of dense units, and behind them those of experts
   std::int64_t codes = 0, others = 0, partials = 0;  // what the largest unit needs to be gathered
-  std::int64_t matrices = 0;                         // most of a unit
 
   bool has(std::size_t unit) const { return unit < units.size() && units[unit].any(); }
   std::int64_t amaxes() const { return dense + experts; }
@@ -56,7 +55,6 @@ struct CodedBuffers {
   View<std::uint8_t, 1> codes;    // of a whole unit
   View<T, 1> others;              // (shards, others_of_shard)
   View<float, 1> amax, partials;  // of all units' weights; of rows of a shard
-  View<float, 1> scaling;         // amaxes that give the scales of a unit with the delayed recipe
 
   void list(BufferLister& l, const CodedUnits& units) {
     if (units.amaxes() == 0) return;
@@ -64,7 +62,6 @@ struct CodedBuffers {
     if (units.others > 0) l.add(others, "what is gathered beside codes", units.others, 1);
     l.add(amax, "largest magnitudes of weights", units.amaxes(), 1);
     l.add(partials, "largest magnitudes of weights' rows", units.partials, 1);
-    if (l.c.fp8.history > 0) l.add(scaling, "largest magnitudes of weights before", units.matrices, 1);
   }
 };
 

@@ -15,20 +15,11 @@ class Frames {
   void run(const Task& task) {
     if (const LayerPass p = pass_of(task, share_); p.layer)
       return reach(task, now_ + scratch_.of(p, [&] { return scratch_bytes(c_, *p.layer, p.pass, p.recompute); }));
-    switch (task.op) {
-      case TaskOp::open:
-        now_ += open_[to_size(task.frame)] = frame_bytes(c_, share_, task);
-        return;
-      case TaskOp::close:
-        now_ -= open_[to_size(task.frame)];
-        return;
-      case TaskOp::compute_matrices:
-        return reach(task, matrix_bytes());
-      case TaskOp::update_factored:
-        return reach(task, counted_bytes<FactoredBuffers>(c_, share_.factored.units[task.unit]));
-      default:
-        return;
-    }
+    if (task.op == TaskOp::open) now_ += open_[to_size(task.frame)] = frame_bytes(c_, share_, task);
+    if (task.op == TaskOp::close) now_ -= open_[to_size(task.frame)];
+    if (task.op == TaskOp::compute_matrices) reach(task, matrix_bytes());
+    if (task.op == TaskOp::update_factored)
+      reach(task, counted_bytes<FactoredBuffers>(c_, share_.factored.units[task.unit]));
   }
 
   std::size_t most = 0;

@@ -19,19 +19,11 @@ const StageLayer& layer_of(const Task& task, const RankShare& share) {
 }
 
 LayerPass pass_of(const Task& task, const RankShare& share) {
-  const auto of = [&](Pass pass, bool recompute = false) { return LayerPass{&layer_of(task, share), pass, recompute}; };
-  switch (task.op) {
-    case TaskOp::forward:
-      return of(Pass::forward);
-    case TaskOp::recompute:
-      return of(Pass::backward_input, true);
-    case TaskOp::backward_input:
-      return of(Pass::backward_input);
-    case TaskOp::backward_weight:
-      return of(Pass::backward_weight);
-    default:
-      return {};
-  }
+  // In the order of TaskOp.
+  constexpr Pass passes[] = {Pass::forward, Pass::backward_input, Pass::backward_input, Pass::backward_weight};
+  if (task.op < TaskOp::forward || task.op > TaskOp::backward_weight) return {};
+  const Pass pass = passes[to_size(task.op) - to_size(TaskOp::forward)];
+  return {&layer_of(task, share), pass, task.op == TaskOp::recompute};
 }
 
 namespace {

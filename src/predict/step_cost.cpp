@@ -270,8 +270,7 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
         add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * static_cast<double>(cleared_in_step(unit)));
       break;
     case TaskOp::clear_gradients:
-      add_bytes(cost, CostPart::rows, sum * static_cast<double>(cleared(share.units[task.unit])));
-      break;
+      return add_bytes(cost, CostPart::rows, sum * static_cast<double>(cleared(share.units[task.unit])));
     case TaskOp::reduce_gradients:  // adds the sum to the rank's part
       if (share.units[task.unit].zero.rounds_gradients)
         add_bytes(cost, CostPart::gradients, bytes_of_rounding(share.units[task.unit], task.last));
@@ -290,13 +289,11 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
                       static_cast<double>(share.units[task.unit].elements + share.units[task.unit].shard().size()));
       break;
     case TaskOp::norm:
-      add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * elements_of_state(share));
-      break;
+      return add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * elements_of_state(share));
     case TaskOp::local_copy:
-      add_bytes(cost, CostPart::rows,
-                2 * static_cast<double>(size_of(p.compute)) *
-                    static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
-      break;
+      return add_bytes(cost, CostPart::rows,
+                       2 * static_cast<double>(size_of(p.compute)) *
+                           static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
     case TaskOp::read:
       // Other programs wait for the update before they begin the next step.
       (machine_.program.is_forge() ? cost.host : cost.of(CostPart::scalars)) += machine_.step_seconds;
@@ -315,17 +312,15 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
   const auto held = [&] { return static_cast<double>(share.matrices.rounds[to_size(task.round)].held_elements()); };
   switch (task.op) {
     case TaskOp::update:
-      add_bytes(cost, CostPart::optimizer, bytes_of_update(share));
-      break;
+      return add_bytes(cost, CostPart::optimizer, bytes_of_update(share));
     case TaskOp::update_factored:  // gradient three times, weight twice, and its copy; moments are little
-      add_bytes(cost, CostPart::optimizer,
-                (3 * bytes_of_type(p.accumulate) + 3 * bytes_of_type(p.storage) + copy) *
-                    static_cast<double>(share.units[task.unit].state().size()));
-      break;
+      return add_bytes(cost, CostPart::optimizer,
+                       (3 * bytes_of_type(p.accumulate) + 3 * bytes_of_type(p.storage) + copy) *
+                           static_cast<double>(share.units[task.unit].state().size()));
     case TaskOp::gather_matrices:  // gradient, momentum but where owners keep it, and what goes to the owner
-      add_bytes(cost, CostPart::optimizer,
-                (bytes_of_gradient() + bytes_of_states({KeptOf::whole_matrices}) + bytes_of_type(p.compute)) * held());
-      break;
+      return add_bytes(
+          cost, CostPart::optimizer,
+          (bytes_of_gradient() + bytes_of_states({KeptOf::whole_matrices}) + bytes_of_type(p.compute)) * held());
     case TaskOp::weight_amaxes:
       for (std::size_t u = 0; u < share.units.size(); ++u)
         if (share.coded.has(u))
@@ -333,11 +328,10 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
                     bytes_of_type(p.compute) * static_cast<double>(share.units[u].shard().size()));
       break;
     case TaskOp::compute_matrices:
-      add_operations(cost, machine_, "", segments_of(setup_.buffers, share, task));
-      break;
+      return add_operations(cost, machine_, "", segments_of(setup_.buffers, share, task));
     case TaskOp::update_matrices:
-      add_bytes(cost, CostPart::optimizer, (2 * bytes_of_type(p.storage) + bytes_of_type(p.compute) + copy) * held());
-      break;
+      return add_bytes(cost, CostPart::optimizer,
+                       (2 * bytes_of_type(p.storage) + bytes_of_type(p.compute) + copy) * held());
     default:
       break;
   }

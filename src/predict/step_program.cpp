@@ -30,15 +30,19 @@ class Compiler {
   enum class Events : std::int64_t { gathered, free, transfers, matrices_gathered, matrices_returned };
   static constexpr std::int64_t kinds_of_events = 5;
 
+  // What the compute stream waits for before a task that runs there.
+  static constexpr std::pair<TaskOp, Events> waits[] = {{TaskOp::clear_gradients, Events::free},
+                                                        {TaskOp::compute_matrices, Events::matrices_gathered},
+                                                        {TaskOp::update_matrices, Events::matrices_returned}};
+
   void add(const Task& task) {
+    for (const auto& [op, before] : waits)
+      if (op == task.op) mark(Kind::wait, Lane::compute, event(before, task));
     switch (task.op) {
       case TaskOp::gather:
         return gather(task);
       case TaskOp::wait_parameters:
         return mark(Kind::wait, Lane::compute, event(Events::gathered, task));
-      case TaskOp::clear_gradients:
-        mark(Kind::wait, Lane::compute, event(Events::free, task));
-        return run(Lane::compute, task);
       case TaskOp::reduce_gradients:
         if (is_at_once(task)) return;
         if (world_ == 1 || !behind(task)) return run(Lane::compute, task);
@@ -56,12 +60,6 @@ class Compiler {
         return exchange(task, Events::matrices_gathered);
       case TaskOp::return_matrices:
         return exchange(task, Events::matrices_returned);
-      case TaskOp::compute_matrices:
-        mark(Kind::wait, Lane::compute, event(Events::matrices_gathered, task));
-        return run(Lane::compute, task);
-      case TaskOp::update_matrices:
-        mark(Kind::wait, Lane::compute, event(Events::matrices_returned, task));
-        return run(Lane::compute, task);
       case TaskOp::transfer:
         return transfer(task);
       default:

@@ -43,8 +43,8 @@ Routers<T>::Routers(Stream& stream, const BufferContext& context, const RowShare
 }
 
 template <class T>
-RouterRun<T> Routers<T>::run(double scopes, double tokens) const {
-  return {state_, spec_.options.auxiliary_loss_coefficient / scopes, spec_.options.router_z_coefficient / tokens};
+RouterScales Routers<T>::scales(double scopes, double tokens) const {
+  return {spec_.options.auxiliary_loss_coefficient / scopes, spec_.options.router_z_coefficient / tokens};
 }
 
 template <class T>

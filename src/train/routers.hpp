@@ -26,8 +26,8 @@ class Routers {
   using A = acc_t<T>;
   Routers(Stream& stream, const BufferContext& context, const RowShare& rows, const RouterState<T>& state);
 
-  // For the layers; scopes (sequences or microbatches) and documents' tokens of a step over all ranks.
-  RouterRun<T> run(double scopes, double tokens) const;
+  // Of a step's losses; scopes (sequences or microbatches) and documents' tokens of the step over all ranks.
+  RouterScales scales(double scopes, double tokens) const;
   void start_step(Stream& stream);
   // Sums over all ranks; every rank calls it.
   void reduce(Stream& stream, Communicator& all);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
@@ -49,6 +50,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   }
   fill_rotary_buffers(stream_, setup_.buffers, run_);
   clear(line_of(run_.fp8_history.entries));
+  clear(run_.fp8_history.given);
   scalars_ = View<StepScalars, 1>(
       static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.sources)), {{1}});
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
@@ -56,24 +58,26 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   // Keys and values, and rows on their way to experts while shared experts compute.
   if (mesh.cp().size() > 1 || (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
     exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
-  Context<T> context{stream_, *gemm_, arena_, setup_.buffers, {}, {}, setup_.deck.train.seed};
-  if (mesh.tp().size() > 1) context.groups.tp = &mesh.tp();
-  if (mesh.cp().size() > 1) context.groups.cp = &mesh.cp();
-  context.groups.stream = exchange_.get();
-  if (sync_) context.fresh = &sync_->fresh();
-  context.attention = by_cudnn ? AttentionKernel::cudnn : chosen_attention(setup_.deck, asked.attention);
-  context.rows_in_order = mesh.cp().size() == 1;
-  context.one_document = setup_.deck.data.one_document();
-  context.cudnn = cudnn_.get();
-  context.fp8 = fp8;
-  context.fp8_history = run_.fp8_history;
-  context.cosine = run_.cosine;
-  context.sine = run_.sine;
-  context.peaks = run_.peaks;
-  if (mesh.ep().size() > 1) context.groups.ep = &mesh.ep();
-  if (mesh.etp().size() > 1) context.groups.etp = &mesh.etp();
+  const auto shared = [](Communicator& group) { return group.size() > 1 ? &group : nullptr; };
+  const LayerServices<T> services{
+      .stream = stream_,
+      .gemm = *gemm_,
+      .arena = arena_,
+      .buffers = setup_.buffers,
+      .cosine = run_.cosine,
+      .sine = run_.sine,
+      .seed = setup_.deck.train.seed,
+      .groups = {shared(mesh.tp()), shared(mesh.cp()), exchange_.get(), shared(mesh.ep()), shared(mesh.etp())},
+      .routers = run_.routers,
+      .fresh = sync_ ? &sync_->fresh() : nullptr,
+      .attention = by_cudnn ? AttentionKernel::cudnn : chosen_attention(setup_.deck, asked.attention),
+      .rows_in_order = mesh.cp().size() == 1,
+      .one_document = setup_.deck.data.one_document(),
+      .cudnn = cudnn_.get(),
+      .peaks = run_.peaks,
+      .fp8 = fp8,
+      .fp8_history = run_.fp8_history};
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);
-  context.router = routers_->run(router_scopes(), 1);
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
   evaluation_ = evaluation_tasks(share, setup_.schedule);
   gathers_ = gather_tasks(share);
@@ -82,7 +86,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   RunTasks run = run_tasks(share, setup_.schedule, setup_.smaller, setup_.buffers.recompute, stored.gradients);
   if (stored.gradients) steps_ = std::move(run.tasks);
   const PipelinePart part{share, std::move(run.tables)};
-  executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
+  executor_ = std::make_unique<Executor<T>>(services, *storage_, *gather_, sync_.get(), part,
                                             VocabularyPart{rows.begin, rows.size()}, mesh);
   mesh.measure_in(&timeline_);
 }
@@ -115,7 +119,7 @@ MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
 template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels) {
   now_ = step;
-  executor_->use(setup_.schedule_number(step), routers_->run(router_scopes(), static_cast<double>(labels.tokens)));
+  executor_->use(setup_.schedule_number(step), routers_->scales(router_scopes(), static_cast<double>(labels.tokens)));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
   executor_->begin_step(step, {&source, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
                                mtp_losses(labels), summed_to(0)});
@@ -178,31 +182,22 @@ void Session<T>::update_weights(Optimizer<T>& optimizer, std::int64_t number, co
 
 template <class T>
 bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const Update& update) {
-  switch (task.op) {
-    case TaskOp::update:
-      optimizer.update_elements(stream_, update);
-      return true;
-    case TaskOp::update_factored:
-      optimizer.update_factored(stream_, task.unit, update);
-      return true;
-    case TaskOp::gather_matrices:
-      optimizer.matrices().gather(stream_, task.round, task.place, update);
-      return true;
-    case TaskOp::compute_matrices:
-      optimizer.matrices().compute(stream_, task.round, task.place, update);
-      return true;
-    case TaskOp::return_matrices:
-      optimizer.matrices().give_back(stream_, task.round, task.place);
-      return true;
-    case TaskOp::update_matrices:
-      optimizer.matrices().update(stream_, task.round, task.place, update);
-      return true;
-    case TaskOp::clip_heads:
-      optimizer.clip_heads(stream_, update);
-      return true;
-    default:
-      return false;
-  }
+  using Run = void (*)(Optimizer<T>&, Stream&, const Task&, const Update&);
+  static constexpr std::pair<TaskOp, Run> runs[] = {
+      {TaskOp::update, [](auto& o, auto& s, auto&, auto& now) { o.update_elements(s, now); }},
+      {TaskOp::update_factored, [](auto& o, auto& s, auto& t, auto& now) { o.update_factored(s, t.unit, now); }},
+      {TaskOp::gather_matrices,
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().gather(s, t.round, t.place, now); }},
+      {TaskOp::compute_matrices,
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().compute(s, t.round, t.place, now); }},
+      {TaskOp::return_matrices, [](auto& o, auto& s, auto& t, auto&) { o.matrices().give_back(s, t.round, t.place); }},
+      {TaskOp::update_matrices,
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().update(s, t.round, t.place, now); }},
+      {TaskOp::clip_heads, [](auto& o, auto& s, auto&, auto& now) { o.clip_heads(s, now); }}};
+  const auto* known = std::ranges::find(runs, task.op, &std::pair<TaskOp, Run>::first);
+  if (known == std::end(runs)) return false;
+  known->second(optimizer, stream_, task, update);
+  return true;
 }
 
 template <class T>
@@ -222,16 +217,10 @@ std::optional<Timeline::Scope> Session<T>::measured(std::size_t number, const Ta
 
 template <class T>
 void Session<T>::run(const Task& task) {
-  switch (task.op) {
-    case TaskOp::clear_sums:
-      return clear_sums();
-    case TaskOp::norm:
-      return add_norm();
-    case TaskOp::clip:
-      return clip();
-    default:
-      return executor_->run(task);
-  }
+  if (task.op == TaskOp::clear_sums) return clear_sums();
+  if (task.op == TaskOp::norm) return add_norm();
+  if (task.op == TaskOp::clip) return clip();
+  executor_->run(task);
 }
 
 template <class T>

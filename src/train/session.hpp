@@ -49,6 +49,7 @@ class Session {
   template <class F>
   void load(F&& fill) {
     fill(*storage_, stream_);
+    read_history();
     parameters_changed();
   }
   // The master weights' copies have changed.
@@ -137,6 +138,7 @@ class Session {
   // Of a step whose sums are those of all ranks: what the update reads. Then, with the update, the history of FP8.
   void finish_sums();
   void move_history();
+  void read_history();  // once it is loaded
   void clear(const View<float, 1>& some) { fill_zero(stream_, some.data, to_size(some.size()) * sizeof(float)); }
   View<double, 1> scalar(double StepScalars::*member) const {
     return View<double, 1>(&(scalars_.data->*member), {{1}});

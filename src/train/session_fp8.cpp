@@ -18,12 +18,19 @@ void Session<T>::finish_sums() {
 template <class T>
 void Session<T>::move_history() {
   const Fp8History& history = run_.fp8_history;
-  if (!history.step.empty()) fp8_move_history(stream_, scalars_, history.step, history.entries);
+  if (!history.step.empty()) fp8_move_history(stream_, scalars_, history.step, history.entries, history.given);
 }
 
-#define FORGE_INSTANTIATE(T)               \
-  template void Session<T>::finish_sums(); \
-  template void Session<T>::move_history();
+template <class T>
+void Session<T>::read_history() {
+  const Fp8History& history = run_.fp8_history;
+  if (!history.given.empty()) fp8_largest_of_history(stream_, history.entries, history.given);
+}
+
+#define FORGE_INSTANTIATE(T)                \
+  template void Session<T>::finish_sums();  \
+  template void Session<T>::move_history(); \
+  template void Session<T>::read_history();
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

@@ -161,7 +161,7 @@ std::int64_t products_of_cublaslt(const Deck& deck) {
   std::int64_t count = 0;
   for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute))
     for (const RowKernel& kernel : segments_of(setup.buffers, setup.share, task).all<RowKernel>())
-      count += kernel.name == "fp8_factors";
+      count += kernel.name == "fp8_encode";
   return count;
 }
 

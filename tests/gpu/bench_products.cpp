@@ -15,20 +15,22 @@ struct Layer {
 
 // An operand of a product of codes.
 struct Coded {
-  Fp8Codes codes;
-  double encoding;  // seconds
+  const ScaledOperand& scaled;
+  View<const bf16, 2> x;
+  View<float, 1> amax;
+  View<std::uint8_t, 1> codes;
 
-  Coded(const Bench& b, Memory& memory, const View<const bf16, 2>& x, const ScaledOperand& operand) {
-    const auto amax = memory.zeros<float, 1>({{operand.groups()}});
+  Coded(const Bench& b, Memory& memory, const View<const bf16, 2>& of, const ScaledOperand& operand)
+      : scaled(operand), x(of), amax(memory.zeros<float, 1>({{operand.groups()}})) {
     const auto partials = memory.zeros<float, 1>({{std::max<int64_t>(operand.partials(), 1)}});
-    const auto bytes = memory.zeros<std::uint8_t, 1>({{code_bytes(operand, false)}});
+    codes = memory.zeros<std::uint8_t, 1>({{code_bytes(operand, false)}});
     fp8_amax<bf16>(b.stream, x, operand, partials, amax);
-    encoding = seconds_of(b, [&] { codes = fp8_encode(b.stream, x, operand, false, false, amax, bytes); });
   }
+  Fp8Input input() const { return {x, scaled, false, amax, codes}; }
 };
 
-// The forward product of codes, with its factors, beside that in bf16, and what making the activations' codes takes;
-// with scales of blocks, and of one for all.
+// The forward product of codes beside that in bf16, and what making both operands' codes takes; with scales of blocks,
+// and of one for all.
 void bench_codes(const Bench& b, Memory& memory, const Layer& layer, Fp8Recipe recipe, const std::string& sizes,
                  double flop, const View<const bf16, 2>& x, const View<const bf16, 2>& w, const View<bf16, 2>& y) {
   BufferContext c;
@@ -43,12 +45,14 @@ void bench_codes(const Bench& b, Memory& memory, const Layer& layer, Fp8Recipe r
       std::string(layer.name) + ", forward, fp8 of " + (recipe == Fp8Recipe::block ? "blocks" : "tensors");
   const Fp8Scaling scaling = fp8_scaling(recipe);
   const auto factors = memory.zeros<float, 1>({{p.factors}});
+  Fp8Operands operands;
+  const double encoding =
+      seconds_of(b, [&] { operands = fp8_encode(b.stream, of_x.input(), of_w.input(), false, scaling, factors); });
   if (cublaslt_takes(scaling, y))
-    print_row(
-        "products", name, sizes,
-        seconds_of(b, [&] { b.gemm.fp8_product<bf16>(b.stream, of_x.codes, of_w.codes, scaling, false, y, factors); }),
-        flop, 0);
-  print_row("products", name + ", codes of x", sizes, of_x.encoding, 0, 3.0 * static_cast<double>(x.size()));
+    print_row("products", name, sizes,
+              seconds_of(b, [&] { b.gemm.fp8_product<bf16>(b.stream, operands, scaling, false, y); }), flop, 0);
+  print_row("products", name + ", codes of x and W", sizes, encoding, 0,
+            3.0 * static_cast<double>(x.size() + w.size()));
 }
 
 void bench_layer(const Bench& b, const Layer& layer) {

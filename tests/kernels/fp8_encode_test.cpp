@@ -33,16 +33,32 @@ std::uint8_t code_of(double x, float amax, const ScaledOperand& o, bool exact) {
   return fp8_code(round_to_fp8(scaled, o.format), o.format);
 }
 
-void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap) {
+void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap, Fp8Scaling scaling) {
   const Field<bf16> x(o.rows, o.columns, values_of(o.rows * o.columns, o.format), gap);
   const Field<float> amax(1, o.groups()), partials(1, std::max<int64_t>(o.partials(), 1));
-  const Field<std::uint8_t> memory(1, code_bytes(o, sums_rows), 16);
+  const Field<std::uint8_t> memory(1, code_bytes(o, sums_rows), 16), others(1, code_bytes(o, sums_rows), 16);
+  const Field<float> factors(1, 1 << 16);
   Stream s(1);
   fp8_amax<bf16>(s, x.view(), o, partials.vector(), amax.vector());
-  const Fp8Codes made = fp8_encode(s, x.view(), o, sums_rows, exact, amax.vector(), memory.vector());
+  // Both operands of a launch are this one.
+  const Fp8Input input{x.view(), o, sums_rows, amax.vector(), memory.vector()};
+  Fp8Input other = input;
+  other.memory = others.vector();
+  // Without the fourth row, which is filler.
+  Values of_rows(to_size(o.rows), 0.0);
+  of_rows[3] = -1;
+  const Field<int64_t> samples(1, o.rows, of_rows);
+  const Field<float> seen(1, 1, Values{0x1p-40});
+  if (!sums_rows) other.seen = seen.vector(), other.samples = samples.vector();
+  const Fp8Codes made = fp8_encode(s, input, other, exact, scaling, factors.vector()).a.codes;
+  ASSERT_EQ(memory.read(s), others.read(s));
   const Values numbers = x.read(s), largest = amax.read(s), found = memory.read(s);
   const int64_t lines = sums_rows ? o.columns : o.rows, pitch = made.codes.pitch;
   ASSERT_EQ(made.codes.rows(), lines);
+  double most = 0x1p-40;
+  for (int64_t i = 0; i < o.rows * o.columns; ++i)
+    if (i / o.columns != 3 && !sums_rows) most = std::max(most, std::abs(numbers[to_size(i)]));
+  ASSERT_EQ(seen.read(s)[0], most);
   for (int64_t line = 0; line < lines; ++line)
     for (std::int32_t slot = 0; slot < made.slots.count(); ++slot) {
       const Fp8Slots::Lines here = made.slots.lines_of(slot);
@@ -74,8 +90,8 @@ TEST(Fp8Encode, CodesAreThoseOfRoundedNumbers) {
         const ScaledProduct p = scaled_product(c, of, rows, {split_lines(150), whole_lines(columns)}, 1);
         SCOPED_TRACE("recipe " + std::to_string(static_cast<int>(recipe)) + ", product " +
                      std::to_string(static_cast<int>(of)) + ", " + std::to_string(columns) + " columns");
-        check_codes(p.a, sums_rows_of_a(of), c.fp8.exact, gap);
-        check_codes(p.b, sums_rows_of_b(of), c.fp8.exact, gap);
+        check_codes(p.a, sums_rows_of_a(of), c.fp8.exact, gap, fp8_scaling(recipe));
+        check_codes(p.b, sums_rows_of_b(of), c.fp8.exact, gap, fp8_scaling(recipe));
         if (HasFatalFailure()) return;
       }
 }

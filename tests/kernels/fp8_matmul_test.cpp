@@ -34,16 +34,19 @@ Values uneven_values(int64_t rows, int64_t columns, std::uint64_t key) {
   return v;
 }
 
-// An operand with its amaxes, its codes, and what these stand for.
+// An operand with its amaxes, room for its codes, and what these stand for.
 struct Operand {
+  ScaledOperand scaled;
+  bool sums_rows;
   Field<bf16> x;
   Field<float> wide, rounded, amax, partials;
   Field<std::uint8_t> memory;
-  Fp8Codes codes;
   Values values, powers;  // powers: 2^e of each number's code, over its scale; e is the least one for subnormal codes
 
-  Operand(Stream& s, const ScaledOperand& o, bool sums_rows, bool exact, std::uint64_t key)
-      : x(o.rows, o.columns, 3),
+  Operand(Stream& s, const ScaledOperand& o, bool of_rows, bool exact, std::uint64_t key)
+      : scaled(o),
+        sums_rows(of_rows),
+        x(o.rows, o.columns, 3),
         wide(o.rows, o.columns),
         rounded(o.rows, o.columns),
         amax(1, o.groups()),
@@ -54,7 +57,6 @@ struct Operand {
     fp8_amax<bf16>(s, x.view(), o, partials.vector(), amax.vector());
     fp8_round<float>(s, wide.view(), o, exact, amax.vector(), rounded.view());
     values = rounded.read(s);
-    codes = fp8_encode(s, x.view(), o, sums_rows, exact, amax.vector(), memory.vector());
     const Values largest = amax.read(s);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto r = static_cast<int64_t>(i) / o.columns, column = static_cast<int64_t>(i) % o.columns;
@@ -64,6 +66,10 @@ struct Operand {
       powers.push_back(std::exp2(code == 0 ? least : std::max(least, std::floor(std::log2(code)))) / scale);
     }
   }
+
+  Fp8Input input() const { return {x.view(), scaled, sums_rows, amax.vector(), memory.vector()}; }
+  int64_t lines() const { return sums_rows ? scaled.columns : scaled.rows; }
+  int64_t depth() const { return sums_rows ? scaled.rows : scaled.columns; }
 };
 
 Term term_of(const Operand& a, int64_t at_a, const Operand& b, int64_t at_b) {
@@ -83,8 +89,10 @@ struct Multiplier {
   Gemm gemm{workspace.data(), 1 << 20};
 
   template <class TC>
-  void operator()(Stream& s, const Operand& a, const Operand& b, Fp8Recipe recipe, bool adds, View<TC, 2> c) {
-    gemm.fp8_product<TC>(s, a.codes, b.codes, fp8_scaling(recipe), adds, c, factors.vector());
+  void operator()(Stream& s, const Operand& a, const Operand& b, bool exact, Fp8Recipe recipe, bool adds,
+                  View<TC, 2> c) {
+    const Fp8Scaling scaling = fp8_scaling(recipe);
+    gemm.fp8_product<TC>(s, fp8_encode(s, a.input(), b.input(), exact, scaling, factors.vector()), scaling, adds, c);
   }
 };
 
@@ -98,18 +106,19 @@ void check_product(Multiplier& multiply, const BufferContext& c, ProductOf of, i
   Stream s(1);
   const bool exact = c.fp8.exact, a_rows = sums_rows_of_a(of), b_rows = sums_rows_of_b(of);
   Operand a(s, p.a, a_rows, exact, 1), b(s, p.b, b_rows, exact, 2);
-  const int64_t M = a.codes.codes.rows(), N = b.codes.codes.rows(), K = a_rows ? p.a.rows : p.a.columns;
+  const int64_t M = a.lines(), N = b.lines(), K = a.depth();
+  const Fp8Slots slots_of_a = fp8_slots(a_rows ? p.a.by_row : p.a.by_column);
   const Values before = normal_values(M * N, 3, 0.1);
   Field<TC> result(M, N, before, 8);
   const Values start = result.read(s);
-  multiply(s, a, b, c.fp8.recipe, adds, result.view());
+  multiply(s, a, b, exact, c.fp8.recipe, adds, result.view());
   const Values found = result.read(s);
-  const double slots = static_cast<double>(a.codes.slots.count());
+  const double slots = static_cast<double>(slots_of_a.count());
   const double roundings = (slots + 2 + (exact ? 4 : 0)) * 0x1p-24;
   for (int64_t m = 0; m < M; ++m)
     for (int64_t n = 0; n < N; ++n) {
       const auto at = static_cast<std::size_t>(m * N + n);
-      const CutSum sum = sum_of(a.codes.slots, [&](int64_t k) {
+      const CutSum sum = sum_of(slots_of_a, [&](int64_t k) {
         return term_of(a, a_rows ? k * M + m : m * K + k, b, b_rows ? k * N + n : n * K + k);
       });
       const double want = adds ? start[at] + sum.total : sum.total;
@@ -190,7 +199,7 @@ TEST_F(Fp8Matmul, GroupsThatAreNotFiniteSpoilTheirLines) {
   amax[33] = std::numeric_limits<double>::infinity();
   a.amax.write(amax);
   Field<bf16> result(40, 32);
-  multiply(s, a, b, Fp8Recipe::row, false, result.view());
+  multiply(s, a, b, false, Fp8Recipe::row, false, result.view());
   const Values found = result.read(s);
   for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(std::isnan(found[i]), i / 32 == 33) << i;
 }
@@ -206,11 +215,10 @@ TEST_F(Fp8Matmul, ScalesOfAnySize) {
       Values v(static_cast<std::size_t>(o.rows * o.columns), std::ldexp(1, power));
       x.x.write(v);
       fp8_amax<bf16>(s, x.x.view(), o, x.partials.vector(), x.amax.vector());
-      x.codes = fp8_encode(s, x.x.view(), o, false, false, x.amax.vector(), x.memory.vector());
     };
     set(a, p.a, exponent), set(b, p.b, -exponent);
     Field<bf16> result(16, 16);
-    multiply(s, a, b, Fp8Recipe::delayed, false, result.view());
+    multiply(s, a, b, false, Fp8Recipe::delayed, false, result.view());
     for (const double found : result.read(s)) ASSERT_EQ(found, 32);
   }
 }

@@ -53,11 +53,12 @@ struct BlockRig {
         workspace(1 << 20),
         gemm(workspace.data(), workspace.bytes()),
         storage(arena, stream, whole_units(spec), fp64_precision, {true, {}}),
-        context{stream, gemm, arena, buffers, {}, {}, 7, 3} {
+        services{.stream = stream, .gemm = gemm, .arena = arena, .buffers = buffers, .seed = 7},
+        context{{.step = 3}, services} {
     allocate_list([&](BufferLister& l) { run.list(l); });
     fill_rotary_buffers<T>(stream, buffers, run);
-    context.cosine = run.cosine;
-    context.sine = run.sine;
+    services.cosine = run.cosine;
+    services.sine = run.sine;
     allocate_list([&](BufferLister& l) {
       batch.list(l);
       state.list_input(l);
@@ -68,7 +69,7 @@ struct BlockRig {
     fill_batch();
     if (spec.options.router_bias) {
       // Far apart, so that a small step doesn't change the choice: experts 2 and 1 of 3 or more.
-      const View<T, 2> biases = context.router.state.bias = run.routers.bias;
+      const View<T, 2> biases = services.routers.bias = run.routers.bias;
       std::vector<T> bias;
       for (std::int64_t e = 0; e < biases.size(); ++e)
         bias.push_back(e % spec.E() == 2 ? 20 : (e % spec.E() == 1 ? 10 : 0));
@@ -214,7 +215,8 @@ struct BlockRig {
   Buffer workspace;
   Gemm gemm;
   ParameterStorage<T> storage;
-  mutable Context<T> context;
+  LayerServices<T> services;
+  Context<T> context;
   RunBuffers<T> run;
   Batch batch;
   StateBuffers<T> state;

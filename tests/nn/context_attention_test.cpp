@@ -92,7 +92,7 @@ TEST(ContextAttentionByCudnn, IsOfWholeSequences) {
         // Never looked into: attention of doubles has other kernels.
         auto* const cudnn = reinterpret_cast<CudnnAttention*>(&seen);
         rank.ctx.operations = &seen;
-        rank.ctx.cudnn = cudnn;
+        rank.services.cudnn = cudnn;
         rank.run_forward();
         rank.run_backward();
         ASSERT_GE(seen.cudnn.size(), 2U);

@@ -140,6 +140,7 @@ struct Rank {
   mutable Stream stream;  // both end before the memory that they work on
   Stream exchange;
   Gemm gemm;
+  LayerServices<T> services;
   Context<T> ctx;
   Batch batch;
   View<T, 2> qkv, d_qkv, o, d_o;
@@ -157,7 +158,13 @@ struct Rank {
         stream(n.threads, n.compute),
         exchange(1, Stream::Kind::Worker),
         gemm(workspace.data(), workspace.bytes()),
-        ctx{stream, gemm, arena, buffers, {}, {}, seed, step, true, nullptr, {tp, cp, n.behind ? &exchange : nullptr}} {
+        services{.stream = stream,
+                 .gemm = gemm,
+                 .arena = arena,
+                 .buffers = buffers,
+                 .seed = seed,
+                 .groups = {tp, cp, n.behind ? &exchange : nullptr}},
+        ctx{{.step = step}, services} {
     const std::int64_t R = buffers.microbatch.rows(), all = R * n.cp, H = heads(), D = n.D;
     const std::int64_t keys = n.cp > 1 ? all : 0;
     BufferLister l(buffers);

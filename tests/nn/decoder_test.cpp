@@ -91,7 +91,7 @@ void expect_whole_sequence(BlockRig& rig, const std::vector<std::int32_t>& token
                            const std::vector<std::vector<double>>& expected) {
   std::vector<const double*> weights;
   for (std::size_t u = 0; u < rig.storage.size(); ++u) weights.push_back(rig.storage.unit(u).whole.data);
-  const auto bias = rig.context.router.state.bias;
+  const auto bias = rig.services.routers.bias;
   const std::vector<double> biases = bias.empty() ? std::vector<double>() : values_of(rig.stream, bias);
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
     Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, std::ssize(tokens),
@@ -137,12 +137,12 @@ TEST_P(DecoderTest, RoundsAsTrainingDoes) {
       list_block(list, layer, Pass::forward, false);
       for (const ScaledProduct& product : list.scaled) sizes.cover(rig.buffers, product);
     }
-    rig.allocate_list([&](BufferLister& l) { rig.context.fp8.list(l, sizes); });
-    rig.context.fp8_block = true;
+    rig.allocate_list([&](BufferLister& l) { rig.services.fp8.list(l, sizes); });
+    rig.context.fp8.block = true;
     const auto expected = whole_sequence(rig, tokens);
     EXPECT_GT(std::abs(expected.back()[0] - carrier.back()[0]), 1e-4) << "nothing was rounded";
     expect_whole_sequence(rig, tokens, expected);
-    rig.context.fp8_block = false;
+    rig.context.fp8.block = false;
   }
 }
 

@@ -92,15 +92,14 @@ void Fp8Matmul::multiply(const CublasLt& library, Stream& stream, const Part& a,
 }
 
 template <class TC>
-void Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Codes& a, const Fp8Codes& b,
-                           Fp8Scaling scaling, bool adds, View<TC, 2> c, View<float, 1> factors) {
+void Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Operands& operands, Fp8Scaling scaling,
+                           bool adds, View<TC, 2> c) {
+  const auto& [a, x] = operands.a;
+  const auto& [b, y] = operands.b;
   const int64_t m = c.rows(), n = c.columns(), slots = a.slots.count();
   require(a.codes.rows() == m && b.codes.rows() == n && slots == b.slots.count() && b.format == Fp8Format::e4m3,
           "the extents or formats of a product of codes do not match");
   require(cublaslt_takes(scaling, c), "a product of codes has extents or addresses that cuBLASLt does not take");
-  const int64_t of_a = factor_layout(m, a.lines, a.slots, scaling).count();
-  const Fp8Factors x = fp8_factors(stream, a, scaling, factors.slice(0, of_a)),
-                   y = fp8_factors(stream, b, scaling, factors.slice(of_a, factors.rows()));
   if (scaling != Fp8Scaling::tensor) {
     multiply(library, stream, {a, 0, m, 0, slots, x.values, x.layout.order},
              {b, 0, n, 0, slots, y.values, y.layout.order}, adds, c);
@@ -120,9 +119,7 @@ void Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Cod
     }
   }
 }
-template void Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool,
-                                    View<bf16, 2>, View<float, 1>);
-template void Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool,
-                                    View<float, 2>, View<float, 1>);
+template void Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Operands&, Fp8Scaling, bool, View<bf16, 2>);
+template void Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Operands&, Fp8Scaling, bool, View<float, 2>);
 
 }  // namespace forge

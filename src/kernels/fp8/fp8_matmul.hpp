@@ -18,8 +18,8 @@ struct CublasLt {
 class Fp8Matmul {
  public:
   template <class TC>
-  void operator()(const CublasLt& library, Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling,
-                  bool adds, View<TC, 2> c, View<float, 1> factors);
+  void operator()(const CublasLt& library, Stream& stream, const Fp8Operands& operands, Fp8Scaling scaling, bool adds,
+                  View<TC, 2> c);
 
  private:
   // What a choice of algorithm depends on.

@@ -5,18 +5,15 @@
 namespace forge {
 
 // No run on CPUs asks for these (multiplies_codes() of model/fp8_codes.hpp).
-Fp8Codes fp8_encode(Stream&, View<const bf16, 2>, const ScaledOperand&, bool, bool, View<const float, 1>,
-                    View<std::uint8_t, 1>) {
+Fp8Operands fp8_encode(Stream&, const Fp8Input&, const Fp8Input&, bool, Fp8Scaling, View<float, 1>) {
   throw Error("this build computes on the CPU and has no products of 8-bit operands");
 }
 
 template <class TC>
-void Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<TC, 2>, View<float, 1>) {
+void Gemm::fp8_product(Stream&, const Fp8Operands&, Fp8Scaling, bool, View<TC, 2>) {
   throw Error("this build computes on the CPU and has no products of 8-bit operands");
 }
-template void Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<bf16, 2>,
-                                View<float, 1>);
-template void Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<float, 2>,
-                                View<float, 1>);
+template void Gemm::fp8_product(Stream&, const Fp8Operands&, Fp8Scaling, bool, View<bf16, 2>);
+template void Gemm::fp8_product(Stream&, const Fp8Operands&, Fp8Scaling, bool, View<float, 2>);
 
 }  // namespace forge

@@ -27,18 +27,38 @@ struct Fp8Codes {
   FORGE_INLINE const float* amax_of(std::int64_t line) const { return amax + lines.group_of(line) * line_stride; }
 };
 
-// The codes of x(R,N), encode(x · scale) as fp8_round() has them, in `memory` of code_bytes(operand, sums_rows) bytes:
-// rows become lines, or, with sums_rows, columns. sm_89.
-Fp8Codes fp8_encode(Stream&, View<const bf16, 2> x, const ScaledOperand& operand, bool sums_rows, bool exact,
-                    View<const float, 1> amax, View<std::uint8_t, 1> memory);
-
-// 1 / scale of an operand's groups, in the order of factor_layout(), whose count `memory` has at least.
+// 1 / scale of an operand's groups, in the order of factor_layout().
 struct Fp8Factors {
   const float* values = nullptr;
   FactorLayout layout;
 
   const float* at(std::int64_t i) const { return values + i * layout.each(); }
 };
-Fp8Factors fp8_factors(Stream&, const Fp8Codes& of, Fp8Scaling scaling, View<float, 1> memory);
+
+// x(R,N), an operand of a product of codes: its rows become lines, or, with sums_rows, its columns.
+struct Fp8Input {
+  View<const bf16, 2> x;
+  const ScaledOperand& operand;
+  bool sums_rows;
+  View<const float, 1> amax;
+  View<std::uint8_t, 1> memory;  // code_bytes(operand, sums_rows)
+  // seen(1) ← max(seen, largest |x|), without rows of filler, −1 in samples(R); empty: nobody asks for it, as nobody
+  // may of columns.
+  View<float, 1> seen = {};
+  View<const std::int64_t, 1> samples = {};
+};
+struct Fp8Encoded {
+  Fp8Codes codes;
+  Fp8Factors factors;
+};
+// Both operands of a product.
+struct Fp8Operands {
+  Fp8Encoded a, b;
+};
+
+// The codes of a and b, encode(x · scale) as fp8_round() has them, and the inverses of their scales: in one launch.
+// `factors` has as many as both factor_layout() count. sm_89.
+Fp8Operands fp8_encode(Stream&, const Fp8Input& a, const Fp8Input& b, bool exact, Fp8Scaling scaling,
+                       View<float, 1> factors);
 
 }  // namespace forge

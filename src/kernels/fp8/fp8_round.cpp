@@ -115,10 +115,11 @@ void fp8_amax_of_ranks(Stream& stream, int ranks, View<const float, 1> gathered,
 
 template <class T>
 void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, bool exact, View<const float, 1> amax,
-               View<T, 2> y, std::int64_t matrices) {
+               View<T, 2> y, std::int64_t matrices, View<float, 1> seen, View<const std::int64_t, 1> samples) {
   const ScaleLines rows = operand.by_row, columns = operand.by_column;
   const Fp8Format format = operand.format;
   const std::int64_t n = x.columns(), groups = columns.count, lines = x.rows() / matrices;
+  require(seen.empty() || !columns.alone(n), "the largest magnitude is found where a row has scales of its own");
   if (columns.alone(n)) {
     parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
       team.map(
@@ -127,9 +128,15 @@ void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand,
     });
     return;
   }
+  const Filler filler(samples);
   parallel_rows(stream, x.rows(), groups, row_width<T>(n < columns.each ? n : columns.each),
                 [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
                   const ScaleLines::Range here = columns.lines_of(g);
+                  if (!seen.empty() && !filler.has(r)) {
+                    const float most = team.template max<float>(
+                        here.end - here.begin, [](const T& v) { return magnitude(v); }, x.row(r) + here.begin);
+                    if (team.leads()) raise(seen.data, most);
+                  }
                   const float a = amax[row_group(rows, lines, r) * groups + g];
                   team.map(
                       here.end - here.begin, [=](const T& from, T& to) { to = rounded(from, a, format, exact); },
@@ -141,7 +148,7 @@ void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand,
   template void fp8_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, View<float, 1>,          \
                             std::int64_t, View<const std::int64_t, 1>);                                               \
   template void fp8_round<T>(Stream&, View<const T, 2>, const ScaledOperand&, bool, View<const float, 1>, View<T, 2>, \
-                             std::int64_t);
+                             std::int64_t, View<float, 1>, View<const std::int64_t, 1>);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

@@ -27,9 +27,11 @@ void fp8_amax_of_rows(Stream&, View<const float, 1> rows, const ScaledOperand& o
 void fp8_amax_of_ranks(Stream&, int ranks, View<const float, 1> gathered, View<float, 1> amax);
 
 // y(R,N) = decode(encode(x · scale)) / scale, scale = fp8_scale of the group's amax; NaN in groups whose amax is Inf.
-// Matrices as of fp8_amax().
+// Matrices as of fp8_amax(). seen(1) ← max(seen, largest |x|), without rows of filler; empty: nobody asks for it, as
+// nobody may where each column has a scale.
 template <class T>
 void fp8_round(Stream&, View<const T, 2> x, const ScaledOperand& operand, bool exact, View<const float, 1> amax,
-               View<T, 2> y, std::int64_t matrices = 1);
+               View<T, 2> y, std::int64_t matrices = 1, View<float, 1> seen = {},
+               View<const std::int64_t, 1> samples = {});
 
 }  // namespace forge

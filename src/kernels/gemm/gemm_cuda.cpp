@@ -200,14 +200,11 @@ FORGE_COMPUTE_TYPES(FORGE_GROUPED)
 #undef FORGE_GROUPED
 
 template <class TC>
-void Gemm::fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds,
-                       View<TC, 2> c, View<float, 1> factors) {
-  impl_->codes({impl_->handle, impl_->workspace, impl_->workspace_bytes}, stream, a, b, scaling, adds, c, factors);
+void Gemm::fp8_product(Stream& stream, const Fp8Operands& operands, Fp8Scaling scaling, bool adds, View<TC, 2> c) {
+  impl_->codes({impl_->handle, impl_->workspace, impl_->workspace_bytes}, stream, operands, scaling, adds, c);
 }
-template void Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<bf16, 2>,
-                                View<float, 1>);
-template void Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<float, 2>,
-                                View<float, 1>);
+template void Gemm::fp8_product(Stream&, const Fp8Operands&, Fp8Scaling, bool, View<bf16, 2>);
+template void Gemm::fp8_product(Stream&, const Fp8Operands&, Fp8Scaling, bool, View<float, 2>);
 
 #define FORGE_GEMM(T, TC)                                                                                              \
   template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const T, 2>, View<const T, 2>, double,    \
