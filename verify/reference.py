@@ -276,6 +276,8 @@ def learning_rate(options, steps, step):
         return rate * step / warmup
     decay = options.get("decay_steps", 0) or steps - warmup
     low, kind = options.get("min_ratio", 0.1), options.get("schedule", "cosine")
+    if kind == "wsd":
+        decay = min(decay, steps - warmup)
     first = steps - decay if kind == "wsd" else warmup
     p = min(max((step - first) / decay, 0.0), 1.0)
     if kind == "wsd":

@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/program_options.hpp>
 #include <sstream>
+#include <typeinfo>
 
 #include "app/command_words.hpp"
 #include "app/outputs.hpp"
@@ -279,6 +280,21 @@ void check_values(const CommandLine& c) {
 
 namespace {
 
+// Of the option that an error is about.
+std::string legal_value(const po::options_description& options, const po::error_with_option_name& error) {
+  std::string name = error.get_option_name();
+  name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+  const po::option_description* option = options.find_nothrow(name, false);
+  if (!option) return "";
+  std::string kind;
+  if (dynamic_cast<const po::invalid_option_value*>(&error)) {
+    const auto* typed = dynamic_cast<const po::typed_value_base*>(option->semantic().get());
+    kind = typed && typed->value_type() == typeid(double) ? ", a number" : ", a whole number";
+  }
+  const std::string value = option->format_parameter();
+  return "; legal: --" + name + (value.empty() ? "" : " " + value) + kind + ": " + option->description();
+}
+
 void parse_options(const std::string& verb, const std::vector<std::string>& words, CommandLine& c) {
   po::options_description options = options_of(c.verb, c), all;
   all.add(options).add_options()("input", po::value(&c.inputs));
@@ -297,13 +313,14 @@ void parse_options(const std::string& verb, const std::vector<std::string>& word
     read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
     check_given(values, c);
-    for (const char* option :
-         {"tokenizer", "pattern", "document-end-token", "files-from", "field", "format", "ext", "output"})
-      if (values.count(option) && !values[option].defaulted() && values[option].as<std::string>().empty())
-        throw BadInput(std::string("--") + option + ": is empty; legal: a value, or leave the option out");
+    for (const auto& [option, value] : values)
+      if (const auto* text = boost::any_cast<std::string>(&value.value()); text && text->empty() && !value.defaulted())
+        throw BadInput("--" + option + ": is empty; legal: a value, or leave the option out");
   } catch (const po::unknown_option& error) {
     const std::string hint = option_hint(verb, error.get_option_name());
     throw BadInput("forge " + verb + ": " + error.what() + (hint.empty() ? option_list(verb) : hint));
+  } catch (const po::error_with_option_name& error) {
+    throw BadInput("forge " + verb + ": " + error.what() + legal_value(options, error));
   } catch (const po::error& error) {
     throw BadInput("forge " + verb + ": " + error.what() + "; `forge " + verb + " --help` has the options");
   }

@@ -12,8 +12,11 @@ void complete_restart(std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] != "--restart") continue;
     const std::string next = i + 1 < words.size() ? words[i + 1] : "";
-    const bool deck = next.ends_with(".yaml") || next.ends_with(".yml") || std::filesystem::is_regular_file(next);
-    if (next.empty() || next[0] == '-' || deck) words[i] = "--restart=latest";
+    // A checkpoint's files are no decks: checkpoint.directory has one named latest.
+    const bool stored = next.ends_with(".h5") || std::filesystem::path(next).filename() == "latest";
+    const bool deck =
+        next.ends_with(".yaml") || next.ends_with(".yml") || (!stored && std::filesystem::is_regular_file(next));
+    if (i + 1 == words.size() || next.starts_with('-') || deck) words[i] = "--restart=latest";
   }
 }
 

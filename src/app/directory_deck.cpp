@@ -79,9 +79,16 @@ Deck deck_of_model(const CommandLine& line, std::vector<std::string> options, Ne
     const std::string held_out = "data.validation_files=";
     const auto files = std::find_if(options.rbegin(), options.rend(),
                                     [&](const std::string& option) { return option.starts_with(held_out); });
+    const bool has_data = files != options.rend() || sets(options, "data.files=") || sets(options, "data.sources=");
+    if (line.verb == Verb::evaluate && !has_data)
+      throw BadInput(
+          "forge evaluate " + directory.string() +
+          ": a model doesn't say which text it is evaluated on; legal: --set 'data.validation_files=[FILE]', "
+          "and of raw token files --set data.dtype=uint16 | uint32, as forge tokenize prints them; or a deck "
+          "with model.hf");
     if (line.verb != Verb::evaluate)
       text += "data: {files: [train.bin]}\n";
-    else if (files != options.rend() && !sets(options, "data.files=") && !sets(options, "data.sources="))
+    else if (!sets(options, "data.files=") && !sets(options, "data.sources="))
       options.insert(options.begin(), "data.files=" + files->substr(held_out.size()));
   }
   return read_deck(text, "the deck of model " + directory.string(), options, needs);

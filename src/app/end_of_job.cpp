@@ -102,7 +102,7 @@ Failure failure_of(const std::exception_ptr& error) {
     return {e.code(), with_place ? std::string(e.what()) + " [" + e.where() + "]" : e.what()};
   } catch (const std::filesystem::filesystem_error& e) {
     const bool wrong = is_wrong_name(e.code().value());
-    return {wrong ? ExitCode::bad_input : ExitCode::io_failed, e.what()};
+    return {wrong ? ExitCode::bad_input : ExitCode::io_failed, text_of(e)};
   } catch (const std::bad_alloc&) {
     return {code_of_shortage(), out_of_memory()};
   } catch (const std::system_error& e) {

@@ -135,9 +135,10 @@ bool run_alone(const CommandLine& line) {
 // The first Ctrl-C is answered at once: a step may take minutes.
 void tell_interrupt(int signal, bool ends) {
   if (signal != SIGINT || forge::launched_rank() != 0) return;
-  forge::print_message("SIGINT", 0,
-                       ends ? "a second one: ends now, without saving"
-                            : "saves at the end of the step and ends; a second one ends it at once, without saving");
+  forge::print_message(
+      "SIGINT", 0,
+      ends ? "a second one: ends now, without saving"
+           : "saves at the end of the step and ends; one more, a second later, ends it at once, without saving");
 }
 
 // Before MPI starts, which takes seconds on many nodes: a training that is told to leave must not fail instead. What a

@@ -15,6 +15,9 @@ namespace forge {
 ModelText::ModelText(const Deck& deck, const std::string& tokenizer, const std::string& pattern)
     : vocabulary_(deck.model.vocabulary), bytes_(has_byte_vocabulary(deck)) {
   const std::string path = tokenizer.empty() ? tokenizer_path(deck.model) : tokenizer;
+  if (path.empty() && !pattern.empty())
+    throw BadInput("--pattern " + pattern +
+                   " without a tokenizer; legal: with --tokenizer, or with model.tokenizer of the deck");
   if (!path.empty()) tokenizer_.emplace(Tokenizer::open(path, pattern));
   if (tokenizer_) bytes_ = false;
   ends_ = model_ids(deck, this->tokenizer()).ends;

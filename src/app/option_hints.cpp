@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include "app/verb_help.hpp"
@@ -17,7 +18,8 @@ struct Meaning {
 };
 
 constexpr std::array verb_meanings = {
-    Meaning{"eval evaluation validate val test perplexity ppl", "evaluate"},
+    Meaning{"eval evaluation val test perplexity ppl", "evaluate"},
+    Meaning{"validate", "evaluate, or show, which checks a deck"},
     Meaning{"sample infer inference predict complete completion chat serve run gen", "generate"},
     Meaning{"resume continue restart", "train, with --restart"},
     Meaning{"fit finetune pretrain pretraining launch start sft", "train"},
@@ -26,7 +28,10 @@ constexpr std::array verb_meanings = {
     Meaning{"estimate predicttime search autotune optimise optimize simulate", "plan"},
     Meaning{"bench benchmark measure", "calibrate"},
     Meaning{"preprocess prepare encode tokenise tok traintokenizer bpe", "tokenize"},
-    Meaning{"check fsck verifycheckpoints checkpoint", "verify-checkpoint"},
+    Meaning{"check", "show, which checks a deck, or verify-checkpoint"},
+    Meaning{"fsck verifycheckpoints checkpoint", "verify-checkpoint"},
+    Meaning{"import importhf fromhf load",
+            "train, which reads the Hugging Face directory that model.hf of the deck names"},
     Meaning{"selftest tests", "verify"},
     Meaning{"usage man keys options", "help"},
 };
@@ -45,6 +50,22 @@ constexpr std::array option_meanings = {
     Meaning{"force overwrite", "--fresh: earlier checkpoints are moved aside"},
     Meaning{"verbose quiet debug loglevel", "output.every_steps of the deck: steps between lines of the log"},
     Meaning{"device cpu cuda", "a build for each: build/cpu/forge computes on CPUs, build/cuda/forge on GPUs"},
+};
+
+// What a verb has for an option of another one.
+struct OfOtherVerb {
+  Verb verb;
+  const char* name;
+  const char* own;
+};
+
+constexpr std::array other_options = {
+    OfOtherVerb{Verb::plan, "gpu", "--machine, which takes a GPU's name, too"},
+    OfOtherVerb{Verb::plan, "cost", "--machine"},
+    OfOtherVerb{Verb::show, "machine", "--gpu: whether it fits; or --cost: FLOP, bytes and their floor"},
+    OfOtherVerb{Verb::train, "checkpoint", "--restart"},
+    OfOtherVerb{Verb::evaluate, "restart", "--checkpoint"},
+    OfOtherVerb{Verb::generate, "restart", "--checkpoint"},
 };
 
 template <std::size_t N>
@@ -94,8 +115,9 @@ std::string unknown_verb_text(const std::string& word) {
     if (edit_distance(name, word) <= far_enough(word)) near = name;
   }
   if (const char* meaning = meaning_of(verb_meanings, letters_of(word))) near = meaning;
-  return shown(word) + " is neither a verb nor a deck" + (near.empty() ? "" : "; did you mean " + near + "?") +
-         "; verbs: " + joined(names);
+  const std::string directory = std::filesystem::is_directory(word) ? ", but a directory" : "";
+  return shown(word) + " is neither a verb nor a deck" + directory +
+         (near.empty() ? "" : "; did you mean " + near + "?") + "; verbs: " + joined(names);
 }
 
 std::string option_list(const std::string& verb) {
@@ -114,6 +136,8 @@ std::string option_hint(const std::string& verb, const std::string& option) {
     return key.empty() ? "" : "; legal: --set " + key + "=VALUE";
   };
   if (const std::string own = own_option(of, letters, 0); !own.empty()) return "; did you mean " + own + "?";
+  for (const OfOtherVerb& other : other_options)
+    if (other.verb == of && other.name == letters) return std::string("; forge ") + verb + " has " + other.own;
   if (const char* meaning = meaning_of(option_meanings, letters)) return std::string("; forge has ") + meaning;
   if (const std::string key = to_set(Naming::spelling); !key.empty()) return key;
   if (const std::string own = own_option(of, letters, far_enough(letters)); !own.empty())

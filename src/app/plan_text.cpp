@@ -142,6 +142,10 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
       "were left when time was up\n",
       static_cast<long long>(r.layouts), static_cast<long long>(r.without_room), static_cast<long long>(r.bounded),
       static_cast<long long>(r.simulated), static_cast<long long>(r.refused), static_cast<long long>(r.left));
+  if (r.best.empty() && r.refused == r.layouts)
+    return text +
+           "no layout of so many ranks is legal: the batch and the model share out over none of them "
+           "(docs/parallelism.md, \"What is legal\")\n";
   if (r.best.empty()) return text + "no layout fits on " + machine.name + "\n";
   text += formatted("tokens/s and memory are those of a %s\n  %4s %10s %10s %6s %10s  %s\n", rank_word(machine), "",
                     "step", "tokens/s", "mfu", "memory", "layout; what binds");

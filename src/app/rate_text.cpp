@@ -25,7 +25,7 @@ std::set<std::int64_t> shown_steps(const Deck& deck) {
   for (std::int64_t i = 0; i <= over_the_run; ++i) add(1 + (steps - 1) * i / over_the_run);
   add(d.warmup_steps);
   add(d.cooldown_from);
-  if (d.schedule == RateSchedule::wsd) add(steps - d.decay_steps);
+  if (d.schedule == RateSchedule::wsd) add(std::max(steps - d.decay_steps, d.warmup_steps));
   for (const RatePoint& point : rate_points(d.rate_points)) add(point.step);
   for (const std::int64_t turn : BatchSizes(deck.train).turns()) {
     add(turn - 1);

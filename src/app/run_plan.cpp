@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "app/candidates.hpp"
 #include "app/fit_runs.hpp"
@@ -137,11 +138,12 @@ void run_search(const CommandLine& line, const Machine& machine) {
   SearchOptions options;
   options.ranks = line.ranks > 0 ? line.ranks : static_cast<int>(ranks_of(load_deck(line, Needs::training, 0).mesh));
   options.best = line.best;
+  std::optional<OutputDirectoryLock> lock;
+  if (!line.write.empty()) lock.emplace(line.write, "--write");
   const SearchResult result = search(machine, deck, options);
   std::printf("%s on %d ranks of %s\n%s", line.inputs.front().c_str(), options.ranks, machine.name.c_str(),
               search_text(machine, result).c_str());
-  if (line.write.empty()) return;
-  const OutputDirectoryLock lock(line.write, "--write");
+  if (!lock) return;
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const std::string path =
         (std::filesystem::path(line.write) / ("layout_" + std::to_string(i + 1) + ".yaml")).string();

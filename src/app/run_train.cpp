@@ -4,6 +4,7 @@
 
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
+#include "app/libraries.hpp"
 #include "app/model_text.hpp"
 #include "app/open_data.hpp"
 #include "app/run_outputs.hpp"
@@ -50,6 +51,7 @@ JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, dou
   facts.training_samples = data.samples();
   facts.data = data.lines(job.setup);
   facts.parameters = progress.from.empty() ? job.parameters : progress.from;
+  facts.libraries = libraries();
   return facts;
 }
 
@@ -103,12 +105,12 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
 struct JobTexts {
   std::string header, json;
 };
-void write_header(const JobTexts& texts, const Start& start, const Deck& deck, const RunProgress& progress,
-                  const TrainingLog& log) {
+void write_header(const JobTexts& texts, const Start& start, const std::string& input, const Deck& deck,
+                  const RunProgress& progress, const TrainingLog& log) {
   log.say(texts.header);
   for (const std::string& note : start.notes) log.say(note + "\n");
   if (const RunDirectory* const directory = start.directory()) {
-    directory->write_file("deck.yaml", write_deck(deck));
+    if (const std::string note = directory->write_deck(write_deck(deck), input); !note.empty()) log.say(note + "\n");
     directory->write_file("job_info", texts.header);
     directory->write_file("job_info.json", texts.json);
   }
@@ -147,8 +149,8 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const TrainingLog log(start.directory(), nullptr,
                         {begin.time, start.directory() ? start.directory()->elapsed_before() : 0});
   const JobFacts facts = facts_of(job, data, world, peak, progress, line);
-  write_header({job_header(setup, facts) + warnings + layout_of(setup), job_json(setup, facts)}, start, deck, progress,
-               log);
+  write_header({job_header(setup, facts) + warnings + layout_of(setup), job_json(setup, facts)}, start,
+               line.inputs.front(), deck, progress, log);
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
   try {
     Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();

@@ -8,6 +8,7 @@
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/reference.hpp"
+#include "core/file_errors.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
 
@@ -125,7 +126,7 @@ std::vector<std::pair<std::string, Deck>> problem_decks(const CommandLine& line,
 void run_verify(const CommandLine& line, const World& world) {
   const bool speaks = world.rank() == 0;
   int failed = 0, run = 0;
-  const std::vector<std::string> problems = problems_of(line);
+  const std::vector<std::string> problems = reading([&] { return problems_of(line); });
   if (speaks) std::printf("%-24s %-5s %10s %10s %10s %10s\n", "problem", "", "loss", "grad norm", "gradients", "bound");
   for (const auto& problem : problems)
     for (const auto& [precision, deck] : problem_decks(line, problem, world.size())) {

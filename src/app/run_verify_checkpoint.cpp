@@ -11,7 +11,7 @@
 namespace forge {
 
 void run_verify_checkpoint(const CommandLine& line) {
-  const std::string& path = line.inputs.front();
+  const std::string path = named_by_latest(line.inputs.front());
   std::vector<std::string> directories;
   const auto has = [&](const char* name) {
     return reading([&] { return std::filesystem::exists(path + "/" + name); });

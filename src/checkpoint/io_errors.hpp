@@ -13,8 +13,8 @@ auto with_io_errors(F f) {
     return f();
   } catch (const std::filesystem::filesystem_error& error) {
     const int number = error.code().value();
-    if (number == ENOSPC || number == EDQUOT) throw NoSpace(error.what());
-    throw IoFailed(error.what());
+    if (number == ENOSPC || number == EDQUOT) throw NoSpace(text_of(error));
+    throw IoFailed(text_of(error));
   }
 }
 

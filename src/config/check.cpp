@@ -112,7 +112,8 @@ void check_optimizer_keys(const Deck& deck, Report& report) {
   }
 }
 
-// What belongs to some schedules alone, and the cooldown.
+// What belongs to some schedules alone, and the cooldown. A run that is cut short within its warm-up, or before its
+// decay or cooldown has room, gets a warning (plan/warnings.cpp).
 void check_rates(const Deck& deck, Report& report) {
   const OptimizerDeck& o = deck.optimizer;
   const std::string schedule = "optimizer.schedule = " + value_text(*find_key("optimizer", "schedule"), deck);
@@ -128,10 +129,6 @@ void check_rates(const Deck& deck, Report& report) {
     report.add("", "optimizer.wsd_tail = " + value_text(*find_key("optimizer", "wsd_tail"), deck) + " with " +
                        schedule + " and no cooldown, which have no tail; legal: " +
                        default_text(*find_key("optimizer", "wsd_tail")) + ", schedule: wsd, or cooldown_from");
-  if (o.cooldown_from >= deck.train.steps && o.cooldown_from > 0)
-    report.add("", equation("optimizer.cooldown_from", o.cooldown_from) +
-                       ", where the run ends or has ended; legal: less than " +
-                       equation("train.steps", deck.train.steps));
   if (o.cooldown_from > 0 && o.cooldown_from < o.warmup_steps)
     report.add("", equation("optimizer.cooldown_from", o.cooldown_from) + " within the warm-up; legal: at least " +
                        equation("optimizer.warmup_steps", o.warmup_steps));
@@ -212,25 +209,11 @@ void check_optimizer(Deck& deck, Report& report) {
   if (row_of(o.name).averages && o.beta1 == 0)
     report.add("", std::string("optimizer.beta1 = 0 with optimizer.name = ") + row_of(o.name).word +
                        ", whose averages it divides by; legal: more than 0");
-  const std::int64_t steps = deck.train.steps;
-  // A run that is cut short within its warm-up gets a warning (plan/warnings.cpp).
-  if (o.schedule == RateSchedule::wsd && o.decay_steps > 0 && o.warmup_steps < steps &&
-      o.warmup_steps + o.decay_steps > steps)
-    report.add("", equation("optimizer.warmup_steps", o.warmup_steps) + " + " +
-                       equation("optimizer.decay_steps", o.decay_steps) + " pass " + equation("train.steps", steps) +
-                       " with wsd; nearest legal decay_steps: " +
-                       std::to_string(std::max<std::int64_t>(steps - o.warmup_steps, 0)));
   check_rates(deck, report);
   check_groups(deck, report);
   check_qk_clip(deck, report);
   check_state_types(deck, report);
-  if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(steps - o.warmup_steps, 0);
-}
-
-void check_profile(const Deck& deck, Report& report) {
-  if (deck.output.profile > deck.train.steps)
-    report.add("", equation("output.profile", deck.output.profile) + ", a step that isn't run; legal: at most " +
-                       equation("train.steps", deck.train.steps));
+  if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(deck.train.steps - o.warmup_steps, 0);
 }
 
 // The sample at the end is text, as its prompt is. Whether model.hf has a tokenizer is seen when it is opened.
@@ -351,7 +334,6 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
     if (good({"train"})) check_ramp(deck.train, report);
     if (good({"schedule"})) check_chunks(deck.schedule, report);
     if (good({"train", "optimizer"})) check_optimizer(deck, report);
-    if (good({"train", "output"})) check_profile(deck, report);
     if (good({"model", "train", "data"})) check_data(deck, report);
     if (good({"model", "output"})) check_output(deck, report);
   }

@@ -28,6 +28,13 @@ bool may_pass(int error) {
   return is_one_of(known, error);
 }
 
+std::string text_of(const std::system_error& error) {
+  const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
+  if (!file || file->path1().empty()) return error.what();
+  const std::string second = file->path2().empty() ? "" : ", " + file->path2().string();
+  return file->path1().string() + second + ": " + error.code().message();
+}
+
 void throw_input_error(const std::string& text, int error, const std::string& hint) {
   const std::string cause = std::strerror(error), all = (text.ends_with(cause) ? text : text + ": " + cause) + hint;
   if (is_wrong_name(error)) throw BadInput(all);

@@ -30,6 +30,9 @@ bool is_wrong_name(int error);
 // Whether an errno may be gone at the next try: a server that was away, a table that was full.
 bool may_pass(int error);
 
+// "PATH: cause" of an error of std::filesystem, else its own words.
+std::string text_of(const std::system_error& error);
+
 // Of an input that could not be opened or looked at: BadInput where its name is wrong, NotPermitted, else IoFailed.
 // `hint`: stands behind the cause.
 [[noreturn]] void throw_input_error(const std::string& text, int error, const std::string& hint = "");
@@ -58,7 +61,7 @@ auto reading(F f) {
       return f();
     } catch (const std::system_error& error) {
       const int number = error.code().value();
-      if (!may_pass(number) || tries == std::size(naps_between_tries)) throw_input_error(error.what(), number);
+      if (!may_pass(number) || tries == std::size(naps_between_tries)) throw_input_error(text_of(error), number);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(naps_between_tries[tries]));
   }

@@ -49,7 +49,7 @@ double decay_share(const OptimizerDeck& d, double steps, double s, double p) {
     case RateSchedule::cosine:
       return tail(WsdTail::cosine, p);
     case RateSchedule::wsd: {
-      const double length = static_cast<double>(d.decay_steps);
+      const double length = std::min(static_cast<double>(d.decay_steps), steps - static_cast<double>(d.warmup_steps));
       return tail(d.wsd_tail, progress(s - (steps - length), length));
     }
     case RateSchedule::rex:

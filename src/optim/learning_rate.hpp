@@ -12,7 +12,7 @@ namespace forge {
 //   constant      1
 //   linear        1 − (1 − min) p
 //   cosine        min + (1 − min)(1 + cos πp) / 2                       (Loshchilov & Hutter 2017)
-//   wsd           1, then over the last decay_steps a linear, cosine or 1 − √p tail
+//   wsd           1, then over the last min(decay_steps, steps − warmup_steps) a linear, cosine or 1 − √p tail
 //                 (Hu et al. 2024; Hägele et al. 2024)
 //   inverse_sqrt  √(w / max(s, w)), w = max(warmup_steps, 1); not below min
 //   rex           min + (1 − min)(1 − p) / (1 − p/2)                    (Chen et al. 2022)

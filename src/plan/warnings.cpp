@@ -36,13 +36,30 @@ class Warnings {
   }
 
  private:
-  // A trial of a few steps.
+  // Trials of a few steps.
   void of_rate() {
-    if (deck_.optimizer.warmup_steps > deck_.train.steps)
+    const OptimizerDeck& o = deck_.optimizer;
+    const std::int64_t steps = deck_.train.steps;
+    if (o.warmup_steps > steps)
       list_.push_back(
           formatted("optimizer.warmup_steps = %lld with train.steps = %lld: the run ends within its warm-up, "
                     "before the rate is optimizer.learning_rate",
-                    whole(deck_.optimizer.warmup_steps), whole(deck_.train.steps)));
+                    whole(o.warmup_steps), whole(steps)));
+    else if (o.schedule == RateSchedule::wsd && o.warmup_steps < steps && o.warmup_steps + o.decay_steps > steps)
+      list_.push_back(formatted(
+          "optimizer.decay_steps = %lld with optimizer.warmup_steps = %lld and train.steps = %lld: wsd decays over "
+          "the %lld steps behind the warm-up",
+          whole(o.decay_steps), whole(o.warmup_steps), whole(steps), whole(steps - o.warmup_steps)));
+    if (o.cooldown_from >= steps && o.cooldown_from > 0)
+      list_.push_back(formatted(
+          "optimizer.cooldown_from = %lld with train.steps = %lld: the run ends before its cooldown; better: less "
+          "than train.steps",
+          whole(o.cooldown_from), whole(steps)));
+    if (deck_.output.profile > steps)
+      list_.push_back(
+          formatted("output.profile = %lld with train.steps = %lld: the run ends before this step, and no profile is "
+                    "written",
+                    whole(deck_.output.profile), whole(steps)));
   }
 
   // etp divides tp, and lies inside where tp does.

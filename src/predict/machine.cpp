@@ -91,10 +91,15 @@ double own_bytes(const Sent& call, int ranks) {
 }  // namespace
 
 const ComputeRates& Machine::rates(DType type) const {
-  const std::size_t i = type == DType::f64 ? 0 : type == DType::f32 ? 1 : 2;
-  if (!compute[i].known())
-    throw BadInput("machine " + name + ": no rates for products in " + std::string(name_of(type)));
-  return compute[i];
+  const auto of = [&](DType t) -> const ComputeRates& {
+    return compute[t == DType::f64 ? 0 : t == DType::f32 ? 1 : 2];
+  };
+  if (of(type).known()) return of(type);
+  std::string legal;
+  for (const DType other : {DType::f64, DType::f32, DType::bf16})
+    if (of(other).known()) legal += (legal.empty() ? "" : " | ") + std::string(name_of(other));
+  throw BadInput("machine " + name + ": no rates for products in " + std::string(name_of(type)) +
+                 "; legal: train.precision = " + legal + ", or rates of its own in the machine's file");
 }
 
 double Machine::peak(DType type) const {

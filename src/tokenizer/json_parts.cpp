@@ -109,7 +109,7 @@ std::unique_ptr<PreTokenizer> read_split(const JsonPart& part) {
 }  // namespace
 
 void JsonPart::refuse(const std::string& why) const {
-  throw BadInput(place + ": " + why);
+  throw BadInput(place + (place.ends_with(':') ? " " : ": ") + why);
 }
 
 const json* JsonPart::find(const char* key) const {

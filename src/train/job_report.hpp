@@ -20,8 +20,9 @@ struct JobFacts {
   bool peak_measured = true;
   std::array<std::size_t, category_count> memory{};  // planned, of one rank
   std::int64_t training_tokens = 0, training_samples = 0;
-  std::vector<std::string> data;  // of mixtures and packed data, a line each
-  std::string parameters;         // where they come from
+  std::vector<std::string> data;                               // of mixtures and packed data, a line each
+  std::string parameters;                                      // where they come from
+  std::vector<std::pair<std::string, std::string>> libraries;  // "HDF5", "1.10.8"
 };
 std::string job_header(const RunSetup& setup, const JobFacts& facts);
 // The same for programs, as one object: job_info.json.

@@ -42,7 +42,7 @@ std::vector<std::string> checkpoints_at(const std::string& path, const std::stri
 
 bool holds_checkpoints(const std::string& path) {
   const std::string from = named_by_latest(without_slash(path));
-  return fs::exists(from + "/" + manifest_name) || !committed_steps(from).empty();
+  return reading([&] { return fs::exists(from + "/" + manifest_name); }) || !committed_steps(from).empty();
 }
 
 namespace {

@@ -3,9 +3,12 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "checkpoint/shard_writer.hpp"
 #include "config/output_file.hpp"
+#include "config/text.hpp"
+#include "config/yaml.hpp"
 #include "core/file_errors.hpp"
 #include "train/metrics_file.hpp"
 
@@ -15,15 +18,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// metrics.jsonl → metrics.1.jsonl, or the next free number.
-void move_aside(const fs::path& file) {
-  if (!fs::exists(fs::symlink_status(file))) return;
+// metrics.jsonl → metrics.1.jsonl, or the next free number: its name now; "": there is no file.
+std::string move_aside(const fs::path& file) {
+  if (!fs::exists(fs::symlink_status(file))) return "";
   for (int n = 1;; ++n) {
     const fs::path to =
         file.parent_path() / (file.stem().string() + "." + std::to_string(n) + file.extension().string());
     if (fs::exists(fs::symlink_status(to))) continue;
     fs::rename(file, to);
-    return;
+    return to;
   }
 }
 
@@ -122,6 +125,16 @@ void RunDirectory::write_file(const std::string& name, const std::string& text) 
   OutputFile file(path_ + "/" + name, temporary_name());
   file.file().write_at(0, text.data(), text.size());
   file.commit();
+}
+
+std::string RunDirectory::write_deck(const std::string& text, const std::string& input) const {
+  const std::string name = path_ + "/deck.yaml";
+  std::error_code none;
+  std::string aside;
+  if (fs::equivalent(name, input, none) && read_text_file(name, most_yaml_bytes, "the deck") != text)
+    aside = move_aside(name);
+  write_file("deck.yaml", text);
+  return aside.empty() ? "" : name + " was the input deck, which is " + aside + " now";
 }
 
 void RunDirectory::finish() {

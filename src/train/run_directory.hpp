@@ -30,6 +30,9 @@ class RunDirectory {
 
   // A whole file, under its name only when it is complete.
   void write_file(const std::string& name, const std::string& text) const;
+  // deck.yaml, the resolved deck. Where `input` is that file with another text, it is moved aside: a line about it, or
+  // "".
+  std::string write_deck(const std::string& text, const std::string& input) const;
   void log(const std::string& text) { log_.write(text); }
   void metrics(const std::string& line) { metrics_.write(line); }
   // Forces log and metrics to the disk; of any thread, beside the above.

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -34,9 +35,10 @@ constexpr std::array<StopSignal, 4> all_signals{
 std::atomic<bool> listens{false}, asks{false};
 std::atomic<int> weight{0};      // of what has asked
 std::mutex taking;               // whoever takes a signal from the system has noted it before another one looks
-int interrupts = 0, untold = 0;  // under `taking`: how often SIGINT has come; what the listener has not told yet
-sigset_t caught;                 // set before threads are made
-int wake_up = -1;                // the listener: an eventfd
+int interrupts = 0, untold = 0;  // under `taking`: requests by SIGINT; what the listener has not told yet
+std::chrono::steady_clock::time_point first_interrupt;
+sigset_t caught;   // set before threads are made
+int wake_up = -1;  // the listener: an eventfd
 
 // nohup, and shells for what runs behind a script.
 bool is_ignored(int signal) {
@@ -61,6 +63,14 @@ void set_blocked(int how, const sigset_t& signals) {
   std::_Exit(of_shells + number);
 }
 
+// Ctrl-C in a terminal reaches a whole group of processes, and a launcher among them sends its ranks one more.
+void note_interrupt() {
+  constexpr std::chrono::seconds same{1};
+  const auto now = std::chrono::steady_clock::now();
+  if (interrupts > 0 && now - first_interrupt < same) return;
+  if (interrupts++ == 0) first_interrupt = now;
+}
+
 // Notes what has arrived; whether there was anything.
 bool take() {
   const std::lock_guard lock(taking);
@@ -69,7 +79,7 @@ bool take() {
   for (int number = sigtimedwait(&caught, nullptr, &now); number > 0; number = sigtimedwait(&caught, nullptr, &now)) {
     if (!asks) end_of(number);
     any = true;
-    interrupts += number == SIGINT;
+    if (number == SIGINT) note_interrupt();
     if (weight_of_signal(number) <= weight) continue;
     weight = weight_of_signal(number);
     untold = number;

@@ -14,7 +14,8 @@ namespace forge {
 // would overwrite what stands in front of it. They belong to the process: ranks that are threads see the same.
 //
 // Signals end the process as they do by default, behind what would be left over (core/left_over.hpp); or they ask a
-// training, which polls stop_signal(), to save and leave. A second SIGINT ends that, too.
+// training, which polls stop_signal(), to save and leave. A second SIGINT ends that, too, unless it comes within a
+// second of the first, as one that a launcher hands on does.
 class StopListener {
  public:
   // Called in the listener's thread: a signal has asked; or (`ends`) a second SIGINT ends the process now.

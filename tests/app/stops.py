@@ -100,7 +100,7 @@ def interrupted(ranks):
     expect(job.send(signal.SIGINT) == 130, f"not 130 after SIGINT: {job.text()}")
     saved = newest(job.saved)
     expect(f"forge: stopped: saved step_{saved:08d} and left: SIGINT" in job.text(), job.text())
-    expect("forge: SIGINT: saves at the end of the step and ends; a second one ends it at once" in job.text(), job.text())
+    expect("forge: SIGINT: saves at the end of the step and ends; one more, a second later, ends it at once" in job.text(), job.text())
     expect(f"stopped: saved step_{saved:08d} and left: SIGINT" in (job.run / "log.txt").read_text(), "the log doesn't say why it ended")
     before = job.metrics()
     expect(before[-1]["step"] == saved, "steps that weren't saved")
@@ -119,8 +119,19 @@ def second_interrupt():
     job.until(steps_run(job), "steps")
     job.process.send_signal(signal.SIGINT)
     job.until(lambda: "forge: SIGINT: saves" in job.text(), "answer to SIGINT", 30)
+    time.sleep(1.1)
     expect(job.send(signal.SIGINT) == -signal.SIGINT, f"it doesn't end of the second SIGINT: {job.text()}")
     expect("ends now, without saving" in job.text() and newest(job.saved) == 0, job.text())
+
+
+def same_interrupt():
+    """A terminal's, to the group of processes, and the same once more from the launcher."""
+    job = Job("same", fault="slow:0:4:3")
+    job.until(steps_run(job), "steps")
+    for _ in range(3):
+        job.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    expect(job.ends(30) == 130 and newest(job.saved) > 0 and "ends now" not in job.text(), job.text())
 
 
 def hangup():
@@ -236,6 +247,9 @@ def record():
     expect(told["started"] == started[1] and told["hosts"] == [started[2]] and told["nodes"] == told["ranks"] == 1, told)
     expect(told["command"][:2] == [FORGE, "deck.yaml"] and told["directory"] == os.path.realpath(WORK), told)
     expect(told["mesh"]["tp"] == 1 and told["layers"] == 2 and told["parameters"] > 0 and told["precision"] == "fp32", told)
+    version = subprocess.run([FORGE, "version"], capture_output=True, text=True, check=True).stdout
+    expect({"MPI", "HDF5", "yaml-cpp", "Boost", "zlib"} < set(told["libraries"]), told)
+    expect(all(each in version for library in told["libraries"].items() for each in library if each != "MPI"), f"{told}: {version}")
     memory = told["planned_memory_bytes"]
     expect(memory["total"] == sum(bytes for part, bytes in memory.items() if part != "total") > 0, memory)
     # The first five steps, each tenth and the last have a line; losses and speeds are means since the line before.
@@ -277,7 +291,7 @@ def main():
     (WORK / "mask.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(60000))
     (WORK / "deck.yaml").write_text(DECK)
     ranks = (1, 2) if THREADS else (1,)
-    cases = [(time_limit,), (slow_steps,), (second_interrupt,), (hangup,), (nothing_to_save,), (sample,), (screen_goes,), (large_file,), (record,), (no_labels,)]
+    cases = [(time_limit,), (slow_steps,), (second_interrupt,), (same_interrupt,), (hangup,), (nothing_to_save,), (sample,), (screen_goes,), (large_file,), (record,), (no_labels,)]
     cases += [(case, n) for case in (interrupted, in_validation) for n in ranks]
     cases += [(at_the_end, what, n) for what in ("sampling", "export") for n in ranks]
 

@@ -129,6 +129,8 @@ expect 0 "$from" mpirun -n 2 "$forge" evaluate "$work/saved"
 same_loss "a directory on two ranks"
 expect 0 "$from" "$forge" generate "$work/saved" "${tokens[@]}"
 [ "$(continued)" = "$written" ] || fail "generate of the directory writes $(continued), of the model $written"
+expect 2 "forge evaluate $work/run/hf: a model doesn't say which text it is evaluated on; legal: --set 'data.validation_files=[FILE]'" \
+  "$forge" evaluate "$work/run/hf"
 expect 0 "parameters  model.hf $work/run/hf" "$forge" evaluate "$work/run/hf" "${data[@]}" --set data.dtype=uint16 --precision fp64 \
   --set train.sequence_tokens=24 --set train.validation_sequences=4
 cat > "$work/plain.yaml" << YAML

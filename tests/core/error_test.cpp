@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/array.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 namespace {
@@ -22,6 +23,21 @@ TEST(Error, carries_code_text_and_place) {
 TEST(Error, require) {
   EXPECT_NO_THROW(require(true, "holds"));
   EXPECT_THROW(require(false, "doesn't hold"), Error);
+}
+
+TEST(Error, of_reading_names_the_file_and_the_cause) {
+  const auto said = [](std::errc cause) -> std::string {
+    try {
+      reading([&]() -> bool {
+        throw std::filesystem::filesystem_error("status", "saved/manifest.h5", std::make_error_code(cause));
+      });
+    } catch (const BadInput& error) {
+      return error.what();
+    }
+    return "no BadInput";
+  };
+  EXPECT_EQ(said(std::errc::permission_denied), "saved/manifest.h5: Permission denied");
+  EXPECT_EQ(said(std::errc::not_a_directory), "saved/manifest.h5: Not a directory");
 }
 
 TEST(Array, compares_and_iterates) {

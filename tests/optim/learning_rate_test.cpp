@@ -57,6 +57,14 @@ TEST(LearningRate, WsdIsStableUntilItsTail) {
   EXPECT_DOUBLE_EQ(learning_rate(d, 100, 94), 2 * (0.25 + 0.75 * (1 - std::sqrt(0.25))));
 }
 
+TEST(LearningRate, WsdOfARunThatIsCutShortDecaysBehindItsWarmUp) {
+  OptimizerDeck d = deck_of(RateSchedule::wsd);
+  d.decay_steps = 1000;
+  for (std::int64_t s = 1; s <= 4; ++s) EXPECT_DOUBLE_EQ(learning_rate(d, 12, s), 2.0 * s / 4);
+  for (std::int64_t s = 4; s <= 12; ++s)
+    EXPECT_DOUBLE_EQ(learning_rate(d, 12, s), learning_rate(deck_of(RateSchedule::wsd), 12, s));
+}
+
 TEST(LearningRate, RestartsAtTheFullRate) {
   OptimizerDeck d = deck_of(RateSchedule::cosine_restarts);
   for (std::int64_t s = 5; s < 12; ++s)

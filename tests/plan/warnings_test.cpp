@@ -33,6 +33,33 @@ TEST(Warnings, AreNotGivenWithoutAReason) {
   EXPECT_TRUE(told(deck, 8, {.ranks_per_node = 2}).empty());
 }
 
+TEST(Warnings, TellOfRunsThatAreCutShort) {
+  Deck deck = dense_deck();
+  deck.train.steps = 10;
+  deck.optimizer.schedule = RateSchedule::wsd;
+  deck.optimizer.warmup_steps = 4;
+  deck.optimizer.decay_steps = 6;
+  EXPECT_TRUE(told(deck, 1).empty());
+  deck.optimizer.decay_steps = 7;
+  expect_only(
+      "optimizer.decay_steps = 7 with optimizer.warmup_steps = 4 and train.steps = 10: wsd decays over the 6 steps",
+      told(deck, 1));
+  deck.train.steps = 3;
+  expect_only("optimizer.warmup_steps = 4 with train.steps = 3: the run ends within its warm-up", told(deck, 1));
+  deck = dense_deck();
+  deck.train.steps = 10;
+  deck.optimizer.cooldown_from = 9;
+  EXPECT_TRUE(told(deck, 1).empty());
+  deck.optimizer.cooldown_from = 10;
+  expect_only("optimizer.cooldown_from = 10 with train.steps = 10: the run ends before its cooldown", told(deck, 1));
+  deck = dense_deck();
+  deck.train.steps = 10;
+  deck.output.profile = 10;
+  EXPECT_TRUE(told(deck, 1).empty());
+  deck.output.profile = 11;
+  expect_only("output.profile = 11 with train.steps = 10: the run ends before this step", told(deck, 1));
+}
+
 TEST(Warnings, TellOfTensorParallelRanksOnSeveralNodes) {
   Deck deck = dense_deck();
   deck.mesh.tp = 4;
