@@ -73,7 +73,7 @@ std::string job_json(const RunSetup& setup, const JobFacts& facts) {
   JsonLine json, memory, libraries;
   json.add("build", build_description()).add("revision", program_revision());
   for (const auto& [name, version] : facts.libraries) libraries.add(name, version);
-  json.add_object("libraries", libraries);
+  json.add("libraries", libraries);
   add_start(json, facts.record);
   add_machine(json, facts);
   add_layout(json, setup);
