@@ -223,36 +223,6 @@ void check_operand(const ScaledOperand& o, bool exact, bool spoiled) {
     }
 }
 
-// The largest magnitude of all rows but filler's, beside what was there, is found by the kernel that rounds them.
-template <class T>
-void check_seen(Fp8Format format) {
-  const int64_t R = 37, N = 141;
-  ScaledOperand o =
-      scaled_product(context(Fp8Recipe::delayed, 1, 1, 1, R), ProductOf::output, R, {{}, whole_lines(N)}, 0).a;
-  o.format = format;
-  Values samples(static_cast<std::size_t>(R), 4.0);
-  samples[2] = -1;
-  const Field<int64_t> of_rows(1, R, samples);
-  Stream s(1);
-  for (const double before : {0.0, 1e4})
-    for (const double last : {5.0, -700.0, std::numeric_limits<double>::quiet_NaN()}) {
-      Values values = normal_values(R * N, 3, 0.1);
-      values.back() = last;
-      values[2 * N + 70] = 1e6;  // of filler
-      const Field<T> x(R, N, values, 3), y(R, N, 1);
-      const Field<float> amax(1, 1, Values{3}), seen(1, 1, Values{before});
-      fp8_round<T>(s, x.view(), o, false, amax.vector(), y.view(), 1, seen.vector(), of_rows.vector());
-      const double want = std::isnan(last) ? std::numeric_limits<double>::infinity() : std::max(before, std::abs(last));
-      EXPECT_EQ(seen.read(s)[0], want) << before << ", " << last;
-    }
-}
-
-TEST(Fp8, RoundingFindsTheLargestMagnitude) {
-  check_seen<double>(Fp8Format::e4m3);
-  check_seen<float>(Fp8Format::e5m2);
-  check_seen<bf16>(Fp8Format::e4m3);
-}
-
 TEST(Fp8, KernelsRoundEachGroupWithItsOwnScale) {
   for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::block})
     for (const bool exact : {false, true})
@@ -387,6 +357,36 @@ TEST(Fp8, RowsOfExpertsHaveScalesOfTheirOwn) {
     EXPECT_EQ(p.groups(), p.a.groups() + 4 * p.b.groups());
     EXPECT_FALSE(scaled_experts(c, ProductOf::input_gradient, 5, down, 1).a.over_tp);
   }
+}
+
+// The largest magnitude of all rows but filler's, beside what was there, is found by the kernel that rounds them.
+template <class T>
+void check_seen(Fp8Format format) {
+  const int64_t R = 37, N = 141;
+  ScaledOperand o =
+      scaled_product(context(Fp8Recipe::delayed, 1, 1, 1, R), ProductOf::output, R, {{}, whole_lines(N)}, 0).a;
+  o.format = format;
+  Values samples(static_cast<std::size_t>(R), 4.0);
+  samples[2] = -1;
+  const Field<int64_t> of_rows(1, R, samples);
+  Stream s(1);
+  for (const double before : {0.0, 1e4})
+    for (const double last : {5.0, -700.0, std::numeric_limits<double>::quiet_NaN()}) {
+      Values values = normal_values(R * N, 3, 0.1);
+      values.back() = last;
+      values[2 * N + 70] = 1e6;  // of filler
+      const Field<T> x(R, N, values, 3), y(R, N, 1);
+      const Field<float> amax(1, 1, Values{3}), seen(1, 1, Values{before});
+      fp8_round<T>(s, x.view(), o, false, amax.vector(), y.view(), 1, seen.vector(), of_rows.vector());
+      const double want = std::isnan(last) ? std::numeric_limits<double>::infinity() : std::max(before, std::abs(last));
+      EXPECT_EQ(seen.read(s)[0], want) << before << ", " << last;
+    }
+}
+
+TEST(Fp8, RoundingFindsTheLargestMagnitude) {
+  check_seen<double>(Fp8Format::e4m3);
+  check_seen<float>(Fp8Format::e5m2);
+  check_seen<bf16>(Fp8Format::e4m3);
 }
 
 TEST(Fp8, LargestOfRanks) {
