@@ -133,7 +133,7 @@ struct ScaledProduct {
   ScaledOperand a, b;
   std::int64_t experts = 0;  // on this rank; 0: a product of every token's
   bool coded = false;        // b is a weight that was gathered as codes: it is rounded, and its amaxes are known
-  // The amaxes that a product before has found (model/kept_amaxes.hpp).
+  // The amaxes that were found before (model/kept_amaxes.hpp).
   bool knows_a = false, knows_b = false;
   bool measured_a = false;  // the kernel that made a has left the largest magnitude of each of its rows
   // Where a plan lists it, bytes of the operands' codes, on whichever tp rank has most; 0: numbers are multiplied.

@@ -97,9 +97,9 @@ struct RouterScales {
   double balance = 0, z = 0;
 };
 
-// The largest magnitudes that gave the scales of a block's weights, by product, where the weights were gathered as
-// codes of FP8: they are what the codes stand for. Empty: a product rounds its weight.
-using WeightAmaxes = std::array<View<const float, 1>, to_size(BlockProduct::count_)>;
+// The largest magnitudes of a block's weights, by product, where they were taken behind the update
+// (plan/coded_units.hpp). Empty: a product takes them.
+using WeightAmaxes = std::array<View<float, 1>, to_size(BlockProduct::count_)>;
 
 // A pass of a block whose products are in FP8, or, as by default, of another layer.
 struct Fp8Pass {

@@ -105,7 +105,7 @@ template <class T>
 WeightAmaxes CodedGather<T>::amaxes_of(const StageLayer& layer) const {
   WeightAmaxes amaxes{};
   for (const std::size_t unit : {layer.unit, layer.second}) {
-    if (unit == no_unit || !has(unit)) continue;
+    if (unit >= units_.units.size()) continue;  // no_unit among them
     for (const CodedMatrices& m : units_.units[unit].matrices) amaxes[to_size(m.product)] = amax_of(m);
   }
   return amaxes;
