@@ -11,15 +11,17 @@ namespace forge {
 // other recipes have as many as tokens or blocks, or round weights otherwise backward; `delayed` has its scales before.
 bool keeps_amaxes(const Fp8Options& fp8);
 
-// To a product of this pass: which of its operands' it need not take.
-inline void set_known(ScaledProduct& p, const Fp8Options& fp8, ProductOf of, bool recomputes) {
-  if (!keeps_amaxes(fp8)) return;
-  p.knows_a = recomputes || of == ProductOf::weight_gradient;
+// To a product of this pass: which of its operands' it need not take. MLA's q_down and kv_down read the same x.
+inline void set_known(ScaledProduct& p, const BufferContext& c, ProductOf of, BlockProduct product, bool recomputes) {
+  if (!keeps_amaxes(c.fp8)) return;
+  const bool shares = of == ProductOf::output && product == BlockProduct::kv_down && c.spec.q_lora() > 0;
+  p.knows_a = recomputes || shares || of == ProductOf::weight_gradient;
   p.knows_b = true;
 }
 
 struct KeptAmaxes {
-  // Of each product of a block but experts': of x (sequences), of dy (sequences).
+  // Of each product of a block but experts': of x (sequences), of dy (sequences). Zeros where a microbatch's forward
+  // pass begins: whoever takes them raises them.
   View<float, 2> rows;
   bool recomputes = false;  // what runs has run before
 
@@ -30,6 +32,7 @@ struct KeptAmaxes {
   }
   View<float, 1> of(BlockProduct product, RoundedTensor tensor) const {
     const std::int64_t sequences = rows.columns() / 2;
+    if (product == BlockProduct::kv_down && tensor == RoundedTensor::x) product = BlockProduct::q_down;
     float* const x = rows.row(static_cast<std::int64_t>(to_size(product)));
     return {tensor == RoundedTensor::x ? x : x + sequences, {{sequences}}};
   }

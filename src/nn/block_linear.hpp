@@ -19,21 +19,6 @@ struct Operands {
   bool fp8 = false;
 };
 
-// Where the amaxes of a product's operands stand: of weights where those were taken behind the update, of the others
-// where the block keeps them; else in the workspace, a's first, so that those that are taken together stand together.
-template <class T>
-OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
-  const Array<RoundedTensor, 2> tensors = rounded_operands(of);
-  const bool keeps = p.experts == 0 && !ctx.fp8.kept.rows.empty();
-  const auto place = [&](RoundedTensor tensor, std::int64_t begin, std::int64_t end) {
-    const View<float, 1>& weight = ctx.fp8.weights[to_size(product)];
-    if (tensor == RoundedTensor::weights && !weight.empty()) return weight;
-    require(tensor != RoundedTensor::weights || p.takes_b(), "the largest magnitudes of a weight were not taken");
-    return keeps ? ctx.fp8.kept.of(product, tensor) : ctx.services.fp8.amax.slice(begin, end);
-  };
-  return {place(tensors[0], 0, p.a.groups()), place(tensors[1], p.a.groups(), p.groups())};
-}
-
 // amax ← the largest of the ranks' in the group; those of the two operands that the ranks share stand together.
 template <class T>
 void reduce_amax(const Context<T>& ctx, Communicator* group, const OperandAmaxes& of, bool of_a, bool of_b) {
@@ -63,29 +48,22 @@ void require_shapes(const ScaledProduct& p, const View<const T, 2>& a, const Vie
           "a block's product has another weight than its plan");
 }
 
-// amax ← those of a product's first operand.
+// amax ← those of an operand of a product: of activations or gradients, without rows of filler.
 template <class T>
-void take_amax_of_a(const Context<T>& ctx, const ScaledProduct& p, const RowOperand<T>& a, View<float, 1> amax) {
+void take_amax(const Context<T>& ctx, const ScaledProduct& p, View<const T, 2> x, const ScaledOperand& operand,
+               View<float, 1> amax, std::int64_t matrices, bool rows) {
   const View<const std::int64_t, 1> samples =
-      p.experts > 0 ? View<const std::int64_t, 1>() : samples_of(ctx, a.values().rows());
-  if (a.amaxes().empty()) return fp8_amax<T>(ctx.stream, a.values(), p.a, ctx.services.fp8.partials, amax, 1, samples);
-  fp8_amax_of_rows(ctx.stream, a.amaxes(), p.a, amax, samples);
-}
-// And of its second one: a weight, the experts' weights or, in a weight's gradient, an activation.
-template <class T>
-void take_amax_of_b(const Context<T>& ctx, ProductOf of, const ScaledProduct& p, View<const T, 2> b,
-                    View<float, 1> amax) {
-  const bool rows = of == ProductOf::weight_gradient;
-  fp8_amax<T>(ctx.stream, b, p.b, ctx.services.fp8.partials, amax, p.matrices(),
-              rows ? samples_of(ctx, b.rows()) : View<const std::int64_t, 1>());
+      rows && p.experts == 0 ? samples_of(ctx, x.rows()) : View<const std::int64_t, 1>();
+  fp8_amax<T>(ctx.stream, x, operand, amax, matrices, samples, keeps_amaxes_of(ctx, p));
 }
 
-// The amaxes of a and b, over the ranks that share them, but for those that are known.
+// The amaxes of a and b, over the ranks that share them, but for those that are known. The kernel that made a may have
+// left this rank's.
 template <class T>
 void take_amaxes(const Context<T>& ctx, ProductOf of, const ScaledProduct& p, const OperandAmaxes& amax,
                  const RowOperand<T>& a, View<const T, 2> b) {
-  if (p.takes_a()) take_amax_of_a<T>(ctx, p, a, amax.a);
-  if (p.takes_b()) take_amax_of_b<T>(ctx, of, p, b, amax.b);
+  if (p.takes_a() && !a.measured()) take_amax<T>(ctx, p, a.values(), p.a, amax.a, 1, true);
+  if (p.takes_b()) take_amax<T>(ctx, p, b, p.b, amax.b, p.matrices(), of == ProductOf::weight_gradient);
   reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, amax, p.a.over_tp && p.takes_a(),
               p.b.over_tp && p.takes_b());
   reduce_amax(ctx, ctx.groups.cp, amax, p.a.over_cp && p.takes_a(), p.b.over_cp && p.takes_b());
@@ -145,9 +123,7 @@ Operands<T> round_operands(const Context<T>& ctx, const FoundAmaxes& found, View
 template <class T>
 FoundAmaxes find_amaxes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, const RowOperand<T>& a,
                         View<const T, 2> b) {
-  ScaledProduct p = scaled_product(ctx.buffers, of, a.values().rows(), w, ctx.groups.tp_rank());
-  p.coded = of != ProductOf::weight_gradient && ctx.buffers.fp8.has_coded_block(ctx.fp8.layer);
-  set_known(p, ctx.buffers.fp8, of, ctx.fp8.kept.recomputes);
+  const ScaledProduct p = product_in_fp8(ctx, of, a.values().rows(), w);
   require_shapes(p, a.values(), b);
   if (ctx.buffers.fp8.has_history()) return delayed_amaxes(ctx, of, w.product, p);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);

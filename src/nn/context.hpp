@@ -89,7 +89,6 @@ struct LayerServices {
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
   Fp8History fp8_history = {};   // with the delayed recipe
-  mutable std::int64_t measured = 0;  // operands so far whose rows fp8.measured was given to: the last one has it
 };
 
 // Factors of the routers' losses in a step's total_loss: of each scope's auxiliary loss, of each row's z-loss.

@@ -97,12 +97,6 @@ CodedUnit coded_unit(const BufferContext& c, const LocalUnit& unit, int tp_rank,
   return coded;
 }
 
-// Rows of matrices that a rank's part meets, times their groups of columns: no rank has more.
-std::int64_t partials_of(const LocalUnit& unit, const CodedMatrices& m) {
-  const std::int64_t rows = std::min(unit.state().size() / m.each.columns + 2, m.count * m.each.rows);
-  return rows * m.each.by_column.count;
-}
-
 }  // namespace
 
 CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& units, int tp_rank, int etp_rank) {
@@ -122,7 +116,6 @@ CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& uni
     for (CodedMatrices& m : coded.matrices) {
       m.first = next;
       next += m.groups();
-      all.partials = std::max(all.partials, partials_of(unit, m));
     }
     if (!gathered) continue;
     all.codes = std::max(all.codes, unit.elements);

@@ -36,9 +36,9 @@ struct CodedUnit {
 
 // Of a rank.
 struct CodedUnits {
-  std::vector<CodedUnit> units;                      // by unit of the rank; empty: none of them has such weights
-  std::int64_t dense = 0, experts = 0;               // amaxes of dense units, and behind them those of experts
-  std::int64_t codes = 0, others = 0, partials = 0;  // what the largest unit needs to be gathered
+  std::vector<CodedUnit> units;         // by unit of the rank; empty: none of them has such weights
+  std::int64_t dense = 0, experts = 0;  // amaxes of dense units, and behind them those of experts
+  std::int64_t codes = 0, others = 0;   // what the largest unit needs to be gathered
 
   // Whether the unit is gathered as codes.
   bool has(std::size_t unit) const { return unit < units.size() && units[unit].gathered; }
@@ -53,16 +53,15 @@ void resolve_coded(Fp8Options& fp8, const Deck& deck, const MeshShape& mesh);
 // Memory for gathering and for amaxes, for the whole run.
 template <class T>
 struct CodedBuffers {
-  View<std::uint8_t, 1> codes;    // of a whole unit
-  View<T, 1> others;              // (shards, others_of_shard)
-  View<float, 1> amax, partials;  // of all units' weights; of rows of a shard
+  View<std::uint8_t, 1> codes;  // of a whole unit
+  View<T, 1> others;            // (shards, others_of_shard)
+  View<float, 1> amax;          // of all units' weights
 
   void list(BufferLister& l, const CodedUnits& units) {
     if (units.amaxes() == 0) return;
     if (units.codes > 0) l.add(codes, "gathered codes", units.codes, 1);
     if (units.others > 0) l.add(others, "what is gathered beside codes", units.others, 1);
     l.add(amax, "largest magnitudes of weights", units.amaxes(), 1);
-    l.add(partials, "largest magnitudes of weights' rows", units.partials, 1);
   }
 };
 

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 
+#include "device/raise.hpp"
 #include "device/team.hpp"
+#include "kernels/kernels.hpp"
 
 namespace forge {
 
@@ -19,32 +21,22 @@ FORGE_INLINE float larger(float a, float b) {
   return a > b ? a : b;
 }
 
-// most ← max(most, x), of numbers that aren't negative, whose bits have their order; from any number of teams at once.
-FORGE_INLINE void raise(float* most, float x) {
-  auto* const bits_of_most = reinterpret_cast<std::int32_t*>(most);
-  const auto bits = __builtin_bit_cast(std::int32_t, x);
-#if defined(__CUDA_ARCH__)
-  if (*static_cast<const volatile std::int32_t*>(bits_of_most) < bits) atomicMax(bits_of_most, bits);
-#else
-  std::int32_t seen = __atomic_load_n(bits_of_most, __ATOMIC_RELAXED);
-  while (seen < bits &&
-         !__atomic_compare_exchange_n(bits_of_most, &seen, bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-  }
-#endif
+// Leaves the largest magnitude of row r where somebody asked for it.
+FORGE_INLINE void leave(const RowAmaxes& to, std::int64_t r, float most) {
+  if (!to.raises)
+    to.amax[r] = most > 0 ? most : 0;
+  else if (!(to.samples && to.samples[r] < 0))
+    raise(to.amax + quotient(to.first + r, to.each), most);
 }
 
-// Where the largest magnitude of row r goes; null: nobody asks for it.
-FORGE_INLINE float* of_row(const View<float, 1>& amax, std::int64_t r) {
-  return amax.empty() ? nullptr : amax.data + r;
-}
-
-// f over the columns of rows, as Team::map. f returns the largest magnitude of what it writes in a column, and the
-// largest of all goes to `amax`, unless that is null.
+// f over the columns of row r, as Team::map. f returns the largest magnitude of what it writes in a column; the largest
+// of all is left in `to`, if anybody asked.
 template <class F, class... P>
-FORGE_INLINE void map_and_measure(Team team, std::int64_t n, float* amax, const F& f, const P&... rows) {
-  if (!amax) return team.map(n, f, rows...);
+FORGE_INLINE void map_and_measure(Team team, std::int64_t n, const RowAmaxes& to, std::int64_t r, const F& f,
+                                  const P&... rows) {
+  if (!to.amax) return team.map(n, f, rows...);
   const float most = team.template max<float>(n, f, rows...);
-  if (team.leads()) *amax = most > 0 ? most : 0;
+  if (team.leads()) leave(to, r, most);
 }
 
 }  // namespace forge
