@@ -91,7 +91,7 @@ Gathered gathered(const RunSetup& s, const std::vector<Task>& tasks) {
 }
 std::string gather_text(const RunSetup& s, const std::vector<Task>& tasks) {
   if (!s.deck.train.fp8_gather) return "";
-  if (s.share.coded.amaxes() == 0) return line("gathered as codes", "nothing: no unit of such weights is sharded");
+  if (s.share.coded.codes == 0) return line("gathered as codes", "nothing: no unit of such weights is sharded");
   const Gathered g = gathered(s, tasks);
   const auto bytes = [](std::int64_t n) { return format_bytes(to_size(n)); };
   return line("saves: gathered as codes", bytes(g.sent) + " sent in a step for units that take " + bytes(g.whole) +
@@ -178,7 +178,7 @@ JsonLine fp8_json(const RunSetup& s) {
   all.add("product_flops", cost.products).add("product_flops_in_fp8", cost.in_fp8);
   all.add("copies_bytes", copies.numbers).add("codes_bytes", copies.codes);
   all.add("rounding_bytes", cost.rounding).add("amaxes_sent_bytes", cost.amaxes).add("amaxes_calls", cost.calls);
-  if (s.deck.train.fp8_gather && s.share.coded.amaxes() > 0) {
+  if (s.deck.train.fp8_gather && s.share.coded.codes > 0) {
     const Gathered g = gathered(s, tasks);
     all.add("gathered_bytes", g.sent).add("gathered_bytes_as_numbers", g.whole);
     all.add("gathered_codes_bytes", g.memory).add("gathered_amaxes_bytes", g.amaxes);

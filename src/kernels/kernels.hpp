@@ -85,18 +85,30 @@ template <class T>
 void embedding_backward(Stream&, View<const std::int32_t, 1> index, View<const std::int32_t, 1> order,
                         View<const T, 2> d_out, View<acc_t<T>, 2> d_table);
 
+// ---- largest magnitudes of rows
+// --------------------------------------------------------------------------------------------------------
+
+// Where a kernel that writes rows leaves their largest magnitudes, of a sum and its norm those of the latter; Inf where
+// a number isn't finite. No other number is another for it. As by default: nowhere.
+struct RowAmaxes {
+  float* amax = nullptr;
+  bool raises = false;  // row r raises that of group (first + r) / each; else amax(R) has one for each row
+  std::int64_t first = 0, each = 1;
+  const std::int64_t* samples = nullptr;  // (R) rows of −1 are filler, which raises nothing; null: there is none
+};
+
 // ---- norms
 // ------------------------------------------------------------------------------------------------------------
 
 // y = w ⊙ x · rstd, rstd = 1/√(mean(x²) + ε)  (Zhang & Sennrich 2019). x, y: (R,C); w: (C); rstd: (R).
 template <class T>
 void rmsnorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, double epsilon, View<T, 2> y,
-                     View<acc_t<T>, 1> rstd, View<float, 1> amax = {});
+                     View<acc_t<T>, 1> rstd, const RowAmaxes& amax = {});
 // h = residual + x, y = norm(h): the numbers of residual_add and rmsnorm_forward; h is not read again.
 template <class T>
 void residual_rmsnorm_forward(Stream&, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                               double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd,
-                              View<float, 1> amax = {});
+                              const RowAmaxes& amax = {});
 // dx = residual + ∂; residual (R,C) may be empty (zero); it and dy may alias dx. dw(C) += Σ_r dy · x · rstd. `partial`:
 // norm_backward_chunks(R) x C values of workspace.
 template <class T>
@@ -106,11 +118,11 @@ void rmsnorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<con
 // y = w ⊙ (x − mean) · rstd + b, rstd = 1/√(var + ε)  (Ba et al. 2016).
 template <class T>
 void layernorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon,
-                       View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd, View<float, 1> amax = {});
+                       View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd, const RowAmaxes& amax = {});
 template <class T>
 void residual_layernorm_forward(Stream&, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                                 View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
-                                View<acc_t<T>, 1> rstd, View<float, 1> amax = {});
+                                View<acc_t<T>, 1> rstd, const RowAmaxes& amax = {});
 // As rmsnorm_backward; dw += Σ_r dy · (x − mean) · rstd, db += Σ_r dy. `partial`: 2 norm_backward_chunks(R) x C.
 template <class T>
 void layernorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
@@ -164,24 +176,21 @@ void latent_keys_backward(Stream&, View<const T, 3> d_k, View<const T, 3> d_v, V
 // ---- activations
 // ------------------------------------------------------------------------------------------------------
 
-// `amax` (R) of these kernels and of norms forward: the largest magnitude of each row that they write, of a sum and its
-// norm of the latter; Inf where a number isn't finite. Empty: not wanted. No other number is another for it.
-
 // act(R,F) = silu(gate) · up; gate_up(R,2F) holds gate in the first F columns (Shazeer 2020).
 template <class T>
-void swiglu_forward(Stream&, View<const T, 2> gate_up, View<T, 2> act, View<float, 1> amax = {});
+void swiglu_forward(Stream&, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax = {});
 // d_gate_up may alias gate_up.
 template <class T>
 void swiglu_backward(Stream&, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
-                     View<float, 1> amax = {});
+                     const RowAmaxes& amax = {});
 
 enum class Pointwise { gelu, gelu_tanh, relu2 };  // x Φ(x); its tanh form; max(x,0)²
 template <class T>
-void pointwise_forward(Stream&, Pointwise, View<const T, 2> x, View<T, 2> act, View<float, 1> amax = {});
+void pointwise_forward(Stream&, Pointwise, View<const T, 2> x, View<T, 2> act, const RowAmaxes& amax = {});
 // dx may alias x or d_act.
 template <class T>
 void pointwise_backward(Stream&, Pointwise, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
-                        View<float, 1> amax = {});
+                        const RowAmaxes& amax = {});
 
 // ---- loss
 // -------------------------------------------------------------------------------------------------------------

@@ -120,8 +120,6 @@ struct ScaledOperand {
   bool over_tp = false, over_cp = false;  // ranks whose numbers share scales; of experts, etp for tp
 
   std::int64_t groups() const { return by_row.count * by_column.count; }
-  // Largest magnitudes of each row's column groups, where others than these have the scales.
-  std::int64_t partials() const { return by_row.alone(rows) || by_column.alone(columns) ? 0 : rows * by_column.count; }
 };
 
 // y = x Wᵀ, dx = dy W, dW += dyᵀ x.
@@ -133,9 +131,8 @@ struct ScaledProduct {
   ScaledOperand a, b;
   std::int64_t experts = 0;  // on this rank; 0: a product of every token's
   bool coded = false;        // b is a weight that was gathered as codes: it is rounded, and its amaxes are known
-  // The amaxes that a product before has found (model/kept_amaxes.hpp).
+  // The amaxes that were found before (model/kept_amaxes.hpp).
   bool knows_a = false, knows_b = false;
-  bool measured_a = false;  // the kernel that made a has left the largest magnitude of each of its rows
   // Where a plan lists it, bytes of the operands' codes, on whichever tp rank has most; 0: numbers are multiplied.
   std::int64_t a_codes = 0, b_codes = 0;
   std::int64_t factors = 0;  // … and 1 / scale of both
@@ -169,13 +166,12 @@ ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t 
                              int etp_rank);
 
 // Whether amaxes of activations and gradients come from those of whole rows, which the kernel that makes such rows can
-// leave (`amax` of kernels/kernels.hpp).
+// leave (RowAmaxes of kernels/kernels.hpp).
 bool takes_amaxes_of_rows(const Fp8Options& fp8);
 
 // What the largest products of a list need beside their operands: copies of these, and amaxes.
 struct Fp8Sizes {
-  std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, factors = 0, partials = 0, measured = 0, groups = 0,
-               gathered = 0;
+  std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, factors = 0, groups = 0, gathered = 0;
 
   void cover(const BufferContext& c, const ScaledProduct& p) {
     if (p.b_codes == 0) {
@@ -185,8 +181,6 @@ struct Fp8Sizes {
     a_codes = std::max(a_codes, p.a_codes);
     b_codes = std::max(b_codes, p.b_codes);
     factors = std::max(factors, p.factors);
-    partials = std::max({partials, p.a.partials(), p.coded ? 0 : p.matrices() * p.b.partials()});
-    measured = std::max(measured, p.measured_a ? p.a.rows : 0);
     groups = std::max(groups, p.groups());
     gathered = std::max({gathered, (p.experts > 0 ? c.etp : c.tp) * p.over_tp(), c.microbatch.cp * p.over_cp()});
   }
@@ -196,7 +190,7 @@ template <class T>
 struct Fp8Buffers {
   View<T, 1> a, b;  // operands, rounded
   View<std::uint8_t, 1> a_codes, b_codes;
-  View<float, 1> factors, partials, measured, amax, gathered;
+  View<float, 1> factors, amax, gathered;
 
   void list(BufferLister& l, const Fp8Sizes& sizes) {
     if (sizes.groups == 0) return;
@@ -206,8 +200,6 @@ struct Fp8Buffers {
     if (sizes.b_codes > 0) l.add(b_codes, "codes of weights", sizes.b_codes, 1);
     if (sizes.factors > 0) l.add(factors, "factors of codes", sizes.factors, 1);
     l.add(amax, "largest magnitudes", sizes.groups, 1);
-    if (sizes.partials > 0) l.add(partials, "largest magnitudes of rows", sizes.partials, 1);
-    if (sizes.measured > 0) l.add(measured, "largest magnitudes of rows, as they are made", sizes.measured, 1);
     if (sizes.gathered > 0) l.add(gathered, "largest magnitudes of other ranks", sizes.gathered, 1);
   }
 };

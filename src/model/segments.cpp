@@ -123,11 +123,10 @@ void Segments::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& 
   product.codes = c.fp8.codes && aligned && cublaslt_takes(scaling, product.m, product.n);
   ScaledProduct p = scaled_product(c, of, rows, w, 0);
   p.coded = coded && of != ProductOf::weight_gradient;
-  set_known(p, c.fp8, of, recomputes);
-  p.measured_a = measured && takes_amaxes_of_rows(c.fp8);
+  set_known(p, c, of, w.product, recomputes);
   if (product.codes) add_code_bytes(p, c, of, rows, w);
   if (c.fp8.has_history()) add_history(of, p);
-  add_scaled(p);
+  add_scaled(p, measured && takes_amaxes_of_rows(c.fp8));
   add(product);
   if (!product.codes || scaling != Fp8Scaling::tensor) return;
   const std::int64_t more = groups_here(p.a.by_row) - 1;
@@ -142,21 +141,14 @@ void Segments::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit&
   if (rounded) {
     ScaledProduct p = scaled_experts(c, of, rows, w, 0);
     p.coded = coded_experts;
-    add_scaled(p);
+    add_scaled(p, false);
   }
   add(ExpertProduct{sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(), rounded,
                     c.grouped, of, c.cutlass});
 }
 
-// One kernel for rows or columns, and one for what they come to.
 void Segments::add_amaxes(const ScaledOperand& x, std::int64_t matrices) {
-  over_rows("fp8_amax", matrices * x.rows, x.columns, 1, 0).launches = x.partials() > 0 ? 2 : 1;
-}
-
-void Segments::add_amaxes_of_a(const ScaledProduct& p) {
-  if (!p.measured_a) return add_amaxes(p.a, 1);
-  const std::int64_t number = bytes(DType::f32);
-  add(RowKernel{"fp8_amax_of_rows", p.a.rows, 1, p.a.rows * number, p.a.groups() * number});
+  over_rows("fp8_amax", matrices * x.rows, x.columns, 1, 0);
 }
 
 void Segments::add_amaxes_of_ranks(Group group, int ranks, std::int64_t count) {
@@ -172,10 +164,10 @@ void Segments::add_history(ProductOf of, const ScaledProduct& p) {
   if (!recomputes && p.coded && recorded_operands(of) > 1) add(RowKernel{"fp8_raise", 1, 1, entry, entry});
 }
 
-void Segments::add_scaled(const ScaledProduct& p) {
+void Segments::add_scaled(const ScaledProduct& p, bool measured) {
   scaled.push_back(p);
   if (p.experts > 0 || !c.fp8.has_history()) {
-    if (p.takes_a()) add_amaxes_of_a(p);
+    if (p.takes_a() && !measured) add_amaxes(p.a, 1);
     if (p.takes_b()) add_amaxes(p.b, p.matrices());
     add_amaxes_of_ranks(p.splitters(), p.experts > 0 ? c.etp : c.tp, p.over_tp());
     add_amaxes_of_ranks(Group::cp, c.microbatch.cp, p.over_cp());

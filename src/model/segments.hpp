@@ -170,10 +170,10 @@ class Segments {
   DType sum() const { return c.precision.accumulate; }
   static std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
   Product product_of(ProductOf of, std::int64_t rows, std::int64_t out, std::int64_t in) const;
-  void add_scaled(const ScaledProduct& p);
+  // `measured`: the kernel that made the first operand has left its amaxes.
+  void add_scaled(const ScaledProduct& p, bool measured);
   // The largest magnitudes of an operand, or of so many like it; of those that so many ranks share, and of the history.
   void add_amaxes(const ScaledOperand& x, std::int64_t matrices);
-  void add_amaxes_of_a(const ScaledProduct& p);
   void add_amaxes_of_ranks(Group group, int ranks, std::int64_t count);
   void add_history(ProductOf of, const ScaledProduct& p);
 };

@@ -34,11 +34,11 @@ View<T, 3> output_heads(const ModelSpec& m, View<T, 2> x) {
   return heads_of(x, 0, m.H(), m.value_dim());
 }
 
-// n1 = norm1(x), to y(S,C)
+// n1 = norm1(x), to y(S,C), for products of which the first has a weight that is split so.
 template <class T>
 RowOperand<T> norm1_of(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
-                       View<T, 2> y) {
-  return RowOperand<T>::measured(p.ctx, y, [&](View<float, 1> amax) {
+                       const MatrixSplit& split, View<T, 2> y) {
+  return RowOperand<T>::measured(p.ctx, ProductOf::output, split, y, [&](const RowAmaxes& amax) {
     norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, y, false, amax);
   });
 }

@@ -35,8 +35,9 @@ View<T, 3> AttentionLayer<T>::queries_and_keys(View<T, 2> x) const {
 // x → n1 → q, k, v
 template <class T>
 void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
-  block_linear_forward<T>(p.ctx, qkv_split(p.ctx.buffers), gather_operand<T>(p.ctx, norm1_of(p, w, b, b.n1), rows),
-                          w.qkv, w.qkv_bias, b.qkv);
+  const MatrixSplit split = qkv_split(p.ctx.buffers);
+  const RowOperand<T> n = gather_operand<T>(p.ctx, norm1_of(p, w, b, split, b.n1), rows);
+  block_linear_forward<T>(p.ctx, split, n, w.qkv, w.qkv_bias, b.qkv);
   const View<T, 3> raw = queries_and_keys(b.qkv);
   const auto positions = p.batch.table_positions();
   if (p.spec().options.qk_norm)

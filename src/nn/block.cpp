@@ -1,5 +1,7 @@
 #include "nn/block.hpp"
 
+#include "core/to_size.hpp"
+#include "device/device_memory.hpp"
 #include "nn/attention_layer.hpp"
 #include "nn/latent_attention.hpp"
 #include "nn/moe.hpp"
@@ -24,14 +26,21 @@ struct Halves {
 template <class T>
 RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
   of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.forward(s.branch, s.rows); });
-  return RowOperand<T>::measured(p.ctx, b.n2, [&](View<float, 1> amax) {
+  const ModelSpec& m = p.spec();
+  const std::int64_t ffn = m.is_moe(p.layer) ? m.Fs() : m.F();
+  const auto make = [&](const RowAmaxes& amax) {
     residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
                              w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2, amax);
-  });
+  };
+  if (ffn > 0) return RowOperand<T>::measured(p.ctx, ProductOf::output, mlp_up_split(m, ffn), b.n2, make);
+  make({});
+  return b.n2;
 }
 
 template <class T>
 void Block<T>::forward(View<T, 2> out) {
+  const View<float, 2>& amaxes = p.ctx.fp8.kept.rows;
+  if (!amaxes.empty()) fill_zero(p.ctx.stream, amaxes.data, to_size(amaxes.size()) * sizeof(float));
   Frame frame(p.ctx.arena);
   BufferLister dropped(p.ctx.buffers, BufferLister::Part::recomputed);
   b.list(dropped, p.layer);

@@ -19,16 +19,6 @@ struct Operands {
   bool fp8 = false;
 };
 
-// Where the amaxes of a product's operands stand: where the block keeps them, else in the workspace. Those that are
-// taken together stand together, a's first.
-template <class T>
-OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
-  const Array<RoundedTensor, 2> tensors = rounded_operands(of);
-  if (p.experts == 0 && !ctx.fp8.kept.rows.empty())
-    return {ctx.fp8.kept.of(product, tensors[0]), ctx.fp8.kept.of(product, tensors[1])};
-  return {ctx.services.fp8.amax.slice(0, p.a.groups()), ctx.services.fp8.amax.slice(p.a.groups(), p.groups())};
-}
-
 // amax ← the largest of the ranks' in the group; those of the two operands that the ranks share stand together.
 template <class T>
 void reduce_amax(const Context<T>& ctx, Communicator* group, const OperandAmaxes& of, bool of_a, bool of_b) {
@@ -58,31 +48,22 @@ void require_shapes(const ScaledProduct& p, const View<const T, 2>& a, const Vie
           "a block's product has another weight than its plan");
 }
 
-// amax ← those of a product's first operand.
+// amax ← those of an operand of a product: of activations or gradients, without rows of filler.
 template <class T>
-void take_amax_of_a(const Context<T>& ctx, const ScaledProduct& p, const RowOperand<T>& a, View<float, 1> amax) {
+void take_amax(const Context<T>& ctx, const ScaledProduct& p, View<const T, 2> x, const ScaledOperand& operand,
+               View<float, 1> amax, std::int64_t matrices, bool rows) {
   const View<const std::int64_t, 1> samples =
-      p.experts > 0 ? View<const std::int64_t, 1>() : samples_of(ctx, a.values().rows());
-  if (a.amaxes().empty()) return fp8_amax<T>(ctx.stream, a.values(), p.a, ctx.services.fp8.partials, amax, 1, samples);
-  fp8_amax_of_rows(ctx.stream, a.amaxes(), p.a, amax, samples);
-}
-// And of its second one: a weight, the experts' weights or, in a weight's gradient, an activation.
-template <class T>
-void take_amax_of_b(const Context<T>& ctx, ProductOf of, const ScaledProduct& p, View<const T, 2> b,
-                    View<float, 1> amax) {
-  const bool rows = of == ProductOf::weight_gradient;
-  fp8_amax<T>(ctx.stream, b, p.b, ctx.services.fp8.partials, amax, p.matrices(),
-              rows ? samples_of(ctx, b.rows()) : View<const std::int64_t, 1>());
+      rows && p.experts == 0 ? samples_of(ctx, x.rows()) : View<const std::int64_t, 1>();
+  fp8_amax<T>(ctx.stream, x, operand, amax, matrices, samples, keeps_amaxes_of(ctx, p));
 }
 
-// The amaxes of a and b, over the ranks that share them, but for those that are known: of a weight that was gathered as
-// codes, and what a product before has taken.
+// The amaxes of a and b, over the ranks that share them, but for those that are known. The kernel that made a may have
+// left this rank's.
 template <class T>
-void take_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
-                 const OperandAmaxes& amax, const RowOperand<T>& a, View<const T, 2> b) {
-  if (ctx.operations && p.coded) ctx.operations->scales(ctx.stream, ctx.fp8.weights[to_size(product)]);
-  if (p.takes_a()) take_amax_of_a<T>(ctx, p, a, amax.a);
-  if (p.takes_b()) take_amax_of_b<T>(ctx, of, p, b, amax.b);
+void take_amaxes(const Context<T>& ctx, ProductOf of, const ScaledProduct& p, const OperandAmaxes& amax,
+                 const RowOperand<T>& a, View<const T, 2> b) {
+  if (p.takes_a() && !a.measured()) take_amax<T>(ctx, p, a.values(), p.a, amax.a, 1, true);
+  if (p.takes_b()) take_amax<T>(ctx, p, b, p.b, amax.b, p.matrices(), of == ProductOf::weight_gradient);
   reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, amax, p.a.over_tp && p.takes_a(),
               p.b.over_tp && p.takes_b());
   reduce_amax(ctx, ctx.groups.cp, amax, p.a.over_cp && p.takes_a(), p.b.over_cp && p.takes_b());
@@ -109,17 +90,16 @@ FoundAmaxes delayed_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct pro
   if (p.coded) {
     if (recorded > 1) fp8_raise(ctx.stream, ctx.fp8.weights[to_size(product)], found.seen.b);
     found.seen.b = {};
-    if (ctx.operations) ctx.operations->scales(ctx.stream, found.amax.b);
   }
   return found;
 }
 
 // Tells tests the amaxes that give the scales of what a product rounds.
 template <class T>
-void note_scales(const Context<T>& ctx, const ScaledProduct& p, const OperandAmaxes& amax) {
+void note_scales(const Context<T>& ctx, const OperandAmaxes& amax) {
   if (!ctx.operations) return;
   ctx.operations->scales(ctx.stream, amax.a);
-  if (!p.coded) ctx.operations->scales(ctx.stream, amax.b);
+  ctx.operations->scales(ctx.stream, amax.b);
 }
 
 // Of the rows of a first operand whose largest magnitude is found.
@@ -133,7 +113,7 @@ View<const std::int64_t, 1> recorded_samples(const Context<T>& ctx, const Operan
 template <class T>
 Operands<T> round_operands(const Context<T>& ctx, const FoundAmaxes& found, View<const T, 2> a, View<const T, 2> b) {
   const auto& [p, amax, seen] = found;
-  note_scales(ctx, p, amax);
+  note_scales(ctx, amax);
   if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.services.fp8.b, p.matrices(), seen.b);
   return {round_operand<T>(ctx, a, p.a, amax.a, ctx.services.fp8.a, 1, seen.a, recorded_samples(ctx, seen, a.rows())),
           b, true};
@@ -143,13 +123,11 @@ Operands<T> round_operands(const Context<T>& ctx, const FoundAmaxes& found, View
 template <class T>
 FoundAmaxes find_amaxes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, const RowOperand<T>& a,
                         View<const T, 2> b) {
-  ScaledProduct p = scaled_product(ctx.buffers, of, a.values().rows(), w, ctx.groups.tp_rank());
-  p.coded = of != ProductOf::weight_gradient && !ctx.fp8.weights[to_size(w.product)].empty();
-  if (!ctx.fp8.kept.rows.empty()) set_known(p, ctx.buffers.fp8, of, ctx.fp8.kept.recomputes);
+  const ScaledProduct p = product_in_fp8(ctx, of, a.values().rows(), w);
   require_shapes(p, a.values(), b);
   if (ctx.buffers.fp8.has_history()) return delayed_amaxes(ctx, of, w.product, p);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
-  take_amaxes<T>(ctx, of, w.product, p, amax, a, b);
+  take_amaxes<T>(ctx, of, p, amax, a, b);
   return {p, amax};
 }
 
@@ -168,10 +146,10 @@ template <class T>
 FoundAmaxes find_expert_amaxes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
                                View<const T, 2> b) {
   ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), w, ctx.groups.etp_rank());
-  p.coded = !ctx.fp8.weights[to_size(w.product)].empty();
+  p.coded = ctx.buffers.fp8.has_coded_experts(ctx.fp8.layer);
   require_shapes(p, a, b);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
-  take_amaxes<T>(ctx, of, w.product, p, amax, a, b);
+  take_amaxes<T>(ctx, of, p, amax, a, b);
   return {p, amax};
 }
 template <class T>
@@ -194,17 +172,15 @@ Operands<T> expert_operands(const Context<T>& ctx, ProductOf of, const MatrixSpl
 // more: with the amaxes that it was rounded with its numbers, exact in bf16 or rounded to it by less than half a code's
 // distance, give the same codes.
 template <class T>
-Fp8Operands encode_operands(const Context<T>& ctx, ProductOf of, BlockProduct product, const FoundAmaxes& found,
-                            View<const T, 2> a, View<const T, 2> b) {
+Fp8Operands encode_operands(const Context<T>& ctx, ProductOf of, const FoundAmaxes& found, View<const T, 2> a,
+                            View<const T, 2> b) {
   const auto& [p, amax, seen] = found;
   const Fp8Options& fp8 = ctx.buffers.fp8;
   const Fp8Buffers<T>& s = ctx.services.fp8;
-  note_scales(ctx, p, amax);
-  const bool gathered = p.coded && !fp8.has_history();
-  const View<const float, 1> of_b = gathered ? ctx.fp8.weights[to_size(product)] : amax.b;
+  note_scales(ctx, amax);
   return fp8_encode(
       ctx.stream, {a, p.a, sums_rows_of_a(of), amax.a, s.a_codes, seen.a, recorded_samples(ctx, seen, a.rows())},
-      {b, p.b, sums_rows_of_b(of), of_b, s.b_codes, seen.b}, fp8.exact, fp8_scaling(fp8.recipe), s.factors);
+      {b, p.b, sums_rows_of_b(of), amax.b, s.b_codes, seen.b}, fp8.exact, fp8_scaling(fp8.recipe), s.factors);
 }
 
 // Whether the product C of a block that runs now is one of codes.
@@ -223,7 +199,7 @@ bool multiply_codes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, c
   if constexpr (std::is_same_v<T, bf16>) {
     if (!is_of_codes(ctx, of, c)) return false;
     const FoundAmaxes found = find_amaxes<T>(ctx, of, w, a, b);
-    const Fp8Operands codes = encode_operands<T>(ctx, of, w.product, found, a.values(), b);
+    const Fp8Operands codes = encode_operands<T>(ctx, of, found, a.values(), b);
     note_product(ctx, c, sums_rows_of_a(of) ? a.values().rows() : a.values().columns(), true, true);
     ctx.gemm.template fp8_product<TC>(ctx.stream, codes, fp8_scaling(ctx.buffers.fp8.recipe), adds, c);
     count_operands<T>(ctx, of, w, found.p, found.amax, a.values(), b);

@@ -89,7 +89,6 @@ struct LayerServices {
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
   Fp8History fp8_history = {};   // with the delayed recipe
-  mutable std::int64_t measured = 0;  // operands so far whose rows fp8.measured was given to: the last one has it
 };
 
 // Factors of the routers' losses in a step's total_loss: of each scope's auxiliary loss, of each row's z-loss.
@@ -97,9 +96,9 @@ struct RouterScales {
   double balance = 0, z = 0;
 };
 
-// The largest magnitudes that gave the scales of a block's weights, by product, where the weights were gathered as
-// codes of FP8: they are what the codes stand for. Empty: a product rounds its weight.
-using WeightAmaxes = std::array<View<const float, 1>, to_size(BlockProduct::count_)>;
+// The largest magnitudes of a block's weights, by product, where they were taken behind the update
+// (plan/coded_units.hpp). Empty: a product takes them.
+using WeightAmaxes = std::array<View<float, 1>, to_size(BlockProduct::count_)>;
 
 // A pass of a block whose products are in FP8, or, as by default, of another layer.
 struct Fp8Pass {

@@ -57,8 +57,9 @@ void LatentAttention<T>::make_latents() const {
 // x → latents of this rank's rows
 template <class T>
 void LatentAttention<T>::project_down() const {
-  const RowOperand<T> n = norm1_of<T>(p, w, b, normalised());
-  if (p.spec().q_lora() > 0) block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down);
+  const bool lora = p.spec().q_lora() > 0;
+  const RowOperand<T> n = norm1_of<T>(p, w, b, lora ? splits().q_down : splits().kv_down, normalised());
+  if (lora) block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down);
   block_linear_forward<T>(p.ctx, splits().kv_down, n, w.kv_down, {}, b.kv_down);
   make_latents();
 }

@@ -13,7 +13,7 @@ Pointwise pointwise_of(Activation activation) {
 }  // namespace
 
 template <class T>
-void Mlp<T>::activate(View<float, 1> amax) const {
+void Mlp<T>::activate(const RowAmaxes& amax) const {
   if (ctx.spec().gated())
     swiglu_forward<T>(ctx.stream, b.up, b.act, amax);
   else
@@ -23,7 +23,8 @@ void Mlp<T>::activate(View<float, 1> amax) const {
 template <class T>
 RowOperand<T> Mlp<T>::forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch) const {
   block_linear_forward<T>(ctx, up_split(), gather_operand<T>(ctx, x, scratch), w.up, w.up_bias, b.up);
-  return RowOperand<T>::measured(ctx, b.act, [&](View<float, 1> amax) { activate(amax); });
+  return RowOperand<T>::measured(ctx, ProductOf::output, down_split(), b.act,
+                                 [&](const RowAmaxes& amax) { activate(amax); });
 }
 
 template <class T>
@@ -35,12 +36,13 @@ void Mlp<T>::forward_output(const RowOperand<T>& act, View<T, 2> y, const RowScr
 template <class T>
 void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const {
   block_linear_backward_input<T>(ctx, down_split(), dy, w.down, d_act);
-  const auto d_up = RowOperand<T>::measured(ctx, b.up, [&](View<float, 1> amax) {
-    if (ctx.spec().gated())
-      swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax);
-    else
-      pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax);
-  });
+  const auto d_up =
+      RowOperand<T>::measured(ctx, ProductOf::input_gradient, up_split(), b.up, [&](const RowAmaxes& amax) {
+        if (ctx.spec().gated())
+          swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax);
+        else
+          pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax);
+      });
   column_parallel_backward_input<T>(ctx, up_split(), d_up, w.up, dx, scratch);
 }
 

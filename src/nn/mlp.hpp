@@ -18,7 +18,7 @@ struct Mlp {
   // x(S,C) → up, act
   RowOperand<T> forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch) const;
   // up → act, recomputed.
-  void activate() const { activate({}); }
+  void activate() const { activate(RowAmaxes{}); }
   // act → y(S,C)
   void forward_output(const RowOperand<T>& act, View<T, 2> y, const RowScratch<T>& scratch) const;
   // B: dx(S,C) from dy(R,C), the gradient of y on all tp ranks; d_act(R,F) is workspace.
@@ -26,7 +26,7 @@ struct Mlp {
   void backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
 
  private:
-  void activate(View<float, 1> amax) const;
+  void activate(const RowAmaxes& amax) const;
   MatrixSplit up_split() const { return mlp_up_split(ctx.spec(), b.act.columns()); }
   MatrixSplit down_split() const { return mlp_down_split(ctx.spec(), b.act.columns()); }
 };

@@ -60,7 +60,7 @@ void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
   const bool output = of == ProductOf::output;
   const View<float, 1> amax = ctx.services.fp8.amax.slice(0, operand->groups());
   const View<const std::int64_t, 1> samples = samples_of(ctx, x.rows());
-  fp8_amax<T>(ctx.stream, x, *operand, {}, amax, 1, samples);
+  fp8_amax<T>(ctx.stream, x, *operand, amax, 1, samples);
   count_tensor<T>(ctx, output ? BlockProduct::expert_gate_up : BlockProduct::expert_down,
                   output ? RoundedTensor::x : RoundedTensor::dy, x, x.rows(), x.columns(), *operand, amax, samples);
 }
@@ -106,7 +106,6 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
   const auto dispatch =
       sort_assignments<T>(ctx, b.router.choices, b.router.kept, s.sort, b.dispatch, s.dispatch, load());
   const int last = dispatch->rounds() - 1;
-  count_codes(ProductOf::output, n2);
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, last, [&] { send_to_experts(*dispatch, last); });
   if (has_shared()) {
@@ -114,6 +113,7 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
     shared().forward_output(shared_to_activation(normed, rows), out, rows);
     if (has_gate()) gate_rows<T>(ctx.stream, out, line_of(b.shared_gate), y);
   }
+  count_codes(ProductOf::output, n2);
   // The first round comes last, so that its rows are those that stay.
   ahead.wait();
   for (int round = last; round >= 0; --round) {

@@ -99,7 +99,7 @@ void list_forward(Segments& list, bool recompute) {
   if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, false);
   if (gate) list.linear_to_sums(list.S, 1, s.C());
   if (s.Fs() > 0 && (!recompute || gate)) {
-    list.block_linear(ProductOf::output, list.R, mlp_down_split(s, s.Fs()));
+    list.block_linear(ProductOf::output, list.R, mlp_down_split(s, s.Fs()), true);
     list.reduce_rows(s.C());
   }
   if (gate && !recompute) list.over_rows("gate_rows", list.S, s.C(), 1, 1);

@@ -5,11 +5,11 @@
 
 namespace forge {
 
-// y = norm(x), RMSNorm or LayerNorm as the model says; `rms`: RMSNorm, whatever the model's norms are. `amax` (S) of
-// norms: the largest magnitudes of y's rows, or empty.
+// y = norm(x), RMSNorm or LayerNorm as the model says; `rms`: RMSNorm, whatever the model's norms are. `amax`: where
+// the largest magnitudes of y's rows go.
 template <class T>
 void norm_forward(const Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b,
-                  const NormStatistics<T>& n, View<T, 2> y, bool rms = false, View<float, 1> amax = {}) {
+                  const NormStatistics<T>& n, View<T, 2> y, bool rms = false, const RowAmaxes& amax = {}) {
   const double epsilon = ctx.spec().options.norm_epsilon;
   if (ctx.spec().layernorm() && !rms)
     layernorm_forward<T>(ctx.stream, x, w, b, epsilon, y, n.mean, n.rstd, amax);
@@ -21,7 +21,7 @@ void norm_forward(const Context<T>& ctx, View<const T, 2> x, View<const T, 1> w,
 template <class T>
 void residual_norm_forward(const Context<T>& ctx, View<const T, 2> residual, View<const T, 2> x, Dropout how,
                            View<const T, 1> w, View<const T, 1> b, const NormStatistics<T>& n, View<T, 2> h,
-                           View<T, 2> y, View<float, 1> amax = {}) {
+                           View<T, 2> y, const RowAmaxes& amax = {}) {
   const double epsilon = ctx.spec().options.norm_epsilon;
   if (how.rate > 0) {
     residual_add<T>(ctx.stream, residual, x, h, how);

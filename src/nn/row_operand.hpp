@@ -1,42 +1,73 @@
 #pragma once
 
-#include "nn/context.hpp"
+#include "nn/count_operands.hpp"
 
 namespace forge {
 
-// Rows (R, K) that a product reads and, of an operand that measured() made, the largest magnitude of each row. These
-// stand in workspace that the next measured operand takes: who reads them later gets an error.
+// A product of a block in FP8 on these rows as this pass runs it.
+template <class T>
+ScaledProduct product_in_fp8(const Context<T>& ctx, ProductOf of, std::int64_t rows, const MatrixSplit& w) {
+  ScaledProduct p = scaled_product(ctx.buffers, of, rows, w, ctx.groups.tp_rank());
+  p.coded = of != ProductOf::weight_gradient && ctx.buffers.fp8.has_coded_block(ctx.fp8.layer);
+  set_known(p, ctx.buffers, of, w.product, ctx.fp8.kept.recomputes);
+  return p;
+}
+
+// Whether the block keeps a product's amaxes: then it has cleared them, and they are raised.
+template <class T>
+bool keeps_amaxes_of(const Context<T>& ctx, const ScaledProduct& p) {
+  return p.experts == 0 && !ctx.fp8.kept.rows.empty();
+}
+
+// Where the amaxes of a product's operands stand: of weights where those were taken behind the update, of the others
+// where the block keeps them; else in the workspace, a's first, so that those that are taken together stand together.
+template <class T>
+OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
+  const Array<RoundedTensor, 2> tensors = rounded_operands(of);
+  const auto place = [&](RoundedTensor tensor, std::int64_t begin, std::int64_t end) {
+    const View<float, 1>& weight = ctx.fp8.weights[to_size(product)];
+    if (tensor == RoundedTensor::weights && !weight.empty()) return weight;
+    require(tensor != RoundedTensor::weights || p.takes_b(), "the largest magnitudes of a weight were not taken");
+    return keeps_amaxes_of(ctx, p) ? ctx.fp8.kept.of(product, tensor) : ctx.services.fp8.amax.slice(begin, end);
+  };
+  return {place(tensors[0], 0, p.a.groups()), place(tensors[1], p.a.groups(), p.groups())};
+}
+
+// Rows (R, K) that a product reads, with their amaxes where measured() made them for it.
 template <class T>
 class RowOperand {
  public:
   RowOperand(View<const T, 2> values) : values_(values) {}
   RowOperand(View<T, 2> values) : values_(values) {}
 
-  // make(amax) fills y, and amax (R) with the magnitudes of its rows, unless it is empty: products don't ask.
+  // make(amaxes) fills y, the first operand of a product with the weight w, which is the next to run in FP8; where that
+  // would take amaxes, it finds those that `make` has left.
   template <class Make>
-  static RowOperand measured(const Context<T>& ctx, View<T, 2> y, Make make) {
+  static RowOperand measured(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<T, 2> y, Make make) {
     RowOperand operand(y);
-    if (ctx.fp8.block && takes_amaxes_of_rows(ctx.buffers.fp8)) {
-      operand.last_ = &ctx.services.measured;
-      operand.number_ = ++ctx.services.measured;
-      operand.amaxes_ = ctx.services.fp8.measured.slice(0, y.rows());
-    }
-    make(operand.amaxes_);
+    const RowAmaxes amaxes = amaxes_of(ctx, of, w, y.rows());
+    operand.measured_ = amaxes.amax != nullptr;
+    make(amaxes);
     return operand;
   }
 
   View<const T, 2> values() const { return values_; }
-  // (R), or empty: a product looks for itself.
-  View<const float, 1> amaxes() const {
-    require(!last_ || *last_ == number_, "the magnitudes of an operand's rows have given way to another's");
-    return amaxes_;
-  }
+  bool measured() const { return measured_; }
 
  private:
+  // A product whose rows of W are split reads x of all tp ranks, gathered: their rows aren't measured.
+  static RowAmaxes amaxes_of(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, std::int64_t rows) {
+    const bool gathered = of == ProductOf::output && w.rows.split && ctx.groups.tp_size() > 1;
+    if (!ctx.fp8.block || gathered || !takes_amaxes_of_rows(ctx.buffers.fp8)) return {};
+    const ScaledProduct p = product_in_fp8(ctx, of, rows, w);
+    if (!p.takes_a()) return {};
+    const ScaleLines& groups = p.a.by_row;
+    return {place_of_amaxes(ctx, of, w.product, p).a.data, !groups.alone(rows), groups.shift[0], groups.each,
+            samples_of(ctx, rows).data};
+  }
+
   View<const T, 2> values_;
-  View<float, 1> amaxes_;
-  const std::int64_t* last_ = nullptr;  // measured so far
-  std::int64_t number_ = 0;             // of this one
+  bool measured_ = false;
 };
 
 }  // namespace forge

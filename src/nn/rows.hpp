@@ -38,7 +38,7 @@ void reduce_rows(const Context<T>& ctx, View<T, 2> partial, View<T, 2> y) {
   if (ctx.groups.tp_size() > 1) ctx.groups.tp->reduce_scatter(ctx.stream, View<const T, 2>(partial), y);
 }
 
-// x(S,K) of every tp rank as gather_rows(); the rows of others are not measured.
+// x(S,K) of every tp rank as gather_rows().
 template <class T>
 RowOperand<T> gather_operand(const Context<T>& ctx, const RowOperand<T>& x, const RowScratch<T>& scratch) {
   if (ctx.groups.tp_size() == 1) return x;

@@ -18,13 +18,14 @@ CodedGather<T>::CodedGather(Arena& arena, Stream& compute, const BufferContext& 
 
 template <class T>
 void CodedGather<T>::take_amaxes(Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh) {
+  if (units_.amaxes() > 0) fill_zero(compute, buffers_.amax.data, to_size(units_.amaxes()) * sizeof(float));
   for (std::size_t u = 0; u < units_.units.size(); ++u)
     for (const CodedMatrices& m : units_.units[u].matrices) {
       const Range all = m.range(), here = intersection(all, storage.unit(u).state);
       const std::int64_t begin = here.begin - storage.unit(u).state.begin;
       const View<const T, 1> part =
           here.empty() ? View<const T, 1>() : View<const T, 1>(storage.unit(u).copy).slice(begin, begin + here.size());
-      fp8_amax_of_part<T>(compute, part, here.begin - all.begin, m.each, buffers_.partials, amax_of(m));
+      fp8_amax_of_part<T>(compute, part, here.begin - all.begin, m.each, amax_of(m));
     }
   if (units_.dense > 0) mesh.matrices(false).all_reduce_max(compute, buffers_.amax.slice(0, units_.dense));
   if (units_.experts > 0)
@@ -105,7 +106,7 @@ template <class T>
 WeightAmaxes CodedGather<T>::amaxes_of(const StageLayer& layer) const {
   WeightAmaxes amaxes{};
   for (const std::size_t unit : {layer.unit, layer.second}) {
-    if (unit == no_unit || !has(unit)) continue;
+    if (unit >= units_.units.size()) continue;  // no_unit among them
     for (const CodedMatrices& m : units_.units[unit].matrices) amaxes[to_size(m.product)] = amax_of(m);
   }
   return amaxes;

@@ -10,8 +10,8 @@
 
 namespace forge {
 
-// Gathers the weights of products in FP8 as codes (plan/coded_units.hpp), and hands them to layers as what the codes
-// stand for. Scales are those of the weights that the last take_amaxes() saw.
+// The largest magnitudes of weights of products in FP8 (plan/coded_units.hpp), as the last take_amaxes() saw them; and
+// gathers of weights as codes with the scales of these, which layers get as what the codes stand for.
 template <class T>
 class CodedGather {
  public:
@@ -19,14 +19,13 @@ class CodedGather {
               const Fp8History& history);
 
   bool has(std::size_t unit) const { return units_.has(unit); }
-  // The largest magnitudes of all weights that are gathered so, over all ranks that share them. Collective, in the
-  // compute stream.
+  // Those of all units' weights, over all ranks that share them. Collective, in the compute stream.
   void take_amaxes(Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
   // A unit's weights into `to`, over its shards.
   void gather(Stream& stream, std::size_t u, const RankUnit<T>& unit, Communicator& shards, View<T, 1> to);
-  // Of a layer's weights that were gathered as codes.
+  // Of a layer's weights; empty: products find them.
   WeightAmaxes amaxes_of(const StageLayer& layer) const;
-  // Counts the numbers of these before a block's forward pass, in steps that count.
+  // Counts the numbers that were gathered as codes before a block's forward pass, in steps that count.
   void count(const Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer) const;
 
  private:

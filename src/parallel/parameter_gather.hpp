@@ -27,7 +27,7 @@ class ParameterGather {
   // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
   void wait(Stream& compute, std::size_t u, int place);
   void release(std::size_t u) { storage_.unit(u).gathered_weights = nullptr; }
-  // Of units that are gathered as codes of FP8: behind every change of the weights, and collective.
+  // Of weights in FP8 (plan/coded_units.hpp): behind every change of the weights, and collective.
   void take_amaxes(Stream& compute) { coded_.take_amaxes(compute, storage_, mesh_); }
   CodedGather<T>& coded() { return coded_; }
   // Throws what went wrong in the background.

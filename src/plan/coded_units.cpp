@@ -97,29 +97,27 @@ CodedUnit coded_unit(const BufferContext& c, const LocalUnit& unit, int tp_rank,
   return coded;
 }
 
-// Rows of matrices that a shard meets, times their groups of columns: no shard has more.
-std::int64_t partials_of(const LocalUnit& unit, const CodedMatrices& m) {
-  const std::int64_t rows = std::min(unit.elements / unit.zero.shards / m.each.columns + 2, m.count * m.each.rows);
-  return rows * m.each.by_column.count;
-}
-
 }  // namespace
 
 CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& units, int tp_rank, int etp_rank) {
   CodedUnits all;
-  if (c.fp8.coded_end == 0 && c.fp8.coded_experts_end == 0) return all;
+  const bool keeps = keeps_amaxes(c.fp8);
+  if (!keeps && c.fp8.coded_end == 0 && c.fp8.coded_experts_end == 0) return all;
   all.units.resize(units.size());
   for (std::size_t u = 0; u < units.size(); ++u) {
     const LocalUnit& unit = units[u];
-    const bool dense = unit.kind == UnitKind::block && c.fp8.has_coded_block(unit.layer);
-    if (!dense && !(unit.is_experts() && c.fp8.has_coded_experts(unit.layer))) continue;
+    const bool dense = unit.kind == UnitKind::block;
+    const bool gathered =
+        dense ? c.fp8.has_coded_block(unit.layer) : unit.is_experts() && c.fp8.has_coded_experts(unit.layer);
+    if (!gathered && !(dense && keeps && c.fp8.has_block(unit.layer))) continue;
     CodedUnit& coded = all.units[u] = coded_unit(c, unit, tp_rank, etp_rank);
+    coded.gathered = gathered;
     std::int64_t& next = dense ? all.dense : all.experts;
     for (CodedMatrices& m : coded.matrices) {
       m.first = next;
       next += m.groups();
-      all.partials = std::max(all.partials, partials_of(unit, m));
     }
+    if (!gathered) continue;
     all.codes = std::max(all.codes, unit.elements);
     all.others = std::max(all.others, unit.zero.shards * coded.others_of_shard);
   }

@@ -8,10 +8,11 @@
 
 namespace forge {
 
-// What ZeRO-3 gathers as codes of FP8 (train.fp8_gather): of units of blocks whose products are in FP8 the weights of
-// these products, one byte a number. What else stands in such a unit, norms, biases, routers, is gathered as it is. A
-// scale belongs to the whole model's tensor: each rank takes the largest magnitudes (amax) of its shard's numbers, and
-// an all-reduce over all that share the tensor makes them known, once for each update.
+// Weights of products in FP8 whose largest magnitudes (amax) are taken once for each update: where products keep amaxes
+// (model/kept_amaxes.hpp) those of all blocks, and what ZeRO-3 gathers as codes (train.fp8_gather), one byte a number;
+// what else stands in a unit that is gathered so, norms, biases, routers, is gathered as it is. A scale belongs to the
+// whole model's tensor: each rank takes the amaxes of its part's numbers, and an all-reduce over all that share the
+// tensor makes them the model's.
 
 // Weights of a product, W(N,K) of each expert, that stand one below the other in a unit.
 struct CodedMatrices {
@@ -27,20 +28,20 @@ struct CodedMatrices {
 };
 
 struct CodedUnit {
-  std::vector<CodedMatrices> matrices;  // in the unit's order; none: it is gathered as it is
-  std::vector<Range> others;            // of the unit, what stands between them and behind them
+  std::vector<CodedMatrices> matrices;  // in the unit's order; none: products find their amaxes
+  bool gathered = false;                // as codes
+  std::vector<Range> others;            // of the unit, what stands between the matrices and behind them
   std::int64_t others_of_shard = 0;     // the most of these that a rank's shard has: each rank sends as many
-
-  bool any() const { return !matrices.empty(); }
 };
 
 // Of a rank.
 struct CodedUnits {
-  std::vector<CodedUnit> units;                      // by unit of the rank; empty: none of them is coded
-  std::int64_t dense = 0, experts = 0;               // amaxes of dense units, and behind them those of experts
-  std::int64_t codes = 0, others = 0, partials = 0;  // what the largest unit needs to be gathered
+  std::vector<CodedUnit> units;         // by unit of the rank; empty: none of them has such weights
+  std::int64_t dense = 0, experts = 0;  // amaxes of dense units, and behind them those of experts
+  std::int64_t codes = 0, others = 0;   // what the largest unit needs to be gathered
 
-  bool has(std::size_t unit) const { return unit < units.size() && units[unit].any(); }
+  // Whether the unit is gathered as codes.
+  bool has(std::size_t unit) const { return unit < units.size() && units[unit].gathered; }
   std::int64_t amaxes() const { return dense + experts; }
 };
 CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& units, int tp_rank, int etp_rank);
@@ -49,19 +50,18 @@ CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& uni
 // multi-token prediction keep theirs: the unit has a matrix that isn't in FP8, as large as theirs.
 void resolve_coded(Fp8Options& fp8, const Deck& deck, const MeshShape& mesh);
 
-// Memory for gathering, for the whole run.
+// Memory for gathering and for amaxes, for the whole run.
 template <class T>
 struct CodedBuffers {
-  View<std::uint8_t, 1> codes;    // of a whole unit
-  View<T, 1> others;              // (shards, others_of_shard)
-  View<float, 1> amax, partials;  // of all units' weights; of rows of a shard
+  View<std::uint8_t, 1> codes;  // of a whole unit
+  View<T, 1> others;            // (shards, others_of_shard)
+  View<float, 1> amax;          // of all units' weights
 
   void list(BufferLister& l, const CodedUnits& units) {
     if (units.amaxes() == 0) return;
-    l.add(codes, "gathered codes", units.codes, 1);
+    if (units.codes > 0) l.add(codes, "gathered codes", units.codes, 1);
     if (units.others > 0) l.add(others, "what is gathered beside codes", units.others, 1);
     l.add(amax, "largest magnitudes of weights", units.amaxes(), 1);
-    l.add(partials, "largest magnitudes of weights' rows", units.partials, 1);
   }
 };
 

@@ -24,7 +24,7 @@ struct RankShare {
   FactoredMoments factored;                     // likewise
   bool clips_heads = false;                     // optimizer.qk_clip
   bool reports_norms = false;                   // output.norms_every_steps
-  CodedUnits coded;                             // train.fp8_gather
+  CodedUnits coded;                             // of weights in FP8
 
   // What the rank keeps of rows and columns of matrices, or of matrices that it owns.
   std::int64_t line_moments() const { return matrices.kept + factored.moments; }

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "model/cudnn_attention.hpp"
 #include "model/fp8_codes.hpp"
+#include "model/kept_amaxes.hpp"
 #include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
@@ -110,7 +111,8 @@ RunSetup on_devices(RunSetup setup, int capability) {
 
 MeshGroups groups_of(const RunSetup& setup) {
   return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0,
-          row_of(setup.deck.optimizer.name).shares_matrices() || setup.deck.train.fp8_gather};
+          row_of(setup.deck.optimizer.name).shares_matrices() || setup.deck.train.fp8_gather ||
+              keeps_amaxes(setup.buffers.fp8)};
 }
 
 }  // namespace forge

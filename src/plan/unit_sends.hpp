@@ -12,7 +12,7 @@ namespace forge {
 // say when.
 
 std::vector<Sent> gather_sends(const BufferContext& c, const RankShare& share, std::size_t unit);
-// Largest magnitudes of weights that are gathered as codes.
+// Largest magnitudes of weights.
 std::vector<Sent> amax_sends(const CodedUnits& coded);
 // Of a microbatch's gradients; `last`: and what is summed once a step.
 std::vector<Sent> reduction_sends(const BufferContext& c, const LocalUnit& unit, bool last);

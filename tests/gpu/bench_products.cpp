@@ -22,9 +22,8 @@ struct Coded {
 
   Coded(const Bench& b, Memory& memory, const View<const bf16, 2>& of, const ScaledOperand& operand)
       : scaled(operand), x(of), amax(memory.zeros<float, 1>({{operand.groups()}})) {
-    const auto partials = memory.zeros<float, 1>({{std::max<int64_t>(operand.partials(), 1)}});
     codes = memory.zeros<std::uint8_t, 1>({{code_bytes(operand, false)}});
-    fp8_amax<bf16>(b.stream, x, operand, partials, amax);
+    fp8_amax<bf16>(b.stream, x, operand, amax);
   }
   Fp8Input input() const { return {x, scaled, false, amax, codes}; }
 };

@@ -39,7 +39,7 @@ struct Operand {
   ScaledOperand scaled;
   bool sums_rows;
   Field<bf16> x;
-  Field<float> wide, rounded, amax, partials;
+  Field<float> wide, rounded, amax;
   Field<std::uint8_t> memory;
   Values values, powers;  // powers: 2^e of each number's code, over its scale; e is the least one for subnormal codes
 
@@ -50,11 +50,10 @@ struct Operand {
         wide(o.rows, o.columns),
         rounded(o.rows, o.columns),
         amax(1, o.groups()),
-        partials(1, std::max<int64_t>(o.partials(), 1)),
         memory(1, code_bytes(o, sums_rows)) {
     x.write(uneven_values(o.rows, o.columns, key));
     wide.write(x.read(s));
-    fp8_amax<bf16>(s, x.view(), o, partials.vector(), amax.vector());
+    fp8_amax<bf16>(s, x.view(), o, amax.vector());
     fp8_round<float>(s, wide.view(), o, exact, amax.vector(), rounded.view());
     values = rounded.read(s);
     const Values largest = amax.read(s);
@@ -214,7 +213,7 @@ TEST_F(Fp8Matmul, ScalesOfAnySize) {
     const auto set = [&](Operand& x, const ScaledOperand& o, int power) {
       Values v(static_cast<std::size_t>(o.rows * o.columns), std::ldexp(1, power));
       x.x.write(v);
-      fp8_amax<bf16>(s, x.x.view(), o, x.partials.vector(), x.amax.vector());
+      fp8_amax<bf16>(s, x.x.view(), o, x.amax.vector());
     };
     set(a, p.a, exponent), set(b, p.b, -exponent);
     Field<bf16> result(16, 16);

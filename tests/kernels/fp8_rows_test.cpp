@@ -28,7 +28,7 @@ template <class T>
 Values rounded(Stream& s, const Field<T>& x, const ScaledOperand& o) {
   const Field<T> y(x.rows, x.columns);
   const Field<float> amax(1, o.groups());
-  fp8_amax<T>(s, x.view(), o, {}, amax.vector());
+  fp8_amax<T>(s, x.view(), o, amax.vector());
   fp8_round<T>(s, x.view(), o, false, amax.vector(), y.view());
   return y.read(s);
 }

@@ -13,16 +13,17 @@ namespace {
 
 using namespace reference;
 
-// Kernels that leave the largest magnitude of each row that they write: no number is another for it, and groups of rows
-// have what fp8_amax() finds in what was written.
+// Kernels that leave the largest magnitudes of rows that they write, or raise those of groups of rows: no number is
+// another for it, and groups have what fp8_amax() finds in what was written.
 
 constexpr std::int64_t sequences = 2, tokens = 6, R = sequences * tokens;
 const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
 
-BufferContext context(Fp8Recipe recipe) {
+// With tp, R rows are a rank's part of all.
+BufferContext context(Fp8Recipe recipe, const Microbatch& microbatch = {sequences, tokens, 1}, int tp = 1) {
   BufferContext c;
-  c.microbatch = {sequences, tokens, 1};
-  c.tp = 1;
+  c.microbatch = microbatch;
+  c.tp = tp;
   c.fp8.on = true;
   c.fp8.recipe = recipe;
   return c;
@@ -42,14 +43,14 @@ Values numbers(std::int64_t columns, std::uint64_t seed, double spoiled) {
 
 // kernel(stream, amax) writes y.
 template <class T>
-void check(const char* what, Field<T>& y, const std::function<void(Stream&, View<float, 1>)>& kernel) {
+void check(const char* what, Field<T>& y, const std::function<void(Stream&, RowAmaxes)>& kernel) {
   SCOPED_TRACE(::testing::Message() << what << ", " << y.columns << " columns");
   Stream s(2);
   kernel(s, {});
   const Values plain = y.read(s);
   y.write(Values(plain.size(), 1.0));
   const Field<float> rows(1, R, Values(to_size(R), -1.0));
-  kernel(s, rows.vector());
+  kernel(s, {rows.data()});
   ASSERT_TRUE(same_bits(y.read(s), plain));
   Values most;
   for (std::int64_t r = 0; r < R; ++r) {
@@ -62,14 +63,26 @@ void check(const char* what, Field<T>& y, const std::function<void(Stream&, View
   }
   ASSERT_TRUE(same_bits(rows.read(s), most));
   EXPECT_EQ(most[to_size(R - 2)], inf);
+  // The second half of three sequences of 8 tokens begins in the middle of one.
   const MatrixSplit w{whole_lines(3), whole_lines(y.columns)};
-  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::delayed}) {
-    const ScaledOperand o = scaled_product(context(recipe), ProductOf::output, R, w, 0).a;
-    const Field<float> partials(1, R), expected(1, o.groups()), of_rows(1, o.groups());
-    fp8_amax<T>(s, y.view(), o, partials.vector(), expected.vector());
-    fp8_amax_of_rows(s, rows.vector(), o, of_rows.vector());
-    ASSERT_TRUE(same_bits(of_rows.read(s), expected.read(s))) << properties_of(recipe).word;
-  }
+  const ScaledOperand operands[] = {
+      scaled_product(context(Fp8Recipe::current), ProductOf::output, R, w, 0).a,
+      scaled_product(context(Fp8Recipe::current, {3, 8, 1}, 2), ProductOf::output, R, w, 1).a,
+      scaled_product(context(Fp8Recipe::row), ProductOf::output, R, w, 0).a,
+      scaled_product(context(Fp8Recipe::delayed), ProductOf::output, R, w, 0).a,
+  };
+  Values of(to_size(R), 4.0);
+  for (const std::size_t filler : {0, 5, 6, 10}) of[filler] = -1;
+  const Field<std::int64_t> samples(1, R, of);
+  for (const ScaledOperand& o : operands)
+    for (const bool filler : {false, true}) {
+      const View<const std::int64_t, 1> at = filler ? samples.vector() : View<std::int64_t, 1>();
+      const Field<float> expected(1, o.groups()), of_rows(1, o.groups());
+      fp8_amax<T>(s, y.view(), o, expected.vector(), 1, at);
+      const RowAmaxes to{of_rows.data(), !o.by_row.alone(R), o.by_row.shift[0], o.by_row.each, at.data};
+      for (int pass = 0; pass < 2; ++pass) kernel(s, to);  // as where it is recomputed
+      ASSERT_TRUE(same_bits(of_rows.read(s), expected.read(s))) << &o - operands << filler;
+    }
 }
 
 template <class T>
@@ -80,26 +93,26 @@ void check_kernels(std::int64_t C, double spoiled) {
       y2(R, 2 * C), h(R, C);
   const Field<A> mean(1, R), rstd(1, R);
   check<T>("swiglu forward", y,
-           [&](Stream& s, View<float, 1> amax) { swiglu_forward<T>(s, up.view(), y.view(), amax); });
+           [&](Stream& s, const RowAmaxes& amax) { swiglu_forward<T>(s, up.view(), y.view(), amax); });
   check<T>("swiglu backward", y2,
-           [&](Stream& s, View<float, 1> amax) { swiglu_backward<T>(s, up.view(), more.view(), y2.view(), amax); });
+           [&](Stream& s, const RowAmaxes& amax) { swiglu_backward<T>(s, up.view(), more.view(), y2.view(), amax); });
   for (const Pointwise which : {Pointwise::gelu, Pointwise::gelu_tanh, Pointwise::relu2}) {
     check<T>("pointwise forward", y,
-             [&](Stream& s, View<float, 1> amax) { pointwise_forward<T>(s, which, x.view(), y.view(), amax); });
-    check<T>("pointwise backward", y, [&](Stream& s, View<float, 1> amax) {
+             [&](Stream& s, const RowAmaxes& amax) { pointwise_forward<T>(s, which, x.view(), y.view(), amax); });
+    check<T>("pointwise backward", y, [&](Stream& s, const RowAmaxes& amax) {
       pointwise_backward<T>(s, which, more.view(), x.view(), y.view(), amax);
     });
   }
-  check<T>("rmsnorm", y, [&](Stream& s, View<float, 1> amax) {
+  check<T>("rmsnorm", y, [&](Stream& s, const RowAmaxes& amax) {
     rmsnorm_forward<T>(s, x.view(), w.vector(), 1e-5, y.view(), rstd.vector(), amax);
   });
-  check<T>("residual and rmsnorm", y, [&](Stream& s, View<float, 1> amax) {
+  check<T>("residual and rmsnorm", y, [&](Stream& s, const RowAmaxes& amax) {
     residual_rmsnorm_forward<T>(s, more.view(), x.view(), w.vector(), 1e-5, h.view(), y.view(), rstd.vector(), amax);
   });
-  check<T>("layernorm", y, [&](Stream& s, View<float, 1> amax) {
+  check<T>("layernorm", y, [&](Stream& s, const RowAmaxes& amax) {
     layernorm_forward<T>(s, x.view(), w.vector(), b.vector(), 1e-5, y.view(), mean.vector(), rstd.vector(), amax);
   });
-  check<T>("residual and layernorm", y, [&](Stream& s, View<float, 1> amax) {
+  check<T>("residual and layernorm", y, [&](Stream& s, const RowAmaxes& amax) {
     residual_layernorm_forward<T>(s, more.view(), x.view(), w.vector(), b.vector(), 1e-5, h.view(), y.view(),
                                   mean.vector(), rstd.vector(), amax);
   });

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "block_rig.hpp"
+#include "config/fp8_recipe.hpp"
 #include "nn/row_operand.hpp"
 
 namespace forge::test {
@@ -10,38 +11,54 @@ class RowOperandTest : public testing::Test {
  protected:
   RowOperandTest() : rig(small_model(), Recompute::none), x(rig.rows()) {
     rig.buffers.fp8.on = true;
-    rig.allocate_list([&](BufferLister& l) { l.add(rig.services.fp8.measured, "", rows(), 1); });
+    rig.buffers.fp8.end_block = rig.spec.L();
+    rig.allocate_list([&](BufferLister& l) { kept.list(l, 0); });
+    rig.allocate_list([&](BufferLister& l) { l.add(rig.services.fp8.amax, "", 4 * rows(), 1); });
+    for (View<float, 1>& of_weight : rig.context.fp8.weights) of_weight = rig.services.fp8.amax.slice(0, 1);
     rig.context.fp8.block = true;
+    rig.context.fp8.kept = kept;
   }
   std::int64_t rows() const { return rig.buffers.microbatch.rows(); }
   // What a kernel is asked for.
-  RowOperand<double> measured(std::int64_t wanted) {
-    return RowOperand<double>::measured(rig.context, x.view(),
-                                        [&](View<float, 1> amax) { EXPECT_EQ(amax.rows(), wanted); });
+  RowAmaxes asked(ProductOf of = ProductOf::output) {
+    RowAmaxes found;
+    const auto operand = RowOperand<double>::measured(rig.context, of, mlp_up_split(rig.spec, rig.spec.F()), x.view(),
+                                                      [&](const RowAmaxes& amax) { found = amax; });
+    EXPECT_EQ(operand.measured(), found.amax != nullptr);
+    EXPECT_EQ(operand.values().data, x.view().data);
+    return found;
   }
 
   BlockRig rig;
   BlockRig::Rows x;
+  KeptAmaxes kept;
 };
 
-TEST_F(RowOperandTest, HasItsMagnitudesUntilTheNextIsMeasured) {
-  const RowOperand<double> first = measured(rows());
-  EXPECT_EQ(first.amaxes().data, rig.services.fp8.measured.data);
-  const RowOperand<double> copy = first;
-  EXPECT_EQ(copy.amaxes().rows(), rows());
-  const RowOperand<double> second = measured(rows());
-  EXPECT_EQ(second.amaxes().rows(), rows());
-  EXPECT_THROW(first.amaxes(), Error);
-  EXPECT_THROW(copy.amaxes(), Error);
-  EXPECT_EQ(first.values().data, x.view().data);
+TEST_F(RowOperandTest, RaisesWhatTheBlockKeeps) {
+  const RowAmaxes forward = asked(), backward = asked(ProductOf::input_gradient);
+  EXPECT_EQ(forward.amax, kept.of(BlockProduct::gate_up, RoundedTensor::x).data);
+  EXPECT_EQ(backward.amax, kept.of(BlockProduct::gate_up, RoundedTensor::dy).data);
+  EXPECT_TRUE(forward.raises && backward.raises);
+  EXPECT_EQ(forward.each, rig.buffers.microbatch.sequence_tokens);
+}
+
+TEST_F(RowOperandTest, HasANumberForEachRowWhereRowsHaveScales) {
+  rig.buffers.fp8.recipe = Fp8Recipe::row;
+  rig.context.fp8.kept = {};
+  rig.context.fp8.weights = {};
+  const RowAmaxes amax = asked();
+  EXPECT_EQ(amax.amax, rig.services.fp8.amax.data);
+  EXPECT_FALSE(amax.raises);
 }
 
 TEST_F(RowOperandTest, IsMeasuredForProductsThatAskAlone) {
-  const RowOperand<double> first = measured(rows());
+  rig.context.fp8.kept.recomputes = true;
+  EXPECT_EQ(asked().amax, nullptr);
+  rig.context.fp8.kept.recomputes = false;
+  EXPECT_NE(asked().amax, nullptr);
   rig.context.fp8.block = false;
-  EXPECT_TRUE(measured(0).amaxes().empty());
-  EXPECT_TRUE(RowOperand<double>(x.view()).amaxes().empty());
-  EXPECT_EQ(first.amaxes().rows(), rows());
+  EXPECT_EQ(asked().amax, nullptr);
+  EXPECT_FALSE(RowOperand<double>(x.view()).measured());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "../equivalence/layout_run.hpp"
 #include "../equivalence/models.hpp"
 #include "../equivalence/run_threads.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
 #include "model/flops.hpp"
@@ -174,6 +175,30 @@ TEST(Operations, ExpertsInFp8NeedABlockInFp8) {
   deck.train.fp8_last_layers_bf16 =
       deck.model.layers + deck.model.mtp_depth - 1;  // the first block, without experts, is left
   EXPECT_THROW(make_setup(deck, 0), BadInput);
+}
+
+// Of a dense block, forward and backward, on a GPU that multiplies codes; filling with zeros is no kernel.
+std::int64_t launches_of_block(Deck deck) {
+  deck.train.microbatch_sequences = 1;
+  const RunSetup setup = on_devices(make_setup(alone(deck), 0), 90);
+  std::int64_t launches = 0;
+  for (const Task& task : step_tasks(setup.share, setup.schedule, Recompute::none))
+    if (const LayerPass p = pass_of(task, setup.share); p.layer && p.layer->kind == LayerKind::block)
+      if (p.layer->number == 0) launches += segments_of(setup.buffers, setup.share, task).launches();
+  return launches;
+}
+
+// FP8's own: codes of the operands of each product, and amaxes of four operands whose kernels don't leave them.
+TEST(Operations, LaunchesOfADenseBlockInFp8) {
+  const std::string file = "inputs/7b_16gpu_fp8.yaml";
+  Deck deck = read_deck(read_text_file(file, 1 << 20, "deck"), file, {});
+  ASSERT_EQ(illegality(deck), "");
+  deck.train.fp8_recipe = Fp8Recipe::current;
+  EXPECT_EQ(launches_of_block(deck), 27 + 12 + 4);
+  deck.train.fp8_recipe = Fp8Recipe::delayed;
+  EXPECT_EQ(launches_of_block(deck), 27 + 12);
+  deck.train.precision = PrecisionName::bf16;
+  EXPECT_EQ(launches_of_block(deck), 27);
 }
 
 // Without documents: every pair that cp ranks work on, with and without a window, in each method's order.

@@ -17,7 +17,7 @@ namespace forge::test {
 
 namespace {
 
-// FP8's rounded numbers travel in nothing but their carrier; what its amaxes send on tp and cp isn't in the formula.
+// FP8's rounded numbers travel in nothing but their carrier; the formula has no amaxes that tp and cp send.
 bool carries_bf16(const TrainDeck& t) {
   return t.precision == PrecisionName::bf16 || (t.precision == PrecisionName::fp8 && t.fp8_carrier == Fp8Carrier::bf16);
 }
@@ -132,6 +132,9 @@ class Step {
     add(tensor());
     add(context());
     add(pipeline());
+    Group matrices("matrices", places_.group(rank_, {P::shard, P::cp, P::tp}));
+    matrices.all_reduce(weights_with_one_scale(d, held_), 4);
+    add(matrices);
     gradients(all, false, places_.group(rank_, {P::replicate, P::shard, P::cp}),
               places_.group(rank_, {P::shard, P::cp}), places_.group(rank_, {P::replicate}));
     if (m.experts == 0) return all;

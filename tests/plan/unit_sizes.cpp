@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "config/fp8_recipe.hpp"
+
 namespace forge::test {
 
 namespace {
@@ -159,6 +161,20 @@ std::vector<UnitSize> unit_sizes(const Deck& deck, const std::vector<Held>& held
   if (head && !tied) units.push_back(sizes.table(UnitSize::Kind::output));
   if (head) units.push_back(sizes.norm());
   return units;
+}
+
+std::int64_t weights_with_one_scale(const Deck& deck, const std::vector<Held>& held) {
+  const ModelDeck& m = deck.model;
+  const TrainDeck& t = deck.train;
+  if (t.precision != PrecisionName::fp8 || t.fp8_recipe != Fp8Recipe::current) return 0;
+  const std::int64_t first = t.fp8_first_layers_bf16, end = m.layers - t.fp8_last_layers_bf16;
+  std::int64_t weights = 0;
+  for (const Held& h : held)
+    for (std::int64_t layer = std::max(h.first_layer, first); layer < std::min(h.end_layer, end); ++layer) {
+      weights += m.attention != AttentionKind::mla ? 2 : m.q_lora > 0 ? 5 : 4;
+      weights += !has_experts(m, layer) || m.shared_expert_ffn > 0 ? 2 : 0;
+    }
+  return weights;
 }
 
 }  // namespace forge::test

@@ -21,7 +21,7 @@ RowWidth width_of(std::int64_t columns, const ScaleLines& groups, std::int64_t b
 
 template <class T>
 void fp8_amax_of_part(Stream& stream, View<const T, 1> x, std::int64_t first, const ScaledOperand& each,
-                      View<float, 1> partials, View<float, 1> amax) {
+                      View<float, 1> amax) {
   const PartRows part(first, x.rows(), each.columns);
   const ScaleLines by_row = each.by_row, by_column = each.by_column;
   const std::int64_t groups = by_column.count, lines = each.rows;
@@ -31,19 +31,8 @@ void fp8_amax_of_part(Stream& stream, View<const T, 1> x, std::int64_t first, co
                   const T* const row = x.data + part.base(r) + here.begin;
                   const float most = team.template max<float>(here.end - here.begin,
                                                               [=](std::int64_t j) { return magnitude(row[j]); });
-                  if (team.leads()) partials[r * groups + g] = most > 0 ? most : 0;
+                  if (team.leads()) raise(&amax[amaxes_of_row(by_row, lines, groups, part.row + r) + g], most);
                 });
-  parallel_rows(stream, amax.rows(), [=] FORGE_LAMBDA(std::int64_t i, Team team) {
-    const std::int64_t row_group = quotient(i, groups), c = i - row_group * groups;
-    const std::int64_t matrix = quotient(row_group, by_row.count);
-    const ScaleLines::Range of = by_row.lines_of(row_group - matrix * by_row.count);
-    const std::int64_t shift = matrix * lines - part.row;
-    const std::int64_t begin = of.begin + shift > 0 ? of.begin + shift : 0;
-    const std::int64_t end = of.end + shift < part.rows ? of.end + shift : part.rows;
-    const float most = team.template max<float>(end > begin ? end - begin : 0,
-                                                [=](std::int64_t j) { return partials[(begin + j) * groups + c]; });
-    if (team.leads()) amax[i] = most > 0 ? most : 0;
-  });
 }
 
 template <class T>
@@ -87,8 +76,7 @@ void fp8_decode(Stream& stream, View<const std::uint8_t, 1> codes, const ScaledO
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                          \
-  template void fp8_amax_of_part<T>(Stream&, View<const T, 1>, std::int64_t, const ScaledOperand&, View<float, 1>,    \
-                                    View<float, 1>);                                                                  \
+  template void fp8_amax_of_part<T>(Stream&, View<const T, 1>, std::int64_t, const ScaledOperand&, View<float, 1>);   \
   template void fp8_encode<T>(Stream&, View<const T, 1>, std::int64_t, const ScaledOperand&, bool,                    \
                               View<const float, 1>, View<std::uint8_t, 1>);                                           \
   template void fp8_decode<T>(Stream&, View<const std::uint8_t, 1>, const ScaledOperand&, bool, View<const float, 1>, \

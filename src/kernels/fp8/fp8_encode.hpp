@@ -10,11 +10,10 @@ namespace forge {
 // kernels/fp8/fp8_round.hpp makes of an operand, in one byte a number. A part begins anywhere in them, at element
 // `first`.
 
-// amax(matrices, row groups, column groups) = largest |x| of each group among a part x; 0 where nothing of it is here,
-// Inf where a number isn't finite. `partials`: a float for each row that the part meets and column group.
+// amax(matrices, row groups, column groups) ← max(amax, largest |x| of each group among a part x), Inf where a number
+// isn't finite.
 template <class T>
-void fp8_amax_of_part(Stream&, View<const T, 1> x, std::int64_t first, const ScaledOperand& each,
-                      View<float, 1> partials, View<float, 1> amax);
+void fp8_amax_of_part(Stream&, View<const T, 1> x, std::int64_t first, const ScaledOperand& each, View<float, 1> amax);
 
 // codes(n) = encode(x · scale) of a part x(n), scale = fp8_scale of the group's amax.
 template <class T>

@@ -4,6 +4,8 @@
 
 #include "core/error.hpp"
 #include "core/fp8.hpp"
+#include "core/to_size.hpp"
+#include "device/device_memory.hpp"
 #include "device/parallel.hpp"
 #include "kernels/rows/largest.hpp"
 
@@ -36,32 +38,22 @@ struct Filler {
   FORGE_INLINE bool has(std::int64_t r) const { return samples && samples[r] < 0; }
 };
 
-// out(R, column groups): of each row.
+// amax(matrices, row groups, column groups); `alone`: each row is a group.
 template <class T>
-void amax_of_rows(Stream& stream, View<const T, 2> x, ScaleLines columns, Filler filler, float* out) {
+void amax_of_rows(Stream& stream, View<const T, 2> x, std::int64_t lines, ScaleLines rows, ScaleLines columns,
+                  bool alone, Filler filler, float* amax) {
   const std::int64_t groups = columns.count;
   parallel_rows(stream, x.rows(), groups, row_width<T>(x.columns() < columns.each ? x.columns() : columns.each),
                 [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
                   const ScaleLines::Range here = columns.lines_of(g);
                   const float most = team.template max<float>(
                       here.end - here.begin, [](const T& v) { return magnitude(v); }, x.row(r) + here.begin);
-                  if (team.leads()) out[r * groups + g] = most > 0 && !filler.has(r) ? most : 0;
+                  if (!team.leads()) return;
+                  if (alone)
+                    amax[r * groups + g] = most > 0 ? most : 0;
+                  else if (!filler.has(r))
+                    raise(amax + row_group(rows, lines, r) * groups + g, most);
                 });
-}
-
-// amax(matrices, row groups, groups) from in(matrices, R, groups).
-void amax_of_groups(Stream& stream, std::int64_t matrices, std::int64_t lines, ScaleLines rows, std::int64_t groups,
-                    Filler filler, const float* in, float* amax) {
-  parallel_rows(
-      stream, matrices * rows.count * groups, row_width<float>(rows.each), [=] FORGE_LAMBDA(std::int64_t i, Team team) {
-        const std::int64_t row_group = quotient(i, groups), c = i - row_group * groups;
-        const std::int64_t matrix = quotient(row_group, rows.count);
-        const ScaleLines::Range here = rows.lines_of(row_group - matrix * rows.count);
-        const float* const first = in + (matrix * lines + here.begin) * groups + c;
-        const auto of_line = [=](std::int64_t j) { return filler.has(here.begin + j) ? 0 : first[j * groups]; };
-        const float most = team.template max<float>(here.end - here.begin, of_line);
-        if (team.leads()) amax[i] = most > 0 ? most : 0;
-      });
 }
 
 // amax(matrices, row groups, N): a group for each column.
@@ -86,22 +78,16 @@ void amax_of_columns(Stream& stream, std::int64_t matrices, View<const T, 2> x, 
 }  // namespace
 
 template <class T>
-void fp8_amax(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> partials,
-              View<float, 1> amax, std::int64_t matrices, View<const std::int64_t, 1> samples) {
+void fp8_amax(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> amax,
+              std::int64_t matrices, View<const std::int64_t, 1> samples, bool raises) {
   const std::int64_t lines = x.rows() / matrices;
   require(samples.empty() || (matrices == 1 && samples.rows() == lines), "fp8_amax: shapes differ");
-  const Filler filler(samples), none({});
-  if (operand.by_row.alone(lines)) return amax_of_rows<T>(stream, x, operand.by_column, none, amax.data);
-  if (operand.by_column.alone(x.columns()))
-    return amax_of_columns<T>(stream, matrices, x, operand.by_row, filler, amax.data);
-  amax_of_rows<T>(stream, x, operand.by_column, filler, partials.data);
-  amax_of_groups(stream, matrices, lines, operand.by_row, operand.by_column.count, none, partials.data, amax.data);
-}
-
-void fp8_amax_of_rows(Stream& stream, View<const float, 1> rows, const ScaledOperand& operand, View<float, 1> amax,
-                      View<const std::int64_t, 1> samples) {
-  const Filler filler(operand.by_row.alone(rows.rows()) ? View<const std::int64_t, 1>() : samples);
-  amax_of_groups(stream, 1, rows.rows(), operand.by_row, 1, filler, rows.data, amax.data);
+  const ScaleLines &rows = operand.by_row, &columns = operand.by_column;
+  const bool alone = rows.alone(lines);
+  if (!alone && columns.alone(x.columns()))
+    return amax_of_columns<T>(stream, matrices, x, rows, Filler(samples), amax.data);
+  if (!alone && !raises) fill_zero(stream, amax.data, to_size(amax.size()) * sizeof(float));
+  amax_of_rows<T>(stream, x, lines, rows, columns, alone, Filler(samples), amax.data);
 }
 
 void fp8_amax_of_ranks(Stream& stream, int ranks, View<const float, 1> gathered, View<float, 1> amax) {
@@ -145,8 +131,8 @@ void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand,
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                          \
-  template void fp8_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, View<float, 1>,          \
-                            std::int64_t, View<const std::int64_t, 1>);                                               \
+  template void fp8_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, std::int64_t,            \
+                            View<const std::int64_t, 1>, bool);                                                       \
   template void fp8_round<T>(Stream&, View<const T, 2>, const ScaledOperand&, bool, View<const float, 1>, View<T, 2>, \
                              std::int64_t, View<float, 1>, View<const std::int64_t, 1>);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)

@@ -11,17 +11,12 @@ namespace forge {
 // scales cost a rounding to it. Neither kernel depends on the number of threads.
 
 // amax(matrices, row groups, column groups) = largest |x| of each group among x(R,N), or among each of so many matrices
-// in x(matrices R, N); 0 where nothing of it is here, Inf where a number isn't finite. `partials`: of each matrix
-// ScaledOperand::partials() floats of workspace. samples(R) of one matrix: rows of −1 are filler, which groups of
-// several rows leave out; empty: there is none.
+// in x(matrices R, N); 0 where nothing of it is here, Inf where a number isn't finite. samples(R) of one matrix: rows
+// of −1 are filler, which groups of several rows leave out; empty: there is none. `raises`: groups of several rows and
+// columns raise amax instead, which somebody has cleared.
 template <class T>
-void fp8_amax(Stream&, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> partials, View<float, 1> amax,
-              std::int64_t matrices = 1, View<const std::int64_t, 1> samples = {});
-
-// The same of x(R,N) whose columns are one group, from the largest magnitude of each of its rows (R), which the kernel
-// that made them has left (`amax` of kernels/kernels.hpp).
-void fp8_amax_of_rows(Stream&, View<const float, 1> rows, const ScaledOperand& operand, View<float, 1> amax,
-                      View<const std::int64_t, 1> samples = {});
+void fp8_amax(Stream&, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> amax, std::int64_t matrices = 1,
+              View<const std::int64_t, 1> samples = {}, bool raises = false);
 
 // amax(n) = the largest of each number in gathered(ranks, n).
 void fp8_amax_of_ranks(Stream&, int ranks, View<const float, 1> gathered, View<float, 1> amax);

@@ -7,13 +7,13 @@
 namespace forge {
 
 template <class T>
-void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, View<float, 1> amax) {
+void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax) {
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* gate = gate_up.row(r);
     map_and_measure(
-        team, n, of_row(amax, r),
+        team, n, amax, r,
         [=](const T& gate_j, const T& up, T& out) {
           const A g = A(gate_j);
           out = T(g * math::sigmoid(g) * A(up));
@@ -26,14 +26,14 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, Vi
 // silu'(g) = σ (1 + g (1 − σ))
 template <class T>
 void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
-                     View<float, 1> amax) {
+                     const RowAmaxes& amax) {
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* gate = gate_up.row(r);
     T* d_gate = d_gate_up.row(r);
     map_and_measure(
-        team, n, of_row(amax, r),
+        team, n, amax, r,
         [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
           const A g = A(gate_j), u = A(up_j), dy = A(d);
           const A s = math::sigmoid(g);
@@ -133,12 +133,12 @@ struct Relu2 {  // max(x, 0)²; NaN stays NaN
 }  // namespace
 
 template <class F, class T>
-void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, View<float, 1> amax) {
+void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, const RowAmaxes& amax) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     map_and_measure(
-        team, n, of_row(amax, r),
+        team, n, amax, r,
         [=](const T& in, T& out) {
           out = T(F::value(A(in)));
           return magnitude(out);
@@ -148,12 +148,12 @@ void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, View<floa
 }
 
 template <class F, class T>
-void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx, View<float, 1> amax) {
+void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx, const RowAmaxes& amax) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     map_and_measure(
-        team, n, of_row(amax, r),
+        team, n, amax, r,
         [=](const T& in, const T& d, T& out) {
           out = T(A(d) * F::slope(A(in)));
           return magnitude(out);
@@ -163,7 +163,7 @@ void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, 
 }
 
 template <class T>
-void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act, View<float, 1> amax) {
+void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act, const RowAmaxes& amax) {
   switch (which) {
     case Pointwise::gelu:
       return apply_forward<Gelu>(stream, x, act, amax);
@@ -176,7 +176,7 @@ void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View
 
 template <class T>
 void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
-                        View<float, 1> amax) {
+                        const RowAmaxes& amax) {
   switch (which) {
     case Pointwise::gelu:
       return apply_backward<Gelu>(stream, x, d_act, dx, amax);
@@ -193,12 +193,12 @@ void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, Vie
                                             View<T, 2>, View<acc_t<T>, 1>);
 FORGE_COMPUTE_TYPES(FORGE_WEIGHTED_SWIGLU)
 
-#define FORGE_ACTIVATIONS(T)                                                                                 \
-  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, View<float, 1>);                    \
-  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, View<float, 1>); \
-  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>, View<float, 1>);      \
-  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>,    \
-                                      View<float, 1>);
+#define FORGE_ACTIVATIONS(T)                                                                                   \
+  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, const RowAmaxes&);                    \
+  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, const RowAmaxes&); \
+  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>, const RowAmaxes&);      \
+  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>,      \
+                                      const RowAmaxes&);
 FORGE_COMPUTE_TYPES(FORGE_ACTIVATIONS)
 
 }  // namespace forge

@@ -4,6 +4,7 @@
 
 #include "device/raise.hpp"
 #include "device/team.hpp"
+#include "kernels/kernels.hpp"
 
 namespace forge {
 
@@ -20,18 +21,22 @@ FORGE_INLINE float larger(float a, float b) {
   return a > b ? a : b;
 }
 
-// Where the largest magnitude of row r goes; null: nobody asks for it.
-FORGE_INLINE float* of_row(const View<float, 1>& amax, std::int64_t r) {
-  return amax.empty() ? nullptr : amax.data + r;
+// Leaves the largest magnitude of row r where somebody asked for it.
+FORGE_INLINE void leave(const RowAmaxes& to, std::int64_t r, float most) {
+  if (!to.raises)
+    to.amax[r] = most > 0 ? most : 0;
+  else if (!(to.samples && to.samples[r] < 0))
+    raise(to.amax + quotient(to.first + r, to.each), most);
 }
 
-// f over the columns of rows, as Team::map. f returns the largest magnitude of what it writes in a column, and the
-// largest of all goes to `amax`, unless that is null.
+// f over the columns of row r, as Team::map. f returns the largest magnitude of what it writes in a column; the largest
+// of all is left in `to`, if anybody asked.
 template <class F, class... P>
-FORGE_INLINE void map_and_measure(Team team, std::int64_t n, float* amax, const F& f, const P&... rows) {
-  if (!amax) return team.map(n, f, rows...);
+FORGE_INLINE void map_and_measure(Team team, std::int64_t n, const RowAmaxes& to, std::int64_t r, const F& f,
+                                  const P&... rows) {
+  if (!to.amax) return team.map(n, f, rows...);
   const float most = team.template max<float>(n, f, rows...);
-  if (team.leads()) *amax = most > 0 ? most : 0;
+  if (team.leads()) leave(to, r, most);
 }
 
 }  // namespace forge

@@ -26,7 +26,7 @@ struct BiasTerm {
 // y = w ⊙ (x − mean) · rstd + b of one vector of n values; returns the statistics.
 template <class A, class T, class Row>
 FORGE_INLINE Statistics<A> normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, const T* b, T* y,
-                                     float* amax) {
+                                     const RowAmaxes& amax, std::int64_t r) {
   const A mean = team.template sum<A>(
                      n, [=](const T& x_j) { return A(x_j); }, x) /
                  A(n);
@@ -34,7 +34,7 @@ FORGE_INLINE Statistics<A> normalise(Team team, std::int64_t n, A epsilon, const
       n, [=](const T& x_j) { return (A(x_j) - mean) * (A(x_j) - mean); }, x);
   const A rstd = A(1) / math::sqrt(squares / A(n) + epsilon);
   map_and_measure(
-      team, n, amax,
+      team, n, amax, r,
       [=](const T& w_j, const T& x_j, const T& b_j, T& y_j) {
         y_j = T(A(w_j) * ((A(x_j) - mean) * rstd) + A(b_j));
         return magnitude(y_j);
@@ -45,11 +45,11 @@ FORGE_INLINE Statistics<A> normalise(Team team, std::int64_t n, A epsilon, const
 
 template <int packs, class T, class A>
 void layernorm_forward_of(Stream& stream, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, A epsilon,
-                          View<T, 2> y, View<A, 1> mean, View<A, 1> rstd, View<float, 1> amax) {
+                          View<T, 2> y, View<A, 1> mean, View<A, 1> rstd, const RowAmaxes& amax) {
   const std::int64_t n = x.columns();
   parallel_kept_rows<packs>(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const auto row = team.template row<packs>(n, x.row(r));
-    const Statistics<A> of = normalise<A>(team, n, epsilon, row, w.data, b.data, y.row(r), of_row(amax, r));
+    const Statistics<A> of = normalise<A>(team, n, epsilon, row, w.data, b.data, y.row(r), amax, r);
     if (team.leads()) {
       mean[r] = of.mean;
       rstd[r] = of.rstd;
@@ -60,13 +60,13 @@ void layernorm_forward_of(Stream& stream, View<const T, 2> x, View<const T, 1> w
 template <int packs, class T, class A>
 void residual_layernorm_forward_of(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                                    View<const T, 1> b, A epsilon, View<T, 2> h, View<T, 2> y, View<A, 1> mean,
-                                   View<A, 1> rstd, View<float, 1> amax) {
+                                   View<A, 1> rstd, const RowAmaxes& amax) {
   const std::int64_t n = x.columns();
   parallel_kept_rows<packs>(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const auto p = team.template row<packs>(n, residual.row(r)), q = team.template row<packs>(n, x.row(r));
     const auto sum = team.template made<packs>(
         n, [=](const T& p_j, const T& q_j) { return T(A(p_j) + A(q_j)); }, h.row(r), p, q);
-    const Statistics<A> of = normalise<A>(team, n, epsilon, sum, w.data, b.data, y.row(r), of_row(amax, r));
+    const Statistics<A> of = normalise<A>(team, n, epsilon, sum, w.data, b.data, y.row(r), amax, r);
     if (team.leads()) {
       mean[r] = of.mean;
       rstd[r] = of.rstd;
@@ -78,7 +78,7 @@ void residual_layernorm_forward_of(Stream& stream, View<const T, 2> residual, Vi
 
 template <class T>
 void layernorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon,
-                       View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd, View<float, 1> amax) {
+                       View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd, const RowAmaxes& amax) {
   with_kept_packs<T>(x.columns(), aligned_rows(x, w, b, y), [&](auto packs) {
     layernorm_forward_of<packs()>(stream, x, w, b, static_cast<acc_t<T>>(epsilon), y, mean, rstd, amax);
   });
@@ -88,7 +88,7 @@ void layernorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, V
 template <class T>
 void residual_layernorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                                 View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
-                                View<acc_t<T>, 1> rstd, View<float, 1> amax) {
+                                View<acc_t<T>, 1> rstd, const RowAmaxes& amax) {
   with_kept_packs<T>(x.columns(), aligned_rows(residual, x, w, b, h, y), [&](auto packs) {
     residual_layernorm_forward_of<packs()>(stream, residual, x, w, b, static_cast<acc_t<T>>(epsilon), h, y, mean, rstd,
                                            amax);
@@ -178,10 +178,10 @@ void column_sum(Stream& stream, View<const T, 2> dy, View<acc_t<T>, 2> partial, 
 
 #define FORGE_LAYERNORM(T)                                                                                            \
   template void layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, View<const T, 1>, double,           \
-                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<float, 1>);               \
+                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>, const RowAmaxes&);             \
   template void residual_layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,          \
                                               View<const T, 1>, double, View<T, 2>, View<T, 2>, View<acc_t<T>, 1>,    \
-                                              View<acc_t<T>, 1>, View<float, 1>);                                     \
+                                              View<acc_t<T>, 1>, const RowAmaxes&);                                   \
   template void layernorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                  \
                                       View<const acc_t<T>, 1>, View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, \
                                       View<acc_t<T>, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                       \

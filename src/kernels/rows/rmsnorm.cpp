@@ -33,10 +33,11 @@ struct SquaresOfPair {
 
 // y = w ⊙ x · rstd of one vector of n values; returns rstd.
 template <class A, class T, class Row>
-FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, T* y, float* amax = nullptr) {
+FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, T* y, const RowAmaxes& amax,
+                         std::int64_t r) {
   const A rstd = inverse_rms<A>(team, n, epsilon, x);
   map_and_measure(
-      team, n, amax,
+      team, n, amax, r,
       [=](const T& w_j, const T& x_j, T& y_j) {
         y_j = T(A(w_j) * (A(x_j) * rstd));
         return magnitude(y_j);
@@ -80,11 +81,11 @@ FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, A dot, c
 
 template <int packs, class T, class A>
 void rmsnorm_forward_of(Stream& stream, View<const T, 2> x, View<const T, 1> w, A epsilon, View<T, 2> y,
-                        View<A, 1> rstd, View<float, 1> amax) {
+                        View<A, 1> rstd, const RowAmaxes& amax) {
   const std::int64_t n = x.columns();
   parallel_kept_rows<packs>(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const auto row = team.template row<packs>(n, x.row(r));
-    const A scale = normalise<A>(team, n, epsilon, row, w.data, y.row(r), of_row(amax, r));
+    const A scale = normalise<A>(team, n, epsilon, row, w.data, y.row(r), amax, r);
     if (team.leads()) rstd[r] = scale;
   });
 }
@@ -92,13 +93,13 @@ void rmsnorm_forward_of(Stream& stream, View<const T, 2> x, View<const T, 1> w, 
 // What is added is rounded before it is normalised, as it will be read again.
 template <int packs, class T, class A>
 void residual_rmsnorm_forward_of(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
-                                 A epsilon, View<T, 2> h, View<T, 2> y, View<A, 1> rstd, View<float, 1> amax) {
+                                 A epsilon, View<T, 2> h, View<T, 2> y, View<A, 1> rstd, const RowAmaxes& amax) {
   const std::int64_t n = x.columns();
   parallel_kept_rows<packs>(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const auto p = team.template row<packs>(n, residual.row(r)), q = team.template row<packs>(n, x.row(r));
     const auto sum = team.template made<packs>(
         n, [=](const T& p_j, const T& q_j) { return T(A(p_j) + A(q_j)); }, h.row(r), p, q);
-    const A scale = normalise<A>(team, n, epsilon, sum, w.data, y.row(r), of_row(amax, r));
+    const A scale = normalise<A>(team, n, epsilon, sum, w.data, y.row(r), amax, r);
     if (team.leads()) rstd[r] = scale;
   });
 }
@@ -107,7 +108,7 @@ void residual_rmsnorm_forward_of(Stream& stream, View<const T, 2> residual, View
 
 template <class T>
 void rmsnorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, double epsilon, View<T, 2> y,
-                     View<acc_t<T>, 1> rstd, View<float, 1> amax) {
+                     View<acc_t<T>, 1> rstd, const RowAmaxes& amax) {
   with_kept_packs<T>(x.columns(), aligned_rows(x, w, y), [&](auto packs) {
     rmsnorm_forward_of<packs()>(stream, x, w, static_cast<acc_t<T>>(epsilon), y, rstd, amax);
   });
@@ -116,7 +117,8 @@ void rmsnorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, dou
 // h = T(residual + x), y = w ⊙ h · rstd of h.
 template <class T>
 void residual_rmsnorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
-                              double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd, View<float, 1> amax) {
+                              double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd,
+                              const RowAmaxes& amax) {
   with_kept_packs<T>(x.columns(), aligned_rows(residual, x, w, h, y), [&](auto packs) {
     residual_rmsnorm_forward_of<packs()>(stream, residual, x, w, static_cast<acc_t<T>>(epsilon), h, y, rstd, amax);
   });
@@ -341,9 +343,9 @@ void head_norm_backward(Stream& stream, View<const T, 3> dy, View<const T, 3> x,
 
 #define FORGE_RMSNORM(T)                                                                                               \
   template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>, View<acc_t<T>, 1>, \
-                                   View<float, 1>);                                                                    \
+                                   const RowAmaxes&);                                                                  \
   template void residual_rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>, double,     \
-                                            View<T, 2>, View<T, 2>, View<acc_t<T>, 1>, View<float, 1>);                \
+                                            View<T, 2>, View<T, 2>, View<acc_t<T>, 1>, const RowAmaxes&);              \
   template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                     \
                                     View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, View<acc_t<T>, 2>,          \
                                     View<acc_t<T>, 1>);                                                                \
