@@ -16,10 +16,10 @@ class RowOperand {
   template <class Make>
   static RowOperand measured(const Context<T>& ctx, View<T, 2> y, Make make) {
     RowOperand operand(y);
-    if (ctx.fp8.block && takes_amaxes_of_rows(ctx.buffers.fp8)) {
+    if (ctx.rounding.block && takes_amaxes_of_rows(ctx.buffers.rounding)) {
       operand.last_ = &ctx.services.measured;
       operand.number_ = ++ctx.services.measured;
-      operand.amaxes_ = ctx.services.fp8.measured.slice(0, y.rows());
+      operand.amaxes_ = ctx.services.rounding.measured.slice(0, y.rows());
     }
     make(operand.amaxes_);
     return operand;

@@ -14,7 +14,7 @@ namespace {
 using namespace reference;
 
 // Kernels that leave the largest magnitude of each row that they write: no number is another for it, and groups of rows
-// have what fp8_amax() finds in what was written.
+// have what take_amax() finds in what was written.
 
 constexpr std::int64_t sequences = 2, tokens = 6, R = sequences * tokens;
 const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
@@ -23,8 +23,8 @@ BufferContext context(Fp8Recipe recipe) {
   BufferContext c;
   c.microbatch = {sequences, tokens, 1};
   c.tp = 1;
-  c.fp8.on = true;
-  c.fp8.recipe = recipe;
+  c.rounding.on = true;
+  c.rounding.recipe = recipe;
   return c;
 }
 
@@ -66,7 +66,7 @@ void check(const char* what, Field<T>& y, const std::function<void(Stream&, View
   for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::delayed}) {
     const ScaledOperand o = scaled_product(context(recipe), ProductOf::output, R, w, 0).a;
     const Field<float> partials(1, R), expected(1, o.groups()), of_rows(1, o.groups());
-    fp8_amax<T>(s, y.view(), o, partials.vector(), expected.vector());
+    take_amax<T>(s, y.view(), o, partials.vector(), expected.vector());
     fp8_amax_of_rows(s, rows.vector(), o, of_rows.vector());
     ASSERT_TRUE(same_bits(of_rows.read(s), expected.read(s))) << properties_of(recipe).word;
   }

@@ -9,9 +9,9 @@ namespace {
 class RowOperandTest : public testing::Test {
  protected:
   RowOperandTest() : rig(small_model(), Recompute::none), x(rig.rows()) {
-    rig.buffers.fp8.on = true;
-    rig.allocate_list([&](BufferLister& l) { l.add(rig.services.fp8.measured, "", rows(), 1); });
-    rig.context.fp8.block = true;
+    rig.buffers.rounding.on = true;
+    rig.allocate_list([&](BufferLister& l) { l.add(rig.services.rounding.measured, "", rows(), 1); });
+    rig.context.rounding.block = true;
   }
   std::int64_t rows() const { return rig.buffers.microbatch.rows(); }
   // What a kernel is asked for.
@@ -26,7 +26,7 @@ class RowOperandTest : public testing::Test {
 
 TEST_F(RowOperandTest, HasItsMagnitudesUntilTheNextIsMeasured) {
   const RowOperand<double> first = measured(rows());
-  EXPECT_EQ(first.amaxes().data, rig.services.fp8.measured.data);
+  EXPECT_EQ(first.amaxes().data, rig.services.rounding.measured.data);
   const RowOperand<double> copy = first;
   EXPECT_EQ(copy.amaxes().rows(), rows());
   const RowOperand<double> second = measured(rows());
@@ -38,7 +38,7 @@ TEST_F(RowOperandTest, HasItsMagnitudesUntilTheNextIsMeasured) {
 
 TEST_F(RowOperandTest, IsMeasuredForProductsThatAskAlone) {
   const RowOperand<double> first = measured(rows());
-  rig.context.fp8.block = false;
+  rig.context.rounding.block = false;
   EXPECT_TRUE(measured(0).amaxes().empty());
   EXPECT_TRUE(RowOperand<double>(x.view()).amaxes().empty());
   EXPECT_EQ(first.amaxes().rows(), rows());

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "fp8/scaled_product.hpp"
 #include "model/buffers.hpp"
-#include "model/scaled_product.hpp"
 
 namespace forge {
 
@@ -9,11 +9,11 @@ namespace forge {
 // taken forward, for recomputed passes and backward; those of dy for the input's gradient, for the weight's. So it is
 // where they are few, with a scale a sequence and one a matrix. The other recipes have as many as tokens or blocks, or
 // round weights otherwise backward; `delayed` has its scales before.
-bool keeps_amaxes(const Fp8Options& fp8);
+bool keeps_amaxes(const RoundingOptions& rounding);
 
 // To a product of this pass: which of its operands' it need not take.
-inline void set_known(ScaledProduct& p, const Fp8Options& fp8, ProductOf of, bool recomputes) {
-  if (!keeps_amaxes(fp8)) return;
+inline void set_known(ScaledProduct& p, const RoundingOptions& rounding, ProductOf of, bool recomputes) {
+  if (!keeps_amaxes(rounding)) return;
   p.knows_a = recomputes || of == ProductOf::weight_gradient;
   p.knows_b = recomputes || of != ProductOf::output;
 }
@@ -24,7 +24,7 @@ struct KeptAmaxes {
   bool recomputes = false;  // what runs has run before
 
   void list(BufferLister& l, std::int64_t layer) {
-    if (!keeps_amaxes(l.c.fp8) || !l.c.fp8.has_block(layer)) return;
+    if (!keeps_amaxes(l.c.rounding) || !l.c.rounding.has_block(layer)) return;
     l.keep(rows, "largest magnitudes of operands", static_cast<std::int64_t>(to_size(BlockProduct::expert_gate_up)),
            2 * l.c.microbatch.sequences + 1, l.W);
   }

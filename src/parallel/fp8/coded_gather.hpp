@@ -6,17 +6,17 @@
 #include "layout/stage.hpp"
 #include "nn/context.hpp"
 #include "parallel/storage.hpp"
-#include "plan/coded_units.hpp"
+#include "plan/fp8/coded_units.hpp"
 
 namespace forge {
 
-// Gathers the weights of products in FP8 as codes (plan/coded_units.hpp), and hands them to layers as what the codes
-// stand for. Scales are those of the weights that the last take_amaxes() saw.
+// Gathers the weights of products in FP8 as codes (plan/fp8/coded_units.hpp), and hands them to layers as what the
+// codes stand for. Scales are those of the weights that the last take_amaxes() saw.
 template <class T>
 class CodedGather {
  public:
   CodedGather(Arena& arena, Stream& compute, const BufferContext& context, const CodedUnits& units,
-              const Fp8History& history);
+              const AmaxHistory& history);
 
   bool has(std::size_t unit) const { return units_.has(unit); }
   // The largest magnitudes of all weights that are gathered so, over all ranks that share them. Collective, in the
@@ -41,7 +41,7 @@ class CodedGather {
   const BufferContext& context_;
   const CodedUnits& units_;
   CodedBuffers<T> buffers_;
-  const Fp8History& history_;  // of the delayed recipe, whose scales are those of the steps before
+  const AmaxHistory& history_;  // of the delayed recipe, whose scales are those of the steps before
 };
 
 }  // namespace forge
