@@ -62,7 +62,7 @@ struct CommandLine {
   std::vector<std::string> stop;  // texts before which a generation ends
   bool ignore_end = false;        // go on behind the model's end tokens
   // export
-  std::string type = "fp32";          // bf16 or fp8
+  std::string type = "fp32";          // a word of --type
   std::int64_t most_file_mib = 4096;  // of a safetensors file
   bool optimizer = false;             // what it keeps, too
   // evaluate

@@ -86,7 +86,7 @@ std::string phase_name(const Task& task) {
 
 Floors floors_of(const RunSetup& setup, const Machine& machine) {
   const DType type = setup.buffers.precision.compute;
-  const double peak = machine.peak(type), codes = machine.rates(type).fp8_peak;
+  const double peak = machine.peak(type), codes = machine.rates(type).code_peak;
   return {peak, machine.memory_bandwidth, codes > 0 ? codes : peak};
 }
 

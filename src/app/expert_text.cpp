@@ -88,7 +88,7 @@ std::string round(const RunSetup& s, const MoeShape& m) {
 }
 
 // What a rank sends to the others of its group, one way: rows of assignments, or with all_gather all of its rows. What
-// goes to experts in FP8 blocks may be codes.
+// goes to experts in rounded blocks may be codes.
 struct SentBytes {
   std::int64_t over_ep, over_etp;
 };
@@ -99,7 +99,7 @@ SentBytes sent_bytes(const RunSetup& s, const MoeShape& m, std::int64_t row) {
 }
 // A row on its way there.
 std::int64_t row_bytes_there(const RunSetup& s, const MoeShape& m) {
-  if (!s.buffers.fp8.dispatch) return row_bytes(s);
+  if (!s.buffers.rounding.dispatch) return row_bytes(s);
   return coded_row_bytes(rows_to_experts(s.buffers, ProductOf::output, m.rows));
 }
 std::string sent(const RunSetup& s, const MoeShape& m) {
@@ -109,7 +109,7 @@ std::string sent(const RunSetup& s, const MoeShape& m) {
   };
   const std::string numbers = line(row_bytes(s));
   const std::string where = m.gathers ? "" : ", where the router balances";
-  if (!s.buffers.fp8.dispatch) return numbers + ", each way" + where;
+  if (!s.buffers.rounding.dispatch) return numbers + ", each way" + where;
   return line(row_bytes_there(s, m)) + " there as codes; " + numbers + " back" + where;
 }
 

@@ -169,7 +169,7 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
   std::vector<const T*> weights;
   for (std::size_t u = 0; u < model.storage.size(); ++u) weights.push_back(model.storage.unit(u).whole.data);
   Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases,
-                     fp8_options(deck));
+                     rounding_options(deck));
   SamplingOptions options{line.temperature, line.top_k, line.top_p, line.sampling_seed, {}};
   if (!line.ignore_end) options.ends = text.ends();
   Printer printer(line, text);

@@ -5,7 +5,6 @@
 #include "app/cost_text.hpp"
 #include "app/device_fit.hpp"
 #include "app/expert_text.hpp"
-#include "app/fp8_text.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/open_data.hpp"
@@ -158,7 +157,7 @@ void print_all(const RunSetup& setup, const std::vector<MemoryPlan>& memory) {
   print_parameters(setup);
   std::printf("%s", expert_text(setup).c_str());
   print_flops(setup);
-  std::printf("%s", fp8_text(setup).c_str());
+  std::printf("%s", rounding_text(setup).c_str());
   for (const BlockKind& kind : block_kinds(setup.spec)) print_saved(setup, kind);
   print_memory(setup, memory);
   print_allowances(setup);

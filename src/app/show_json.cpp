@@ -7,7 +7,6 @@
 
 #include "app/cost_text.hpp"
 #include "app/expert_text.hpp"
-#include "app/fp8_text.hpp"
 #include "app/layout_text.hpp"
 #include "app/rate_text.hpp"
 #include "app/show_parts.hpp"
@@ -230,7 +229,7 @@ std::string show_json(const CommandLine& line, const RunSetup& s, const std::vec
   all.add("model", model_json(s));
   all.add("layout", layout_json(s.deck, s.spec, s.mesh, shown_schedule(s.deck)));
   if (s.spec.E() > 0) all.add("experts", expert_json(s));
-  if (s.buffers.fp8.on) all.add("fp8", fp8_json(s));
+  add_rounding(all, s);
   all.add("saved", saved_json(s)).add("memory", memory_json(s, memory));
   all.add("sent", sent_json(s)).add("work", work);
   if (gpu) all.add("gpu", gpu_json(s, *gpu));

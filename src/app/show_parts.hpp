@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/collectives.hpp"
+#include "core/json.hpp"
 #include "plan/allowance.hpp"
 #include "plan/setup.hpp"
 
@@ -37,6 +38,11 @@ struct SentByGroup {
   std::size_t shards = 0;                               // that were looked at, of a stage
 };
 SentByGroup sent_by_group(const RunSetup& setup);
+
+// What rounding costs on the first rank in a step, and saves; "" where nothing is rounded.
+std::string rounding_text(const RunSetup& setup);
+// To the numbers of the deck those of it, if any.
+void add_rounding(JsonLine& deck, const RunSetup& setup);
 
 // What libraries may take besides, where ranks have GPUs.
 std::vector<Allowance> gpu_allowances(const RunSetup& setup);

@@ -10,8 +10,8 @@
 
 namespace forge {
 
-// The settings of the deck that a command line stands for: --precision, then --set. Another precision than fp8 takes
-// the deck's keys of fp8 back to their defaults, which alone are legal there.
+// The settings of the deck that a command line stands for: --precision, then --set. A precision without
+// rounding takes the deck's keys of it back to their defaults, which alone are legal there.
 std::vector<std::string> settings_of(const CommandLine& line);
 
 // Where evaluate and generate take the parameters from, said by the deck as Job and load_model read it: --checkpoint,

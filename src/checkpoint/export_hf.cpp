@@ -15,8 +15,8 @@
 #include "config/family.hpp"
 #include "config/read.hpp"
 #include "core/to_size.hpp"
-#include "hf/block_scales.hpp"
 #include "hf/config.hpp"
+#include "hf/fp8/block_scales.hpp"
 #include "hf/tensor_directory.hpp"
 #include "model/parameters.hpp"
 #include "nn/units.plan.hpp"
@@ -46,7 +46,7 @@ bool is_linear(const Parameter& p) {
 
 std::string type_of(const Parameter& p, ExportType type) {
   if (type == ExportType::fp32) return "F32";
-  return type == ExportType::fp8 && is_linear(p) ? fp8_weight_type : "BF16";
+  return type == ExportType::coded && is_linear(p) ? code_type : "BF16";
 }
 
 std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type) {
@@ -62,7 +62,7 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type) {
       t.stored = "parameters/" + place.name;
       t.box = place.box({Extents(p.shape.size(), 0), p.shape});
       tensors.push_back(t);
-      if (t.info.type != fp8_weight_type) continue;
+      if (t.info.type != code_type) continue;
       t.info.name = scale_name(p.hf_name);
       t.info.type = "F32";
       t.info.shape = scale_shape(t.info.shape);
@@ -82,9 +82,9 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type) {
 }
 
 // Matrices that files in FP8 have in another type, by module.
-Fp8Weights fp8_weights(const ModelSpec& spec) {
+CodedWeights coded_weights(const ModelSpec& spec) {
   constexpr std::string_view suffix = ".weight";
-  Fp8Weights weights;
+  CodedWeights weights;
   for (const Unit& unit : parameter_units(spec))
     for (const Parameter& p : unit.parameters)
       if (unit.kind != UnitKind::token_table && p.shape.size() == 2 && !is_linear(p))
@@ -147,7 +147,7 @@ class Conversion {
     const Exported& t = tensors_[i];
     if (t.scales) return bytes_of(scaled_.scale_inv);
     const std::vector<float> values = values_of(files_, t);
-    if (t.info.type == fp8_weight_type) {
+    if (t.info.type == code_type) {
       scaled_ = block_scaled(t.info.name, values, t.info.shape[0], t.info.shape[1]);
       return bytes_of(scaled_.codes);
     }
@@ -170,8 +170,8 @@ bool export_hf(const std::string& checkpoint, const std::string& directory, Expo
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
     throw BadInput("forge export: " + obstacle);
-  const bool fp8 = type == ExportType::fp8;
-  if (fp8 && spec.options.family == Family::gpt2)
+  const bool coded = type == ExportType::coded;
+  if (coded && spec.options.family == Family::gpt2)
     throw BadInput(
         "forge export: --type fp8: family gpt2 stores matrices (in, out), and no library has block scales of those; "
         "legal: fp32 | bf16");
@@ -183,11 +183,11 @@ bool export_hf(const std::string& checkpoint, const std::string& directory, Expo
   std::vector<TensorInfo> infos;
   for (const Exported& tensor : tensors) infos.push_back(tensor.info);
   write_tensor_directory({directory, "model", most_file_bytes}, infos, Conversion(source, tensors));
-  const Fp8Weights weights = fp8 ? fp8_weights(spec) : Fp8Weights{};
+  const CodedWeights weights = coded ? coded_weights(spec) : CodedWeights{};
   Deck resolved = deck;
   resolved.model = spec.options;
   return write_model_files(resolved, directory, type == ExportType::fp32 ? "float32" : "bfloat16",
-                           fp8 ? &weights : nullptr);
+                           coded ? &weights : nullptr);
 }
 
 }  // namespace forge

@@ -7,10 +7,10 @@
 
 namespace forge {
 
-// Of an exported directory's tensors. fp8: the matrices of blocks and experts in E4M3 with block scales
-// (hf/block_scales.hpp), not embedding, head, norms, routers, gates and the input of multi-token layers, which have
+// Of an exported directory's tensors. coded: the matrices of blocks and experts as codes of 8 bits with block scales,
+// not embedding, head, norms, routers, gates and the input of multi-token layers, which have
 // bf16: as DeepSeek-V3's files.
-enum class ExportType { fp32, bf16, fp8 };
+enum class ExportType { fp32, bf16, coded };
 
 // Writes the model of a checkpoint as a Hugging Face directory: config.json and safetensors files under the names of
 // the model's family, several with an index where one would be larger than `most_file_bytes`.

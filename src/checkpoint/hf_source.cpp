@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "config/text.hpp"
-#include "hf/block_scales.hpp"
+#include "hf/fp8/block_scales.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge {

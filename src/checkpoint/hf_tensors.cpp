@@ -9,8 +9,8 @@
 #include "config/family.hpp"
 #include "config/report.hpp"
 #include "core/to_size.hpp"
-#include "hf/block_scales.hpp"
-#include "hf/quantization.hpp"
+#include "hf/fp8/block_scales.hpp"
+#include "hf/fp8/quantization.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge {
@@ -42,7 +42,7 @@ template <class A>
 class HfReader {
  public:
   HfReader(const std::string& directory, const ModelSpec& spec)
-      : directory_(directory), files_(TensorFiles::open(directory)), fp8_(has_quantization(directory)) {
+      : directory_(directory), files_(TensorFiles::open(directory)), coded_(has_quantization(directory)) {
     if (spec.options.tied_embeddings) head_ = files_.find(head_name);
   }
 
@@ -76,10 +76,10 @@ class HfReader {
 
  private:
   std::string type_problem(const HfPlace& place) const {
-    if (place.packed && place.tensor->type == fp8_weight_type)
+    if (place.packed && place.tensor->type == code_type)
       return files_.file_of(*place.tensor) + ": tensor " + place.tensor->name +
              " has all experts in FP8; legal: F64 | F32 | BF16 | F16, or a tensor for each expert";
-    return weight_problem(files_, *place.tensor, fp8_);
+    return weight_problem(files_, *place.tensor, coded_);
   }
   std::string two_heads(const Parameter& table, const std::string& what) const {
     return "model.hf " + directory_ + ": config.json says tie_word_embeddings: true, but the files have " +
@@ -97,7 +97,7 @@ class HfReader {
 
   std::string directory_;
   TensorFiles files_;
-  bool fp8_;
+  bool coded_;
   const TensorInfo* head_ = nullptr;  // of a model whose head is its embedding, where the files have one all the same
   std::vector<A> values_;
   std::int64_t first_ = 0;  // in the tensor

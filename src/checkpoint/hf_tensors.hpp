@@ -16,8 +16,8 @@ namespace forge {
 using Replicas = std::function<Communicator*(const LocalUnit&)>;
 Replicas replicas_of(Mesh& mesh);
 
-// Fills the master weights of this rank from a directory's safetensors files, converted to the storage type; of weights
-// in FP8 their values. Of replicas the first one reads and gives the others what it has read. One BadInput lists every
+// Fills the master weights of this rank from a directory's safetensors files, converted to the storage type; of coded
+// weights their values. Of replicas the first one reads and gives the others what it has read. One BadInput lists every
 // tensor that is missing or has another shape or type; another one says so where config.json ties the head to the
 // embedding and the files have a head of other values. Holds one tensor at a time on the host. Returns the bytes of
 // tensors that this rank has read. Whoever calls it tells the session that the parameters have changed. The heartbeat,

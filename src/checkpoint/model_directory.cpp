@@ -128,7 +128,7 @@ void begin_export(const std::string& directory, const std::vector<std::string>& 
 }
 
 bool write_model_files(const Deck& deck, const std::string& directory, const std::string& dtype,
-                       const Fp8Weights* fp8) {
+                       const CodedWeights* coded) {
   std::error_code ignored;
   const std::string named = deck.model.tokenizer.empty() ? deck.model.hf : deck.model.tokenizer;
   const bool missing = !named.empty() && !fs::exists(named, ignored);
@@ -140,7 +140,7 @@ bool write_model_files(const Deck& deck, const std::string& directory, const std
     }
     copy_tokenizer(deck, named, tokenizer, directory);
   }
-  HfFacts facts{fp8, dtype, model_ids(deck, tokenizer ? &*tokenizer : nullptr), deck.train.sequence_tokens};
+  HfFacts facts{coded, dtype, model_ids(deck, tokenizer ? &*tokenizer : nullptr), deck.train.sequence_tokens};
   const std::string settings = deck.model.hf + "/generation_config.json";
   const bool has_settings = !deck.model.hf.empty() && is_file(settings);
   if (has_settings || !facts.ids.ends.empty())

@@ -27,6 +27,6 @@ void begin_export(const std::string& directory, const std::vector<std::string>& 
 // names that other programs look for. `dtype`: of the tensors, in PyTorch's word. False: without the tokenizer, which
 // isn't where the deck has it.
 bool write_model_files(const Deck& deck, const std::string& directory, const std::string& dtype,
-                       const Fp8Weights* fp8 = nullptr);
+                       const CodedWeights* coded = nullptr);
 
 }  // namespace forge

@@ -20,7 +20,7 @@ enum class StateUse {
 };
 struct StateParts {
   bool parameters = true, optimizer = true;
-  bool fp8_history = true;  // with the parameters, where the recipe keeps one
+  bool amax_history = true;  // with the parameters, where the recipe keeps one
 };
 
 // `experts`: E of the whole model. The pieces point into the storage.

@@ -2,12 +2,12 @@
 
 #include <array>
 
-#include "core/fp8.hpp"
+#include "config/fp8_format.hpp"
 #include "core/to_size.hpp"
 
 // The recipes of FP8, for the deck's keys and for whoever plans, runs or refuses a product. A new recipe of these
-// properties is a row here; what it groups otherwise stands in model/scaled_product, a format of its own in
-// core/fp8.hpp.
+// properties is a row here; what it groups otherwise stands in fp8/scaled_product, a format of its own in
+// config/fp8_format.hpp.
 
 namespace forge {
 

@@ -8,9 +8,9 @@
 #include "config/keys.hpp"
 #include "config/text.hpp"
 #include "hf/families.hpp"
+#include "hf/fp8/quantization.hpp"
 #include "hf/json_input.hpp"
 #include "hf/model_files.hpp"
-#include "hf/quantization.hpp"
 #include "hf/rope.hpp"
 
 namespace forge {

@@ -19,14 +19,14 @@ namespace forge {
 // Throws one BadInput for everything that is wrong.
 ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_deck);
 
-// What a config.json says of weights in FP8: which modules' are not.
-struct Fp8Weights {
+// What a config.json says of coded weights: which modules' are not.
+struct CodedWeights {
   std::vector<std::string> plain_modules;
 };
 // What a config.json says of a model beside its arithmetic.
 struct HfFacts {
-  const Fp8Weights* fp8 = nullptr;  // of files whose weights are in FP8 (hf/block_scales.hpp)
-  std::string dtype;                // of the weights, in PyTorch's word; "": not said
+  const CodedWeights* coded = nullptr;  // of files whose weights are codes with block scales
+  std::string dtype;                    // of the weights, in PyTorch's word; "": not said
   SpecialIds ids;
   std::int64_t positions = 0;  // of a model without model.max_positions: those it was trained on; 0: not said
 };

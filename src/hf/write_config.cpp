@@ -4,7 +4,7 @@
 #include "core/error.hpp"
 #include "hf/config.hpp"
 #include "hf/families.hpp"
-#include "hf/quantization.hpp"
+#include "hf/fp8/quantization.hpp"
 #include "hf/rope.hpp"
 
 namespace forge {
@@ -145,7 +145,7 @@ std::string write_hf_config(const ModelDeck& model, const HfFacts& facts) {
   // The words of transformers 4 and 5.
   if (!facts.dtype.empty())
     for (const char* key : {"torch_dtype", "dtype"}) config[key] = facts.dtype;
-  if (facts.fp8) config["quantization_config"] = quantization_config(facts.fp8->plain_modules);
+  if (facts.coded) config["quantization_config"] = quantization_config(facts.coded->plain_modules);
   return config.dump(2) + "\n";
 }
 

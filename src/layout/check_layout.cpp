@@ -7,7 +7,7 @@
 
 #include "config/batch_ramp.hpp"
 #include "config/check_parts.hpp"
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 
 namespace forge {
 
@@ -104,10 +104,10 @@ void check_rows(const Deck& deck, Report& report) {
 // A rank's block of a sequence has whole groups of the rows that share scales in transposed copies.
 void check_transposed_groups(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
-  const std::int64_t unit = 2 * deck.mesh.cp * fp8_block;
+  const std::int64_t unit = 2 * deck.mesh.cp * scale_width;
   if (!t.fp8_transposed || deck.mesh.cp == 1 || t.sequence_tokens % unit == 0) return;
   report.add("", equation("train.sequence_tokens", t.sequence_tokens) + " is no multiple of 2 x " +
-                     equation("mesh.cp", deck.mesh.cp) + " x " + std::to_string(fp8_block) +
+                     equation("mesh.cp", deck.mesh.cp) + " x " + std::to_string(scale_width) +
                      " with train.fp8_transposed = true (128 tokens that share a scale are in one of a rank's two "
                      "blocks of a sequence); nearest legal sequence_tokens: " +
                      nearest_multiples(t.sequence_tokens, unit) + "; or cp 1, or fp8_transposed: false");

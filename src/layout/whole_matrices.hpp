@@ -6,7 +6,7 @@
 #include "layout/local_units.hpp"
 #include "layout/rotated_state.hpp"
 #include "model/buffers.hpp"
-#include "model/segments.hpp"
+#include "nn/segments.plan.hpp"
 
 namespace forge {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "config/fp8_recipe.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 
@@ -45,30 +44,6 @@ Precision precision_of(const Deck& deck) {
       break;
   }
   return deck.train.fp8_carrier == Fp8Carrier::fp64 ? fp64_precision : in_bf16(deck);
-}
-
-const Fp8RecipeRow& Fp8Options::properties() const {
-  return properties_of(recipe);
-}
-bool Fp8Options::has_history() const {
-  return properties().has_history();
-}
-
-Fp8Options fp8_options(const Deck& deck) {
-  const TrainDeck& t = deck.train;
-  const ModelDeck& m = deck.model;
-  if (t.precision != PrecisionName::fp8) return {};
-  const std::int64_t keys = m.kv_heads > 0 ? m.kv_heads : m.heads;
-  return {true,
-          t.fp8_recipe,
-          t.fp8_scale == Fp8Scale::exact,
-          t.fp8_experts,
-          t.fp8_transposed,
-          t.fp8_first_layers_bf16,
-          m.layers + m.mtp_depth - t.fp8_last_layers_bf16,
-          std::max<std::int64_t>(deck.mesh.tp / keys, 1),
-          properties_of(t.fp8_recipe).has_history() ? t.fp8_history : 0,
-          t.fp8_dispatch};
 }
 
 namespace {
@@ -114,7 +89,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const Ker
           deck.data.restarts_positions(),
           deck.optimizer.qk_clip > 0,
           deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
-          fp8_options(deck),
+          rounding_options(deck),
           kernels,
           chosen_grouped_products(deck, kernels.grouped) != GroupedProducts::library,
           kernels.grouped == GroupedProducts::cutlass};

@@ -7,11 +7,11 @@
 #include <type_traits>
 
 #include "config/kernel_choice.hpp"
+#include "config/rounding_options.hpp"
 #include "core/partials.hpp"
 #include "core/short_list.hpp"
 #include "core/to_size.hpp"
 #include "core/view.hpp"
-#include "model/fp8_options.hpp"
 #include "model/optimizer_state.hpp"
 #include "model/spec.hpp"
 
@@ -70,7 +70,7 @@ struct BufferContext {
   bool document_positions = false;  // positions of tables start anew with each document
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
-  Fp8Options fp8{};
+  RoundingOptions rounding{};
   KernelChoice kernels{};  // what is asked for
   bool grouped = false;    // products of routed experts take one launch
   bool cutlass = false;    // … by that library, behind one that describes the groups to it

@@ -63,12 +63,12 @@ void AttentionLayer<T>::backward_positions(const RowScratch<T>& rows) const {
 template <class T>
 void AttentionLayer<T>::sum_copies() const {
   const Context<T>& ctx = p.ctx;
-  const std::int64_t copies = ctx.buffers.fp8.kv_copies, columns = 2 * p.spec().kv_columns();
-  if (!ctx.fp8.block || copies == 1) return;
+  const std::int64_t copies = ctx.buffers.rounding.kv_copies, columns = 2 * p.spec().kv_columns();
+  if (!ctx.rounding.block || copies == 1) return;
   const View<T, 2> d = columns_of(b.d_qkv, p.spec().q_columns(), columns);
   const std::int64_t count = d.rows() * columns, rank = ctx.groups.tp_rank();
-  const View<T, 1> own = ctx.services.fp8.a.slice(0, count),
-                   all = ctx.services.fp8.a.slice(count, count * (1 + ctx.groups.tp_size()));
+  const View<T, 1> own = ctx.services.rounding.a.slice(0, count),
+                   all = ctx.services.rounding.a.slice(count, count * (1 + ctx.groups.tp_size()));
   const View<T, 2> sum(own.data, {{d.rows(), columns}});
   copy_rows<T>(ctx.stream, d, sum);
   ctx.groups.tp->all_gather(ctx.stream, View<const T, 1>(own), all);

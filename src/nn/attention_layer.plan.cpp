@@ -25,12 +25,12 @@ RowKernel& over_heads(Segments& list, const char* name, std::int64_t reads, std:
 
 MatrixSplit qkv_split(const BufferContext& c) {
   MatrixLines rows = split_lines(c.spec.q_columns());
-  for (int part = 0; part < 2; ++part) rows.parts.push_back({c.spec.kv_columns(), c.fp8.kv_copies});
+  for (int part = 0; part < 2; ++part) rows.parts.push_back({c.spec.kv_columns(), c.rounding.kv_copies});
   return {rows, whole_lines(c.spec.C()), BlockProduct::qkv};
 }
 
 std::int64_t copied_gradients(const BufferContext& c) {
-  return !c.spec.mla() && c.fp8.kv_copies > 1 ? c.microbatch.rows() * 2 * c.spec.kv_columns() : 0;
+  return !c.spec.mla() && c.rounding.kv_copies > 1 ? c.microbatch.rows() * 2 * c.spec.kv_columns() : 0;
 }
 
 void list_attention(Segments& list, std::int64_t layer, Pass pass) {
@@ -50,7 +50,7 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
       if (s.rope()) over_heads(list, "rotary", 1, 1);
       // Of queries and of keys: the pass, and the sums of its chunks.
       if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = 4;
-      if (const std::int64_t copied = copied_gradients(list.c); list.fp8 && copied > 0)
+      if (const std::int64_t copied = copied_gradients(list.c); list.rounds && copied > 0)
         list.send(Group::tp, Collective::all_gather, copied, list.c.precision.compute);
       list.block_linear(ProductOf::input_gradient, list.R, qkv);
       list.reduce_rows(s.C());

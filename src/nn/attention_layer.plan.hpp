@@ -83,7 +83,7 @@ struct AttentionScratch : AttendScratch<T> {
 // How tp splits the product that makes q, k and v.
 MatrixSplit qkv_split(const BufferContext& c);
 
-// Gradients of key and value heads that tp neighbours share, before products in FP8 round them: elements of one rank;
+// Gradients of key and value heads that tp neighbours share, before products round them: elements of one rank;
 // 0: none are shared.
 std::int64_t copied_gradients(const BufferContext& c);
 

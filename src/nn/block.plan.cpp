@@ -47,9 +47,9 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
     if (pass == Pass::backward_input && s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
     list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute);
   };
-  list.fp8 = list.c.fp8.has_block(layer);
-  list.coded = list.c.fp8.has_coded_block(layer);
-  list.coded_experts = list.c.fp8.has_coded_experts(layer);
+  list.rounds = list.c.rounding.has_block(layer);
+  list.coded = list.c.rounding.has_coded_block(layer);
+  list.coded_experts = list.c.rounding.has_coded_experts(layer);
   list.recomputes = recompute;
   if (recompute && list.c.recompute == Recompute::none) return;
   if (recompute && list.c.recompute == Recompute::selective) return list_selective_recompute(list, layer);

@@ -8,12 +8,10 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/kernels.hpp"
-#include "model/fp8_history.hpp"
-#include "model/kept_amaxes.hpp"
-#include "model/segments.hpp"
 #include "nn/batch.plan.hpp"
 #include "nn/fresh_sums.hpp"
 #include "nn/run.plan.hpp"
+#include "nn/segments.plan.hpp"
 
 namespace forge {
 
@@ -63,7 +61,7 @@ class OperationTape {
   virtual ~OperationTape() = default;
   virtual void product(const Product& product) = 0;
   virtual void experts(const ExpertProduct& product) = 0;
-  // The largest magnitudes that give the scales of an operand in FP8, on the device.
+  // The largest magnitudes that give the scales of a rounded operand, on the device.
   virtual void scales(Stream& stream, View<const float, 1> amax) = 0;
   // `heads`: without its positions, which the mask has, on the device: of what the stream was given before.
   virtual void attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
@@ -87,8 +85,8 @@ struct LayerServices {
   bool one_document = false;        // the host knows that a sequence is one
   CudnnAttention* cudnn = nullptr;  // where the run takes_cudnn()
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
-  Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
-  Fp8History fp8_history = {};   // with the delayed recipe
+  RoundingBuffers<T> rounding = {};  // workspace of rounded products
+  AmaxHistory amax_history = {};     // with the delayed recipe
 };
 
 // Factors of the routers' losses in a step's total_loss: of each scope's auxiliary loss, of each row's z-loss.
@@ -97,19 +95,19 @@ struct RouterScales {
 };
 
 // The largest magnitudes of a block's weights, by product, where they were taken behind the update
-// (plan/coded_units.hpp). Empty: a product takes them.
+// (plan/fp8/coded_units.hpp). Empty: a product takes them.
 using WeightAmaxes = std::array<View<float, 1>, to_size(BlockProduct::count_)>;
 
-// A pass of a block whose products are in FP8, or, as by default, of another layer.
-struct Fp8Pass {
+// A pass of a block whose products are rounded, or, as by default, of another layer.
+struct RoundingPass {
   bool block = false;
   // (R) of the block's rows, of which filler, −1, has no part in scales; empty: there is none.
   View<const std::int64_t, 1> samples = {};
   WeightAmaxes weights = {};
-  KeptAmaxes kept = {};    // no rows: products take amaxes for themselves
-  std::int64_t layer = 0;  // in the history
-  bool records = false;    // amaxes for the history: not recomputed ones, nor those of an evaluation
-  Fp8Counts counts = {};   // of the pass's numbers, in steps that report them
+  KeptAmaxes kept = {};        // no rows: products take amaxes for themselves
+  std::int64_t layer = 0;      // in the history
+  bool records = false;        // amaxes for the history: not recomputed ones, nor those of an evaluation
+  RoundingCounts counts = {};  // of the pass's numbers, in steps that report them
 };
 
 // What holds for one pass of a layer: a value of its own for each task.
@@ -121,7 +119,7 @@ struct PassState {
   RouterScales router = {};
   RoutingTape* routing = nullptr;  // for tests, like the next
   OperationTape* operations = nullptr;
-  Fp8Pass fp8 = {};
+  RoundingPass rounding = {};
 };
 
 // What a layer's pass has beside its parameters and buffers. Layers see it const.

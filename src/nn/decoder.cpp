@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::size_t workspace_bytes = std::size_t{16} << 20;
 
-BufferContext decode_context(const ModelSpec& spec, const Precision& precision, const Fp8Options& fp8,
+BufferContext decode_context(const ModelSpec& spec, const Precision& precision, const RoundingOptions& rounding,
                              std::int64_t rows) {
   // "full" keeps only the block inputs: everything else lives in a frame of its block.
   BufferContext context{spec, {1, rows, 1}, precision, Recompute::full, 1};
-  context.fp8 = fp8;
+  context.rounding = rounding;
   return context;
 }
 
@@ -37,15 +37,15 @@ ModelSpec without_capacity(ModelSpec spec) {
 
 template <class T>
 BufferContext Decoder<T>::piece_context(std::int64_t rows) const {
-  return decode_context(spec_, precision_, fp8_, rows);
+  return decode_context(spec_, precision_, rounding_, rows);
 }
 
 // Products of the largest piece; those of shorter ones have no more rows, groups or scales.
 template <class T>
-Fp8Sizes Decoder<T>::rounded_sizes(const BufferContext& largest) {
-  Fp8Sizes sizes;
+RoundingSizes Decoder<T>::rounded_sizes(const BufferContext& largest) {
+  RoundingSizes sizes;
   for (std::int64_t layer = 0; layer < largest.spec.L(); ++layer) {
-    if (!largest.fp8.has_block(layer)) continue;
+    if (!largest.rounding.has_block(layer)) continue;
     Segments list(largest);
     list_block(list, layer, Pass::forward, false);
     for (const ScaledProduct& product : list.scaled) sizes.cover(largest, product);
@@ -58,19 +58,19 @@ std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContex
   std::size_t frame = 0;  // of a block's forward pass; layers differ
   for (std::int64_t layer = 0; layer < run.spec.L(); ++layer)
     frame = std::max(frame, block_scratch(largest, layer, Pass::forward, false));
-  const Fp8Sizes rounded = rounded_sizes(largest);
-  return counted_bytes<Fp8Buffers<T>>(largest, rounded) + counted_bytes<RunBuffers<T>>(run) +
+  const RoundingSizes rounded = rounded_sizes(largest);
+  return counted_bytes<RoundingBuffers<T>>(largest, rounded) + counted_bytes<RunBuffers<T>>(run) +
          counted_bytes<DecoderBuffers<T>>(run) + counted_bytes<Batch>(largest) + 2 * stream_bytes<T>(largest) + frame;
 }
 
 template <class T>
 Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision,
                     const std::vector<LocalUnit>& units, const std::vector<const T*>& weights, std::int64_t capacity,
-                    const std::vector<double>& router_biases, const Fp8Options& fp8)
+                    const std::vector<double>& router_biases, const RoundingOptions& rounding)
     : stream_(stream),
       spec_(without_capacity(spec)),
       precision_(precision),
-      fp8_(fp8),
+      rounding_(rounding),
       capacity_(capacity),
       run_(piece_context(capacity)),
       arena_(arena_bytes(run_, piece_context(std::min(piece, capacity)))),
@@ -79,7 +79,7 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
   allocate(arena_, run_, Category::data, run_buffers_);
   allocate(arena_, run_, Category::data, buffers_);
   const BufferContext largest = piece_context(std::min(piece, capacity));
-  const Fp8Sizes rounded = rounded_sizes(largest);
+  const RoundingSizes rounded = rounded_sizes(largest);
   allocate(arena_, largest, Category::workspace, rounded_, rounded);
   fill_rotary_buffers(stream_, run_, run_buffers_);
   if (!router_biases.empty()) {
@@ -122,7 +122,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   const BufferContext buffers = piece_context(rows);
   LayerServices<T> services{stream_, gemm_, arena_, buffers, run_buffers_.cosine, run_buffers_.sine};
   services.routers.bias = run_buffers_.routers.bias;  // without sums: nothing is counted
-  services.fp8 = rounded_;
+  services.rounding = rounded_;
   PassState<T> state{.step = 0, .training = false, .cache = &cache_};
   const Context<T> ctx{state, services};
   Frame frame(arena_);
@@ -139,7 +139,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
                          {{rows, spec_.C()}});
   Embedding<T>{ctx, batch}.forward(embedding_, x);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    state.fp8.block = buffers.fp8.has_block(static_cast<std::int64_t>(l));
+    state.rounding.block = buffers.rounding.has_block(static_cast<std::int64_t>(l));
     const Context<T> of_block{state, services};
     Block<T>{{of_block, static_cast<std::int64_t>(l), batch, x}, {}, blocks_[l]}.forward(next);
     std::swap(x, next);

@@ -38,11 +38,11 @@ class Decoder {
  public:
   // The whole model (whole_units) and the weights of its units, in order; `capacity`: tokens of prompt and continuation
   // together. `router_biases`: (layers, E) of all layers, empty where the model has none. No expert's capacity acts:
-  // what it drops depends on the whole sequence. `fp8`: products of blocks as its recipe rounds them, whose scales may
-  // not be those of whole sequences.
+  // what it drops depends on the whole sequence. `rounding`: products of blocks as its recipe rounds them, whose scales
+  // may not be those of whole sequences.
   Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision, const std::vector<LocalUnit>& units,
           const std::vector<const T*>& weights, std::int64_t capacity, const std::vector<double>& router_biases = {},
-          const Fp8Options& fp8 = {});
+          const RoundingOptions& rounding = {});
 
   // Appends tokens (at most `capacity` in all) and returns the logits (V) that follow the last of them.
   std::vector<double> append(const std::vector<std::int32_t>& tokens);
@@ -53,13 +53,13 @@ class Decoder {
   static constexpr std::int64_t piece = 128;  // rows that are computed at a time
   BufferContext piece_context(std::int64_t rows) const;
   static std::size_t arena_bytes(const BufferContext& run, const BufferContext& largest);
-  static Fp8Sizes rounded_sizes(const BufferContext& largest);
+  static RoundingSizes rounded_sizes(const BufferContext& largest);
   void append_piece(const std::int32_t* tokens, std::int64_t rows);
 
   Stream& stream_;
   ModelSpec spec_;
   Precision precision_;
-  Fp8Options fp8_;
+  RoundingOptions rounding_;
   std::int64_t capacity_;
   BufferContext run_;
   Arena arena_;
@@ -68,7 +68,7 @@ class Decoder {
   RunBuffers<T> run_buffers_;
   KvCache<T> cache_;
   DecoderBuffers<T> buffers_;
-  Fp8Buffers<T> rounded_;
+  RoundingBuffers<T> rounded_;
   EmbeddingParameters<const T> embedding_;
   std::vector<BlockParameters<const T>> blocks_;
   HeadParameters<const T> head_;

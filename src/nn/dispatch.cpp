@@ -27,11 +27,11 @@ void sort_own(const Context<T>& ctx, View<const std::int32_t, 2> choices, const 
            b.place);
 }
 
-// Without counts on the host FP8 takes the magnitudes of all rows: those of filler, which are zero, then go to the last
-// expert.
+// Without counts on the host rounding takes the magnitudes of all rows: those of filler, which are zero, then go to the
+// last expert.
 template <class T>
 void give_away_filler(const Context<T>& ctx, const DispatchBuffers<T>& b) {
-  if (!gives_filler_away(ctx.buffers, ctx.fp8.block)) return;
+  if (!gives_filler_away(ctx.buffers, ctx.rounding.block)) return;
   const MoeShape m = moe_shape(ctx.buffers);
   fill_counts(ctx.stream, m.places, b.offsets.slice(m.experts, m.experts + 1));
 }

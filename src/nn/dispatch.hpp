@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/fp8/fp8_rows.hpp"
 #include "nn/context.hpp"
 #include "nn/dispatch.plan.hpp"
 #include "nn/expert_rows.hpp"
@@ -35,7 +36,7 @@ class Dispatch {
   void send_in(Stream& stream) { stream_ = &stream; }
 
   // to(N, C), by expert: rows of x(S, C), once for each choice. With `codes`, the operand that they become, they are
-  // rounded to it and travel as codes (kernels/fp8/fp8_rows.hpp), in the places of the rows.
+  // rounded to it and travel as codes (rows_to_codes), in the places of the rows.
   virtual void send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes, View<T, 2> to) = 0;
   // to(N), by expert: values(S, k).
   virtual void send_weights(int round, View<const A, 2> values, View<A, 1> to) = 0;

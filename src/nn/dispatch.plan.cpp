@@ -21,8 +21,8 @@ MoeShape moe_shape(const BufferContext& c) {
     m.capacity = std::min(balanced_rows(o.capacity_factor, tokens * m.chosen, m.experts), tokens);
   m.gathers = o.dispatch == DispatchMethod::all_gather && m.exchanges();
   // Without other sources the number of rows follows from the choices' shape, and products in one launch find on the
-  // device where each expert's begin. Rows of no expert have no numbers, of which FP8 could take the largest.
-  const bool rounds_rows_of_no_expert = m.capacity > 0 && c.fp8.on && c.fp8.experts;
+  // device where each expert's begin. Rows of no expert have no numbers, of which rounding could take the largest.
+  const bool rounds_rows_of_no_expert = m.capacity > 0 && c.rounding.on && c.rounding.experts;
   m.reads_counts = m.exchanges() || !c.grouped || rounds_rows_of_no_expert;
   m.places = m.rows * m.chosen * (m.gathers ? m.sources : 1);
   const std::int64_t most = m.sources * m.rows * std::min(m.chosen, m.experts_here);
@@ -57,9 +57,9 @@ std::int64_t expected_expert_rows(const BufferContext& c) {
   return m.reads_counts ? loaded_rows(c, m) : most_own_assignments(c);
 }
 
-bool gives_filler_away(const BufferContext& c, bool fp8_block) {
+bool gives_filler_away(const BufferContext& c, bool rounds) {
   const MoeShape m = moe_shape(c);
-  return fp8_block && c.fp8.experts && !m.reads_counts && !m.exchanges() && m.capacity == 0;
+  return rounds && c.rounding.experts && !m.reads_counts && !m.exchanges() && m.capacity == 0;
 }
 
 std::int64_t expected_rounds(const BufferContext& c) {
@@ -103,7 +103,7 @@ constexpr std::int64_t moe_sort_launches = 4;
 
 void list_sort(Segments& list) {
   const MoeShape m = moe_shape(list.c);
-  const int more = !m.gathers && gives_filler_away(list.c, list.fp8);
+  const int more = !m.gathers && gives_filler_away(list.c, list.rounds);
   if (m.gathers) gather_of_group(list, m.chosen, DType::i32);
   list.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2, moe_sort_launches + more);
   if (!list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
@@ -126,13 +126,13 @@ void list_rows_out(Segments& list, const ScaledOperand* codes) {
                      numbers = C * static_cast<std::int64_t>(size_of(value)),
                      bytes = codes ? coded_row_bytes(*codes) : 0;
   if (codes)
-    list.add(RowKernel{"fp8_encode_rows", sent, C, sent * numbers, sent * bytes});
+    list.add(RowKernel{rounding_kernels::encode_rows, sent, C, sent * numbers, sent * bytes});
   else if (m.exchanges() && !m.gathers)
     list.move_rows("permute_rows", C, m.places, m.places);
   const auto send = m.gathers ? gather_of_group : exchange_out;
   codes ? send(list, bytes, DType::u8) : send(list, C, value);
   if (codes)
-    list.add(RowKernel{"fp8_decode_rows", rows, C, rows * bytes, rows * numbers});
+    list.add(RowKernel{rounding_kernels::decode_rows, rows, C, rows * bytes, rows * numbers});
   else
     list.move_rows("permute_rows", C, rows, rows);
 }

@@ -32,8 +32,9 @@ std::int64_t most_own_assignments(const BufferContext&);
 // Rows that this rank's experts get, of all sources together: where the host reads no counts always as many, else where
 // the router loads all experts alike, or this rank's `expert_load` times as much, as far as rows and capacity allow.
 std::int64_t expected_expert_rows(const BufferContext&);
-// Whether filler's rows go to the last expert: where FP8 takes the magnitudes of all rows, as many as there may be.
-bool gives_filler_away(const BufferContext&, bool fp8_block);
+// Whether filler's rows go to the last expert: where rounding takes the magnitudes of all rows, as many as there may
+// be.
+bool gives_filler_away(const BufferContext&, bool rounds);
 // Rounds in which they come.
 std::int64_t expected_rounds(const BufferContext&);
 
@@ -126,7 +127,7 @@ struct DispatchScratch {
   }
 };
 
-// Bytes of a row that travels as codes of FP8, with its scales (kernels/fp8/fp8_rows.hpp).
+// Bytes of a row that travels as codes, with its scales (rows_to_codes).
 inline std::int64_t coded_row_bytes(const ScaledOperand& rows) {
   return rows.columns + rows.by_column.count * static_cast<std::int64_t>(sizeof(float));
 }

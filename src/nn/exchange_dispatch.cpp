@@ -3,7 +3,6 @@
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "kernels/experts/expert_kernels.hpp"
-#include "kernels/fp8/fp8_rows.hpp"
 
 namespace forge {
 
@@ -172,13 +171,13 @@ void ExchangeDispatch<T>::send_codes(int round, View<const T, 2> x, const Scaled
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
     if (places.empty()) continue;
-    fp8_encode_rows<T>(this->sending(), x, rows, b_.order.slice(places.begin, places.end), shape_.chosen,
-                       codes_of(places));
+    rows_to_codes<T>(this->sending(), x, rows, b_.order.slice(places.begin, places.end), shape_.chosen,
+                     codes_of(places));
   }
   const View<std::uint8_t, 2> received(reinterpret_cast<std::uint8_t*>(s_.received.data), {{n, bytes}});
   exchange_out<std::uint8_t>(round, {assignments, {{s_.assignments.rows(), bytes}}}, pitch, received);
   sort_received(round);
-  fp8_decode_rows<T>(this->sending(), received, rows, s_.order.slice(0, n), 1, to.slice(0, n));
+  codes_to_rows<T>(this->sending(), received, rows, s_.order.slice(0, n), 1, to.slice(0, n));
 }
 
 template <class T>

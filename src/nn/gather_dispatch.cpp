@@ -5,7 +5,6 @@
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "kernels/experts/expert_kernels.hpp"
-#include "kernels/fp8/fp8_rows.hpp"
 
 namespace forge {
 
@@ -94,7 +93,7 @@ View<std::uint8_t, 2> GatherDispatch<T>::gather_codes(View<const T, 2> x, const 
                                   {{shape_.rows * shape_.sources, coded_row_bytes(rows)}});
   if (gathered_ == x.data) return all;
   const View<std::uint8_t, 2> mine = all.slice(own, own + shape_.rows);
-  fp8_encode_rows<T>(this->sending(), x, rows, {}, 1, mine);
+  rows_to_codes<T>(this->sending(), x, rows, {}, 1, mine);
   gather<std::uint8_t>(this->sending(), g, mine, all);
   return all;
 }
@@ -105,8 +104,8 @@ void GatherDispatch<T>::send_rows(int round, View<const T, 2> x, const std::opti
   if (codes) {
     const View<const std::uint8_t, 2> all = gather_codes(x, *codes);
     gathered_ = x.data;
-    return fp8_decode_rows<T>(this->sending(), all, *codes, order(round), shape_.chosen,
-                              to.slice(0, window(round).size()));
+    return codes_to_rows<T>(this->sending(), all, *codes, order(round), shape_.chosen,
+                            to.slice(0, window(round).size()));
   }
   if (gathered_ != x.data) gather<T>(this->sending(), ctx_.groups, x, s_.group_rows);
   gathered_ = x.data;

@@ -8,24 +8,25 @@ namespace forge {
 
 // C(m,n) = or += A(m,k) B(k,n) runs next.
 template <class T, class TC>
-void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, bool fp8 = false, bool codes = false) {
+void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, bool rounded = false,
+                  bool codes = false) {
   if (!ctx.operations) return;
-  ctx.operations->product({c.rows(), c.columns(), k, dtype_of<T>, dtype_of<TC>, fp8, ProductOf::output, codes});
+  ctx.operations->product({c.rows(), c.columns(), k, dtype_of<T>, dtype_of<TC>, rounded, ProductOf::output, codes});
 }
 // The experts' products of so many columns run next.
 template <class T>
-void note_experts(const Context<T>& ctx, bool sums, const ExpertRows& rows, std::int64_t n, std::int64_t k, bool fp8,
-                  bool grouped) {
+void note_experts(const Context<T>& ctx, bool sums, const ExpertRows& rows, std::int64_t n, std::int64_t k,
+                  bool rounded, bool grouped) {
   if (!ctx.operations) return;
   const DType result = sums ? dtype_of<acc_t<T>> : dtype_of<T>;
-  ctx.operations->experts({sums, rows.groups.count, rows.count(), n, k, dtype_of<T>, result, fp8, grouped});
+  ctx.operations->experts({sums, rows.groups.count, rows.count(), n, k, dtype_of<T>, result, rounded, grouped});
 }
 
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
 template <class T, class TY = T>
 void linear_forward(const Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y,
-                    bool fp8 = false) {
-  note_product(ctx, y, x.columns(), fp8);
+                    bool rounded = false) {
+  note_product(ctx, y, x.columns(), rounded);
   ctx.gemm(ctx.stream, Transpose::no, Transpose::yes, 1.0, x, w, 0.0, y);
   if constexpr (std::is_same_v<T, TY>)
     if (!b.empty()) add_bias<T>(ctx.stream, b, y);
@@ -34,8 +35,8 @@ void linear_forward(const Context<T>& ctx, View<const T, 2> x, View<const T, 2> 
 // dx(R,K) = dy(R,N) W, or dx += dy W.
 template <class T>
 void linear_backward_input(const Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx,
-                           bool adds = false, bool fp8 = false) {
-  note_product(ctx, dx, dy.columns(), fp8);
+                           bool adds = false, bool rounded = false) {
+  note_product(ctx, dx, dy.columns(), rounded);
   ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, adds ? 1.0 : 0.0, dx);
 }
 
@@ -71,8 +72,8 @@ void clear_fresh(const Context<T>& ctx, const acc_t<T>* dw, std::int64_t n) {
 // dW(N,K) += dyᵀ x.
 template <class T>
 void linear_backward_weight(const Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw,
-                            bool fp8 = false) {
-  note_product(ctx, dw, dy.rows(), fp8);
+                            bool rounded = false) {
+  note_product(ctx, dw, dy.rows(), rounded);
   ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, factor_of_sums(ctx, dw), dw);
 }
 
@@ -80,9 +81,9 @@ void linear_backward_weight(const Context<T>& ctx, View<const T, 2> dy, View<con
 // context groups them.
 template <class T>
 void expert_rows(const Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<const T, 2> x, View<const T, 3> w,
-                 View<T, 2> y, bool fp8) {
+                 View<T, 2> y, bool rounded) {
   const bool grouped = ctx.buffers.grouped;
-  note_experts<T>(ctx, false, rows, y.columns(), x.columns(), fp8, grouped);
+  note_experts<T>(ctx, false, rows, y.columns(), x.columns(), rounded, grouped);
   if (grouped) return ctx.gemm.template grouped_rows<T>(ctx.stream, rows.groups, tb, x, w, y);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, rows.offsets, tb, 1.0, x, w, 0.0, y);
 }
@@ -90,13 +91,13 @@ void expert_rows(const Context<T>& ctx, const ExpertRows& rows, Transpose tb, Vi
 // The same of this rank's experts; W(E / ep, N, K).
 template <class T>
 void expert_forward(const Context<T>& ctx, const ExpertRows& rows, View<const T, 2> x, View<const T, 3> w, View<T, 2> y,
-                    bool fp8 = false) {
-  expert_rows<T>(ctx, rows, Transpose::yes, x, w, y, fp8);
+                    bool rounded = false) {
+  expert_rows<T>(ctx, rows, Transpose::yes, x, w, y, rounded);
 }
 template <class T>
 void expert_backward_input(const Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 3> w,
-                           View<T, 2> dx, bool fp8 = false) {
-  expert_rows<T>(ctx, rows, Transpose::no, dy, w, dx, fp8);
+                           View<T, 2> dx, bool rounded = false) {
+  expert_rows<T>(ctx, rows, Transpose::no, dy, w, dx, rounded);
 }
 template <class T>
 void expert_backward_weight(const Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 2> x,

@@ -5,7 +5,6 @@
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "kernels/experts/expert_kernels.hpp"
-#include "kernels/fp8/fp8_rows.hpp"
 
 namespace forge {
 
@@ -67,8 +66,8 @@ void LocalDispatch<T>::send_rows(int round, View<const T, 2> x, const std::optio
   if (!codes) return permute_rows<T>(this->sending(), x, order, shape_.chosen, to.slice(0, here.size()));
   const View<std::uint8_t, 2> coded(reinterpret_cast<std::uint8_t*>(s_.assignments.row(here.begin)),
                                     {{here.size(), coded_row_bytes(*codes)}});
-  fp8_encode_rows<T>(this->sending(), x, *codes, order, shape_.chosen, coded);
-  fp8_decode_rows<T>(this->sending(), coded, *codes, {}, 1, to.slice(0, here.size()));
+  rows_to_codes<T>(this->sending(), x, *codes, order, shape_.chosen, coded);
+  codes_to_rows<T>(this->sending(), coded, *codes, {}, 1, to.slice(0, here.size()));
 }
 
 template <class T>

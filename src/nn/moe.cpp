@@ -48,7 +48,7 @@ class Ahead {
 
 template <class T>
 std::optional<ScaledOperand> Moe<T>::codes(ProductOf of, std::int64_t rows) const {
-  if (!ctx.fp8.block || !ctx.buffers.fp8.dispatch) return std::nullopt;
+  if (!ctx.rounding.block || !ctx.buffers.rounding.dispatch) return std::nullopt;
   return rows_to_experts(ctx.buffers, of, rows);
 }
 
@@ -56,11 +56,11 @@ std::optional<ScaledOperand> Moe<T>::codes(ProductOf of, std::int64_t rows) cons
 template <class T>
 void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
   const std::optional<ScaledOperand> operand = codes(of, x.rows());
-  if (!operand || ctx.fp8.counts.counts.empty()) return;
+  if (!operand || ctx.rounding.counts.counts.empty()) return;
   const bool output = of == ProductOf::output;
-  const View<float, 1> amax = ctx.services.fp8.amax.slice(0, operand->groups());
+  const View<float, 1> amax = ctx.services.rounding.amax.slice(0, operand->groups());
   const View<const std::int64_t, 1> samples = samples_of(ctx, x.rows());
-  fp8_amax<T>(ctx.stream, x, *operand, amax, 1, samples);
+  take_amax<T>(ctx.stream, x, *operand, amax, 1, samples);
   count_tensor<T>(ctx, output ? BlockProduct::expert_gate_up : BlockProduct::expert_down,
                   output ? RoundedTensor::x : RoundedTensor::dy, x, x.rows(), x.columns(), *operand, amax, samples);
 }
@@ -117,7 +117,8 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
   // The first round comes last, so that its rows are those that stay.
   ahead.wait();
   for (int round = last; round >= 0; --round) {
-    const Context<T> of_round = with_counts(ctx, {ctx.fp8.counts.counts, ctx.fp8.counts.partials, round == 0});
+    const Context<T> of_round =
+        with_counts(ctx, {ctx.rounding.counts.counts, ctx.rounding.counts.partials, round == 0});
     if (round < last) send_to_experts(*dispatch, round);
     experts_to_activation(of_round, *dispatch, round);
     const ExpertRows sorted = dispatch->rows(round);

@@ -83,7 +83,7 @@ namespace {
 
 void list_to_experts(Segments& list, ProductOf of) {
   list_received(list);
-  if (!list.fp8 || !list.c.fp8.dispatch) return list_rows_out(list, nullptr);
+  if (!list.rounds || !list.c.rounding.dispatch) return list_rows_out(list, nullptr);
   const ScaledOperand codes = rows_to_experts(list.c, of, list.S);
   list_rows_out(list, &codes);
 }

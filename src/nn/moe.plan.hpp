@@ -30,7 +30,7 @@ struct MoeParameters {
 MatrixSplit expert_up_split(const ModelSpec& spec, std::int64_t ffn);
 MatrixSplit expert_down_split(const ModelSpec& spec, std::int64_t ffn);
 // Rows on their way to the experts, forward (output) or back (input_gradient), as the experts' first product of the
-// pass rounds them: what they are sent as with train.fp8_dispatch.
+// pass rounds them: what they are sent as where the deck has them travel as codes.
 ScaledOperand rows_to_experts(const BufferContext& c, ProductOf of, std::int64_t rows);
 RouterBias router_bias_of(const ModelSpec& spec, std::int64_t layer);
 

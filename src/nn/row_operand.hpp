@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/count_operands.hpp"
+#include "nn/fp8/count_operands.hpp"
 
 namespace forge {
 
@@ -8,15 +8,15 @@ namespace forge {
 template <class T>
 ScaledProduct product_in_fp8(const Context<T>& ctx, ProductOf of, std::int64_t rows, const MatrixSplit& w) {
   ScaledProduct p = scaled_product(ctx.buffers, of, rows, w, ctx.groups.tp_rank());
-  p.coded = of != ProductOf::weight_gradient && ctx.buffers.fp8.has_coded_block(ctx.fp8.layer);
-  set_known(p, ctx.buffers, of, w.product, ctx.fp8.kept.recomputes);
+  p.coded = of != ProductOf::weight_gradient && ctx.buffers.rounding.has_coded_block(ctx.rounding.layer);
+  set_known(p, ctx.buffers, of, w.product, ctx.rounding.kept.recomputes);
   return p;
 }
 
 // Whether the block keeps a product's amaxes: then it has cleared them, and they are raised.
 template <class T>
 bool keeps_amaxes_of(const Context<T>& ctx, const ScaledProduct& p) {
-  return p.experts == 0 && !ctx.fp8.kept.rows.empty();
+  return p.experts == 0 && !ctx.rounding.kept.rows.empty();
 }
 
 // Where the amaxes of a product's operands stand: of weights where those were taken behind the update, of the others
@@ -25,10 +25,11 @@ template <class T>
 OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
   const Array<RoundedTensor, 2> tensors = rounded_operands(of);
   const auto place = [&](RoundedTensor tensor, std::int64_t begin, std::int64_t end) {
-    const View<float, 1>& weight = ctx.fp8.weights[to_size(product)];
+    const View<float, 1>& weight = ctx.rounding.weights[to_size(product)];
     if (tensor == RoundedTensor::weights && !weight.empty()) return weight;
     require(tensor != RoundedTensor::weights || p.takes_b(), "the largest magnitudes of a weight were not taken");
-    return keeps_amaxes_of(ctx, p) ? ctx.fp8.kept.of(product, tensor) : ctx.services.fp8.amax.slice(begin, end);
+    return keeps_amaxes_of(ctx, p) ? ctx.rounding.kept.of(product, tensor)
+                                   : ctx.services.rounding.amax.slice(begin, end);
   };
   return {place(tensors[0], 0, p.a.groups()), place(tensors[1], p.a.groups(), p.groups())};
 }
@@ -58,7 +59,7 @@ class RowOperand {
   // A product whose rows of W are split reads x of all tp ranks, gathered: their rows aren't measured.
   static RowAmaxes amaxes_of(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, std::int64_t rows) {
     const bool gathered = of == ProductOf::output && w.rows.split && ctx.groups.tp_size() > 1;
-    if (!ctx.fp8.block || gathered || !takes_amaxes_of_rows(ctx.buffers.fp8)) return {};
+    if (!ctx.rounding.block || gathered || !takes_amaxes_of_rows(ctx.buffers.rounding)) return {};
     const ScaledProduct p = product_in_fp8(ctx, of, rows, w);
     if (!p.takes_a()) return {};
     const ScaleLines& groups = p.a.by_row;

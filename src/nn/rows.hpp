@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/block_linear.hpp"
+#include "nn/block_products.hpp"
 
 namespace forge {
 

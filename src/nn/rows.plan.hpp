@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/buffers.hpp"
-#include "model/segments.hpp"
+#include "nn/segments.plan.hpp"
 
 namespace forge {
 

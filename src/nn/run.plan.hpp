@@ -3,18 +3,17 @@
 #include <vector>
 
 #include "core/collectives.hpp"
-#include "model/fp8_history.hpp"
 #include "nn/router.plan.hpp"
 
 namespace forge {
 
-// Whether steps that report norms report shares of numbers in FP8, too.
-inline bool counts_fp8(const BufferContext& c) {
-  return c.fp8.on && c.normed_units > 0;
+// Whether steps that report norms report shares of rounded numbers, too.
+inline bool counts_rounding(const BufferContext& c) {
+  return c.rounding.on && c.normed_units > 0;
 }
 
 // What all ranks sum at the end of a step: losses of sources, loss, z and squared norm; losses of multi-token
-// prediction; routers' loads and losses; the largest attention logits; largest magnitudes of tensors in FP8.
+// prediction; routers' loads and losses; the largest attention logits; largest magnitudes of rounded tensors.
 std::vector<Sent> scalar_sums(const BufferContext& c);
 // And behind an update whose norms are reported.
 std::vector<Sent> norm_sums(const BufferContext& c);
@@ -30,9 +29,9 @@ struct RunBuffers {
   // Of all layers and heads of the model: the largest attention logits of a step; what they scale weights by
   // (optim/head_clip.hpp), (layers, 3 H).
   View<acc_t<T>, 2> peaks, head_factors;
-  View<double, 2> unit_norms;  // (units of the model, 2) squares of weights, of their last update
-  View<double, 2> fp8_counts;  // of a step's numbers in FP8 (model/fp8_counts.hpp), where norms are reported
-  Fp8History fp8_history;      // with the delayed recipe
+  View<double, 2> unit_norms;       // (units of the model, 2) squares of weights, of their last update
+  View<double, 2> rounding_counts;  // of a step's rounded numbers, where norms are reported
+  AmaxHistory amax_history;         // with the delayed recipe
 
   void list(BufferLister& l) {
     l.add(scalars, "step scalars", l.c.sources + 5, 1);
@@ -48,8 +47,8 @@ struct RunBuffers {
       l.add(head_factors, "factors of heads", layers, 3 * heads);
     }
     if (l.c.normed_units > 0) l.add(unit_norms, "norms of units", l.c.normed_units, 2);
-    if (counts_fp8(l.c)) l.add(fp8_counts, "counts of FP8", fp8_count_rows, fp8_count_columns);
-    fp8_history.list(l);
+    if (counts_rounding(l.c)) l.add(rounding_counts, rounding_counts_name, rounding_count_rows, rounding_count_columns);
+    amax_history.list(l);
     if (l.spec.options.mtp_depth > 0) l.add(mtp_sums, "losses of depths", l.spec.options.mtp_depth, 2);
   }
 };

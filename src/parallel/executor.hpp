@@ -45,8 +45,8 @@ class Executor {
     step_.training = false;
     inputs_ = inputs;
   }
-  // Of a step that has begun, until the next begins: numbers in FP8 are counted; an empty View: they are not.
-  void count_fp8(const Fp8Counts& counts) { step_.fp8.counts = counts; }
+  // Of a step that has begun, until the next begins: rounded numbers are counted; an empty View: they are not.
+  void count_rounding(const RoundingCounts& counts) { step_.rounding.counts = counts; }
   // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
   void use(std::size_t list, const RouterScales& scales) {
     slots_.use(list);

@@ -42,17 +42,17 @@ class Executor<T>::LayerTask {
   // All that holds for this task, and for no other.
   PassState<T> state() const {
     PassState<T> state = executor_.step_;
-    Fp8Pass& fp8 = state.fp8;
-    fp8.block = layer_.kind == LayerKind::block && executor_.services_.buffers.fp8.has_block(layer_.number);
-    if (!fp8.block) return state;
+    RoundingPass& rounding = state.rounding;
+    rounding.block = layer_.kind == LayerKind::block && executor_.services_.buffers.rounding.has_block(layer_.number);
+    if (!rounding.block) return state;
     const bool recomputes = task_.op == TaskOp::recompute;
-    fp8.samples = batch(layer_.state).samples;
-    fp8.weights = executor_.gather_.coded().amaxes_of(layer_);
-    fp8.kept = {kept(Kept::saved, at_).block.amaxes.rows, recomputes};
-    fp8.layer = layer_.number;
-    fp8.records = state.training && !recomputes;
+    rounding.samples = batch(layer_.state).samples;
+    rounding.weights = executor_.gather_.coded().amaxes_of(layer_);
+    rounding.kept = {kept(Kept::saved, at_).block.amaxes.rows, recomputes};
+    rounding.layer = layer_.number;
+    rounding.records = state.training && !recomputes;
     // Numbers that a recomputed pass rounds again have been counted by the first one.
-    if (recomputes) fp8.counts = {};
+    if (recomputes) rounding.counts = {};
     return state;
   }
 

@@ -6,7 +6,7 @@ namespace forge {
 
 template <class T>
 ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh,
-                                    const RunSetup& setup, const Fp8History& history)
+                                    const RunSetup& setup, const AmaxHistory& history)
     : storage_(storage), mesh_(mesh), coded_(arena, compute, setup.buffers, setup.share.coded, history) {
   for (const LocalUnit& unit : storage.units())
     if (unit.zero.gathers()) stream_.open();

@@ -5,7 +5,7 @@
 #include "comm/mesh.hpp"
 #include "device/arena.hpp"
 #include "device/side_stream.hpp"
-#include "parallel/coded_gather.hpp"
+#include "parallel/fp8/coded_gather.hpp"
 #include "parallel/storage.hpp"
 #include "plan/setup.hpp"
 
@@ -19,7 +19,7 @@ template <class T>
 class ParameterGather {
  public:
   ParameterGather(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh, const RunSetup& setup,
-                  const Fp8History& history);
+                  const AmaxHistory& history);
 
   // Starts gathering unit u: into a place of its pool, or (-1) into its own. Every rank of the group calls it for the
   // same units in the same order.
@@ -27,7 +27,7 @@ class ParameterGather {
   // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
   void wait(Stream& compute, std::size_t u, int place);
   void release(std::size_t u) { storage_.unit(u).gathered_weights = nullptr; }
-  // Of weights in FP8 (plan/coded_units.hpp): behind every change of the weights, and collective.
+  // Of weights that products round: behind every change of the weights, and collective.
   void take_amaxes(Stream& compute) { coded_.take_amaxes(compute, storage_, mesh_); }
   CodedGather<T>& coded() { return coded_; }
   // Throws what went wrong in the background.

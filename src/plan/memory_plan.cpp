@@ -39,12 +39,12 @@ MemoryPlan resident_memory(const BufferContext& c, const RankShare& share, RunKi
   with_compute_type(c.precision, [&](auto type) {
     using T = decltype(type);
     const std::int64_t lines = share.line_moments();
-    Fp8Sizes rounded = fp8_sizes(c, share);
+    RoundingSizes rounded = rounding_sizes(c, share);
     plan.of(Category::parameters) += counted_bytes<CodedBuffers<T>>(c, share.coded);
     if (keeps_of_matrices(stored.optimizer))
       plan.of(Category::optimizer) += counted_bytes<LineMoments<acc_t<T>>>(c, lines);
     plan.of(Category::data) += counted_bytes<RunBuffers<T>>(c);
-    plan.of(Category::workspace) += counted_bytes<Fp8Buffers<T>>(c, rounded);
+    plan.of(Category::workspace) += counted_bytes<RoundingBuffers<T>>(c, rounded);
   });
   return plan;
 }

@@ -23,7 +23,7 @@ struct MemoryPlan {
 };
 
 // What stays for the whole run, but for slots of microbatches: units and pools, buffers of the run, libraries'
-// workspace, and that of products in FP8.
+// workspace, and that of rounded products.
 MemoryPlan resident_memory(const BufferContext& c, const RankShare& share, RunKind kind, std::size_t library_bytes);
 
 }  // namespace forge

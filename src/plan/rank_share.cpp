@@ -69,9 +69,9 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
   if (matrices && row_of(model.deck.optimizer.name).whole_matrices())
     share.matrices = whole_matrices(share.units, layout, model.deck.optimizer);
   if (matrices && row_of(model.deck.optimizer.name).factored()) share.factored = factored_moments(share.units, layout);
-  if (model.deck.train.precision == PrecisionName::fp8) {
+  if (rounding_options(model.deck).on) {
     BufferContext c = buffer_context(model.deck, local_spec(model.spec, model.mesh.tp, model.mesh.etp));
-    resolve_coded(c.fp8, model.deck, model.mesh);
+    resolve_coded(c.rounding, model.deck, model.mesh);
     share.coded = coded_units(c, share.units, layout.tp_rank, layout.etp_rank);
   }
   share.clips_heads = model.deck.optimizer.qk_clip > 0;

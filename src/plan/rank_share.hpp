@@ -6,7 +6,7 @@
 #include "layout/mesh_shape.hpp"
 #include "layout/stage.hpp"
 #include "layout/whole_matrices.hpp"
-#include "plan/coded_units.hpp"
+#include "plan/fp8/coded_units.hpp"
 #include "schedule/schedule.hpp"
 
 namespace forge {
@@ -24,7 +24,7 @@ struct RankShare {
   FactoredMoments factored;                     // likewise
   bool clips_heads = false;                     // optimizer.qk_clip
   bool reports_norms = false;                   // output.norms_every_steps
-  CodedUnits coded;                             // of weights in FP8
+  CodedUnits coded;                             // of weights that products round
 
   // What the rank keeps of rows and columns of matrices, or of matrices that it owns.
   std::int64_t line_moments() const { return matrices.kept + factored.moments; }

@@ -5,8 +5,6 @@
 #include "config/optimizer_table.hpp"
 #include "core/error.hpp"
 #include "model/cudnn_attention.hpp"
-#include "model/fp8_codes.hpp"
-#include "model/kept_amaxes.hpp"
 #include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
@@ -61,17 +59,6 @@ std::vector<Schedule> smaller_schedules(const Deck& deck) {
   return schedules;
 }
 
-// Experts in FP8 need a block that has experts and is in FP8.
-void check_fp8_experts(const ModelSpec& spec, const Fp8Options& fp8) {
-  bool found = !fp8.on || !fp8.experts;
-  for (std::int64_t layer = 0; layer < spec.L() + spec.options.mtp_depth; ++layer)
-    found = found || (fp8.has_block(layer) && spec.is_moe(layer));
-  if (!found)
-    throw BadInput(
-        "train.fp8_experts = true, but no block in fp8 has experts; legal: false, or a smaller "
-        "train.fp8_first_layers_bf16 or train.fp8_last_layers_bf16");
-}
-
 }  // namespace
 
 RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels) {
@@ -90,9 +77,9 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
                               static_cast<int>(setup.spec.options.mtp_depth));
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp), kernels);
-  check_fp8_experts(setup.spec, setup.buffers.fp8);
+  check_rounded_experts(setup.spec, setup.buffers.rounding);
   check_cudnn_workspace(deck, setup.buffers);
-  resolve_coded(setup.buffers.fp8, deck, setup.mesh);
+  resolve_coded(setup.buffers.rounding, deck, setup.mesh);
   return setup;
 }
 
@@ -105,14 +92,14 @@ RunSetup make_setup(const Deck& deck, int rank, const KernelChoice& kernels) {
 
 RunSetup on_devices(RunSetup setup, int capability) {
   setup.capability = capability;
-  setup.buffers.fp8.codes = multiplies_codes(setup.deck, capability);
+  setup.buffers.rounding.codes = multiplies_codes(setup.deck, capability);
   return setup;
 }
 
 MeshGroups groups_of(const RunSetup& setup) {
   return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0,
-          row_of(setup.deck.optimizer.name).shares_matrices() || setup.deck.train.fp8_gather ||
-              keeps_amaxes(setup.buffers.fp8)};
+          row_of(setup.deck.optimizer.name).shares_matrices() || gathers_codes(setup.deck) ||
+              setup.buffers.rounding.keeps_amaxes()};
 }
 
 }  // namespace forge

@@ -48,7 +48,7 @@ struct RunSetup {
 RunSetup make_setup(const Deck& deck, int rank = 0, const KernelChoice& kernels = asked_kernels());
 // The same, with the deck's schedule, lowered, for who makes many setups with few schedules.
 RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels = asked_kernels());
-// A setup on devices of this compute capability, with what multiplies operands in FP8 there.
+// A setup on devices of this compute capability, with what multiplies rounded operands there.
 RunSetup on_devices(RunSetup setup, int capability);
 
 // The groups of a mesh that follow from the model.

@@ -41,16 +41,16 @@ ScaledProduct largest(const BufferContext& c, ScaledProduct p) {
 
 }  // namespace
 
-Fp8Sizes fp8_sizes(const BufferContext& c, const RankShare& share) {
-  Fp8Sizes sizes;
-  if (!c.fp8.on) return sizes;
+RoundingSizes rounding_sizes(const BufferContext& c, const RankShare& share) {
+  RoundingSizes sizes;
+  if (!c.rounding.on) return sizes;
   for (const auto& chunk : share.layers)
     for (const StageLayer& layer : chunk)
       for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
         if (does(layer, pass))
           for (const ScaledProduct& p : segments_of(c, share.cp_rank, layer, pass).scaled)
             sizes.cover(c, largest(c, p));
-  if (c.fp8.dispatch && counts_fp8(c))  // a step's rows, which are counted before they are sent
+  if (c.rounding.dispatch && counts_rounding(c))  // a step's rows, which are counted before they are sent
     for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient})
       sizes.groups = std::max(sizes.groups, rows_to_experts(c, of, c.stream_rows()).groups());
   if (sizes.groups > 0) sizes.a = std::max(sizes.a, (1 + c.tp) * copied_gradients(c));

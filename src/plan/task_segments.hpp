@@ -1,6 +1,6 @@
 #pragma once
 
-#include "model/segments.hpp"
+#include "nn/segments.plan.hpp"
 #include "plan/tasks.hpp"
 
 namespace forge {
@@ -13,7 +13,7 @@ Segments segments_of(const BufferContext& context, const RankShare& share, const
 // Those of products and attention of some tasks: what the rank executes, recomputation, padding and copies included.
 double flops_of(const BufferContext& context, const RankShare& share, const std::vector<Task>& tasks);
 
-// What the blocks of the rank need of workspace for their products in FP8, whatever the pass.
-Fp8Sizes fp8_sizes(const BufferContext& c, const RankShare& share);
+// What the blocks of the rank need of workspace for their rounded products, whatever the pass.
+RoundingSizes rounding_sizes(const BufferContext& c, const RankShare& share);
 
 }  // namespace forge

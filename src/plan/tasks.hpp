@@ -46,7 +46,7 @@ enum class TaskOp : std::uint8_t {
   update_factored,   // of a unit whose second moments are of rows and columns, with the sums over its ranks
   clip_heads,        // QK-clip, on the rank's part of each unit
   unit_norms,        // of weights and their updates, over all ranks, in steps that report them
-  weight_amaxes,     // largest magnitudes of weights in FP8, over the ranks that share them (plan/coded_units.hpp)
+  weight_amaxes,     // largest magnitudes of weights that products round, over the ranks that share them
 };
 std::string_view name_of(TaskOp op);
 

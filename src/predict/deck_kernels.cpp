@@ -1,5 +1,5 @@
+#include "fp8/codes.hpp"
 #include "model/cudnn_attention.hpp"
-#include "model/fp8_codes.hpp"
 #include "predict/step_cost.hpp"
 
 // Which kernels a deck takes on a machine.
@@ -25,7 +25,7 @@ bool takes_cutlass_on(const Machine& machine, const Deck& deck, GroupedProducts 
 BufferContext buffers_on(const Machine& machine, const RunSetup& setup) {
   BufferContext buffers = setup.buffers;
   buffers.cutlass = takes_cutlass_on(machine, setup.deck, buffers.kernels.grouped);
-  buffers.fp8.codes = multiplies_codes(setup.deck, machine.capability);
+  buffers.rounding.codes = multiplies_codes(setup.deck, machine.capability);
   return buffers;
 }
 

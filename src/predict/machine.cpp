@@ -115,7 +115,7 @@ double product_seconds(const Machine& machine, DType type, ProductOf of, double 
     return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, of, m, n, k)) /
            (machine.program.product_share * machine.compute_speed);
   WaveRates waves = rates.waves;
-  if (codes && rates.fp8_peak > 0) waves.peak = rates.fp8_peak;
+  if (codes && rates.code_peak > 0) waves.peak = rates.code_peak;
   const auto element = static_cast<double>(size_of(type));
   const double bytes = (m * k + k * n) * (codes ? 1 : element) + m * n * element;
   return count * (waves.launch + wave_seconds(machine, waves, bytes, m, n, k)) /

@@ -11,7 +11,7 @@
 
 #include "core/collectives.hpp"
 #include "core/types.hpp"
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 #include "plan/placement.hpp"
 
 namespace forge {
@@ -57,7 +57,7 @@ struct ComputeRates {
   std::map<std::string, ExpertRates, std::less<>> experts;       // by kernel
   // FLOP/s of cuBLASLt's products of 8-bit codes: a peak that takes the place of the type's, with the shares of its
   // tiles; 0: not known, such products are as fast as the type's.
-  double fp8_peak = 0;
+  double code_peak = 0;
   bool known() const { return waves.peak > 0 || !table.rates[0].empty(); }
 };
 
@@ -74,7 +74,7 @@ struct NodesRates {
   std::array<double, collective_count> bandwidth{};
 };
 
-// A kernel over rows that was measured by itself (its name: model/segments.hpp).
+// A kernel over rows that was measured by itself (its name: nn/segments.plan.hpp).
 struct KernelRates {
   double launch = 0, bandwidth = 0;
 };

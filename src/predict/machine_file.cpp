@@ -157,7 +157,7 @@ void read_compute(FileSection& in, ComputeRates& to) {
           (of > 0 && t.rates[of].empty()) || (shapes > 0 && t.rates[of].size() == shapes),
           std::string(names[of]) + " must have a rate for each m, n and k: " + std::to_string(shapes) + " of them");
   }
-  in.number("fp8_peak_tflops", to.fp8_peak, tera);
+  in.number("fp8_peak_tflops", to.code_peak, tera);
   in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rates[0].empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))

@@ -21,7 +21,7 @@ namespace forge {
 struct MeasuredRates {
   ProductTable products;
   AttentionRates attention;
-  std::vector<std::pair<std::string, KernelRates>> kernels;  // by the names of model/segments.hpp
+  std::vector<std::pair<std::string, KernelRates>> kernels;  // by the names of nn/segments.plan.hpp
   KernelRates copy;                                          // of memory
 };
 MeasuredRates measure_rates(DType type, int threads, Heartbeat& heartbeat);

@@ -13,8 +13,8 @@
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
+#include "fp8/codes.hpp"
 #include "layout/layer_kinds.hpp"
-#include "model/fp8_codes.hpp"
 #include "nn/units.plan.hpp"
 #include "predict/search_space.hpp"
 #include "predict/step_cost.hpp"
@@ -88,10 +88,10 @@ class Bounds {
   ModelCost compute(const Deck& deck) const {
     const MeshShape mesh = resolve_mesh(deck.mesh, ranks_);
     BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
-    resolve_coded(c.fp8, deck, mesh);
+    resolve_coded(c.rounding, deck, mesh);
     if (deck.model.experts > 0) c.expert_load = machine_.imbalance;
     c.cutlass = takes_cutlass_on(machine_, deck, c.kernels.grouped);
-    c.fp8.codes = multiplies_codes(deck, machine_.capability);
+    c.rounding.codes = multiplies_codes(deck, machine_.capability);
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
     const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
     ModelCost cost{0, 0, places};
@@ -105,7 +105,7 @@ class Bounds {
       return sum;
     };
     for (std::int64_t l = 0; l < spec_.L(); ++l) {
-      auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l), c.fp8.has_block(l)});
+      auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l), c.rounding.has_block(l)});
       if (is_new) {
         const StageLayer layer{LayerKind::block, l};
         kind->second.seconds = seconds(layer);

@@ -5,9 +5,9 @@
 
 #include "config/optimizer_table.hpp"
 #include "core/to_size.hpp"
+#include "fp8/codes.hpp"
 #include "layout/layer_kinds.hpp"
 #include "layout/unit_buffers.hpp"
-#include "model/fp8_codes.hpp"
 #include "nn/dispatch.plan.hpp"
 #include "plan/task_segments.hpp"
 
@@ -164,7 +164,7 @@ TaskCost StepCost::operator()(const RankShare& share, const Task& task) {
   if (task.layer >= 0) {
     const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
     kind = static_cast<int>(layer.kind);
-    like = (layer.state > 0) + 2 * setup_.buffers.fp8.has_block(layer.number);
+    like = (layer.state > 0) + 2 * setup_.buffers.rounding.has_block(layer.number);
     if (layer.number >= 0) {
       experts = setup_.spec.is_moe(layer.number);
       window = setup_.spec.window(layer.number);

@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "model/segments.hpp"
+#include "nn/segments.plan.hpp"
 #include "plan/placement.hpp"
 #include "plan/setup.hpp"
 #include "plan/traffic.hpp"
@@ -38,7 +38,7 @@ struct LayerCosts {
   TaskCost of(const LayerPass& pass) const;
 };
 
-// Seconds of the tasks of a step on a machine: what a task computes (model/segments.hpp) and sends
+// Seconds of the tasks of a step on a machine: what a task computes (nn/segments.plan.hpp) and sends
 // (plan/traffic.hpp), at the machine's rates. Tasks of layers that are alike are computed once.
 class StepCost {
  public:

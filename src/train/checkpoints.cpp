@@ -30,16 +30,6 @@ std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& bia
   return tensors;
 }
 
-std::vector<StateTensor> fp8_history_state(const ModelSpec& spec, const Fp8History& history) {
-  if (history.entries.empty()) return {};
-  const Extents shape{Fp8History::blocks(spec), Fp8History::operands, history.entries.columns()};
-  return {{"state/fp8_history",
-           DType::f32,
-           shape,
-           0,
-           {{{{0, 0, 0}, shape}, reinterpret_cast<std::byte*>(history.entries.data)}}}};
-}
-
 namespace {
 
 // Tensors of what the optimizer keeps of matrices: with their owners, or of rows and columns with all ranks that share
@@ -104,11 +94,11 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
   std::vector<StateTensor> tensors = state_of(session.storage(), setup.spec.E(), use, parts);
   if (parts.optimizer)
     for (StateTensor& tensor : MatrixStates(session).state(use)) tensors.push_back(std::move(tensor));
-  // Every rank has the biases of all layers, and the history of FP8; the first one writes them.
+  // Every rank has the biases of all layers, and the history of amaxes; the first one writes them.
   if (!parts.parameters || (use == StateUse::write && session.mesh().rank() != 0)) return tensors;
   for (StateTensor& tensor : bias_state(setup.spec, session.routers().biases())) tensors.push_back(std::move(tensor));
-  if (parts.fp8_history)
-    for (StateTensor& tensor : fp8_history_state(setup.spec, session.fp8_history()))
+  if (parts.amax_history)
+    for (StateTensor& tensor : amax_history_state(setup.spec, session.amax_history()))
       tensors.push_back(std::move(tensor));
   return tensors;
 }

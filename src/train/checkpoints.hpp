@@ -31,8 +31,11 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
 // Of it the routers' biases: (layers, E) of all layers, empty where the model has none.
 template <class A>
 std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& biases);
-// The history of the delayed recipe of FP8: (blocks, products and their tensors, steps); empty with another recipe.
-std::vector<StateTensor> fp8_history_state(const ModelSpec& spec, const Fp8History& history);
+// The history of the recipe that has one: (blocks, products and their tensors, steps); empty with another recipe.
+std::vector<StateTensor> amax_history_state(const ModelSpec& spec, const AmaxHistory& history);
+// Of its tensor, where a checkpoint has one of another shape, or none (null): the deck's keys that would be legal; ""
+// of other tensors.
+std::string legal_history(const std::string& name, const Extents* stored);
 
 // What every checkpoint of a run says about it.
 struct RunFacts {

@@ -25,7 +25,7 @@ std::string to_json(const std::vector<NormReport>& norms) {
 }
 
 // {"qkv": {"x": {"overflow": …, "underflow": …}, …}, …}
-std::string to_json(const std::vector<Fp8Report>& shares) {
+std::string to_json(const std::vector<RoundingReport>& shares) {
   JsonLine all;
   for (std::size_t i = 0; i < shares.size();) {
     const std::string& product = shares[i].product;
@@ -61,7 +61,7 @@ std::string to_json(const StepRecord& r) {
   line.add("updated", r.updated);
   if (r.logits) line.add("largest_logit", r.logits->largest).add("clipped_heads", r.logits->clipped_heads);
   if (!r.norms.empty()) line.add_raw("norms", to_json(r.norms));
-  if (!r.fp8.empty()) line.add_raw("fp8", to_json(r.fp8));
+  if (!r.rounding.empty()) line.add_raw("fp8", to_json(r.rounding));
   if (!r.routers.empty()) line.add_raw("experts", to_json(r.routers));
   if (!r.sources.empty()) line.add_raw("sources", to_json(r.sources));
   return line.text();

@@ -30,9 +30,9 @@ struct NormReport {
   double weights = 0, update = 0;
 };
 
-// Shares of a product's numbers that are beyond FP8's largest, and of those other than 0 that became 0, among all
-// that were rounded: of tensor x, dy or weights, over all layers.
-struct Fp8Report {
+// Shares of a product's numbers that are beyond the format's largest, and of those other than 0 that became 0, among
+// all that were rounded: of tensor x, dy or weights, over all layers.
+struct RoundingReport {
   std::string product, tensor;
   double overflow = 0, underflow = 0;
 };
@@ -51,13 +51,13 @@ struct StepRecord {
   double step_seconds = 0;
   double tokens_per_second = 0;
   double mfu = 0;
-  std::int64_t peak_bytes = 0;        // the largest of any rank
-  bool updated = true;                // false: NaN or Inf, the parameters stayed as they were
-  std::vector<RouterReport> routers;  // of the layers with experts
-  std::vector<SourceReport> sources;  // of a mixture
-  std::optional<LogitReport> logits;  // with optimizer.qk_clip
-  std::vector<NormReport> norms;      // every output.norms_every_steps steps
-  std::vector<Fp8Report> fp8;         // likewise, with fp8
+  std::int64_t peak_bytes = 0;           // the largest of any rank
+  bool updated = true;                   // false: NaN or Inf, the parameters stayed as they were
+  std::vector<RouterReport> routers;     // of the layers with experts
+  std::vector<SourceReport> sources;     // of a mixture
+  std::optional<LogitReport> logits;     // with optimizer.qk_clip
+  std::vector<NormReport> norms;         // every output.norms_every_steps steps
+  std::vector<RoundingReport> rounding;  // likewise, where products are rounded
 };
 std::string to_json(const StepRecord& record);
 // A line for the log; "" without sources.

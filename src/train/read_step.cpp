@@ -35,7 +35,7 @@ std::size_t Session<T>::readback_bytes() const {
   const auto bytes = [](const auto&... views) { return (Readback::bytes_of(views) + ...); };
   const RouterState<T>& routers = run_.routers;
   return std::max(bytes(run_.scalars, run_.mtp_sums, run_.peaks, routers.sums, routers.bias),
-                  bytes(run_.unit_norms, run_.fp8_counts));
+                  bytes(run_.unit_norms, run_.rounding_counts));
 }
 
 template <class T>

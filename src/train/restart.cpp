@@ -142,23 +142,17 @@ std::string examined(Communicator& ranks, F f) {
   return "";
 }
 
-// What the deck may say instead where a tensor of the session isn't the checkpoint's; null: it has none of that name.
-std::string legal_key(const std::string& name, const StoredTensor* stored) {
-  if (name != "state/fp8_history") return "";
-  if (!stored) return "; legal: another train.fp8_recipe than delayed";
-  return stored->shape.size() == 3 ? "; legal: train.fp8_history = " + std::to_string(stored->shape[2]) : "";
-}
-
 // Every tensor of the session is there, with its shape; types are converted.
 void compare_tensors(const CheckpointFiles& files, const std::vector<StateTensor>& wanted) {
   for (const StateTensor& tensor : wanted) {
     const StoredTensor* stored = files.find(tensor.name);
     if (!stored)
       throw BadInput("the model has a tensor " + tensor.name + " " + shape_text(tensor.shape) + ", the checkpoint " +
-                     files.directory() + " has none of that name" + legal_key(tensor.name, stored));
+                     files.directory() + " has none of that name" + legal_history(tensor.name, nullptr));
     if (stored->shape != tensor.shape)
       throw BadInput("tensor " + tensor.name + " is " + shape_text(tensor.shape) + ", that of the checkpoint " +
-                     files.directory() + " is " + shape_text(stored->shape) + legal_key(tensor.name, stored));
+                     files.directory() + " is " + shape_text(stored->shape) +
+                     legal_history(tensor.name, &stored->shape));
   }
 }
 

@@ -38,19 +38,19 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const bool by_cudnn = takes_cudnn(setup_.deck, setup_.buffers, cudnn_is_preferred_here());
   if (by_cudnn) cudnn_ = std::make_unique<CudnnAttention>(for_libraries, library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
-  gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.fp8_history);
+  gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.amax_history);
   allocate(arena_, setup_.buffers, Category::data, run_);
-  const Fp8Sizes rounded = fp8_sizes(setup_.buffers, share);
-  Fp8Buffers<T> fp8;
-  allocate(arena_, setup_.buffers, Category::workspace, fp8, rounded);
+  const RoundingSizes rounded = rounding_sizes(setup_.buffers, share);
+  RoundingBuffers<T> rounding;
+  allocate(arena_, setup_.buffers, Category::workspace, rounding, rounded);
   if (keeps_of_matrices(stored.optimizer)) {
     const std::int64_t count = share.line_moments();
     allocate(arena_, setup_.buffers, Category::optimizer, line_moments_, count);
     fill_zero(stream_, line_moments_.values.data, to_size(count) * sizeof(acc_t<T>));
   }
   fill_rotary_buffers(stream_, setup_.buffers, run_);
-  clear(line_of(run_.fp8_history.entries));
-  clear(run_.fp8_history.given);
+  clear(line_of(run_.amax_history.entries));
+  clear(run_.amax_history.given);
   scalars_ = View<StepScalars, 1>(
       static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.sources)), {{1}});
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
@@ -75,8 +75,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       .one_document = setup_.deck.data.one_document(),
       .cudnn = cudnn_.get(),
       .peaks = run_.peaks,
-      .fp8 = fp8,
-      .fp8_history = run_.fp8_history};
+      .rounding = rounding,
+      .amax_history = run_.amax_history};
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
   evaluation_ = evaluation_tasks(share, setup_.schedule);
@@ -124,9 +124,9 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   executor_->begin_step(step, {&source, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
                                mtp_losses(labels), summed_to(0)});
   const std::int64_t every = setup_.deck.output.norms_every_steps;
-  const bool counts = !run_.fp8_counts.empty() && every > 0 && step % every == 0;
-  if (counts) fill_zero(stream_, run_.fp8_counts.data, to_size(run_.fp8_counts.size()) * sizeof(double));
-  executor_->count_fp8(counts ? Fp8Counts{run_.fp8_counts, run_.norm_partials} : Fp8Counts{});
+  const bool counts = !run_.rounding_counts.empty() && every > 0 && step % every == 0;
+  if (counts) fill_zero(stream_, run_.rounding_counts.data, to_size(run_.rounding_counts.size()) * sizeof(double));
+  executor_->count_rounding(counts ? RoundingCounts{run_.rounding_counts, run_.norm_partials} : RoundingCounts{});
   const std::vector<Task>& tasks = step_tasks_now();
   std::optional<PhaseTimers::Scope> timer;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -143,7 +143,7 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
     }
     run(task);
   }
-  executor_->count_fp8({});
+  executor_->count_rounding({});
 }
 
 template <class T>
@@ -228,7 +228,7 @@ void Session<T>::clear_sums() {
   sync_->start_step(stream_, setup_.deck.train.seed, now_);
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   routers_->start_step(stream_);
-  clear(run_.fp8_history.step);
+  clear(run_.amax_history.step);
   if (!run_.peaks.empty()) clear_peaks<acc_t<T>>(stream_, run_.peaks);
   if (!run_.mtp_sums.empty()) fill_zero(stream_, run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
 }

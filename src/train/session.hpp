@@ -28,11 +28,11 @@ struct StepResult {
   double mtp_loss = 0;   // mean over the depths of multi-token prediction of their cross-entropy per label of their own
   double grad_norm = 0;  // before clipping
   bool finite = true;
-  std::vector<RouterReport> routers;  // of the layers with experts
-  std::vector<double> source_losses;  // cross-entropy per label of each source's; NaN without labels
-  std::optional<LogitReport> logits;  // with optimizer.qk_clip
-  std::vector<NormReport> norms;      // where they were asked for, of all units of the model
-  std::vector<Fp8Report> fp8;         // likewise, of products in FP8
+  std::vector<RouterReport> routers;     // of the layers with experts
+  std::vector<double> source_losses;     // cross-entropy per label of each source's; NaN without labels
+  std::optional<LogitReport> logits;     // with optimizer.qk_clip
+  std::vector<NormReport> norms;         // where they were asked for, of all units of the model
+  std::vector<RoundingReport> rounding;  // likewise, of rounded products
 };
 
 // One rank's model, memory and machinery. Everything is allocated in the constructor, in one arena of the planned size.
@@ -107,8 +107,8 @@ class Session {
   std::vector<Task> tasks() const;
   Timeline& timeline() { return timeline_; }
   Routers<T>& routers() { return *routers_; }
-  // Of the delayed recipe of FP8; empty with another one.
-  const Fp8History& fp8_history() const { return run_.fp8_history; }
+  // Of the recipe that has one; empty with another one.
+  const AmaxHistory& amax_history() const { return run_.amax_history; }
   bool has_gradients() const { return sync_ != nullptr; }
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }
@@ -135,7 +135,7 @@ class Session {
   std::optional<Timeline::Scope> measured(std::size_t number, const Task& task);
   void clear_sums();
   void clip();
-  // Of a step whose sums are those of all ranks: what the update reads. Then, with the update, the history of FP8.
+  // Of a step whose sums are those of all ranks: what the update reads. Then, with the update, the history of amaxes.
   void finish_sums();
   void move_history();
   void read_history();  // once it is loaded

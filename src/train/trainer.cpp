@@ -167,7 +167,7 @@ StepRecord Trainer<T>::record_of(std::int64_t s, const StepResult& result, doubl
   record.routers = result.routers;
   record.logits = result.logits;
   record.norms = result.norms;
-  record.fp8 = result.fp8;
+  record.rounding = result.rounding;
   record.sources = sources_of(s, result, labels);
   return record;
 }

@@ -49,19 +49,19 @@ void Session<T>::add_unit_norms() {
     }
   }
   mesh_.scalars().all_reduce(stream_, norms);
-  if (!run_.fp8_counts.empty()) mesh_.scalars().all_reduce(stream_, run_.fp8_counts);
+  if (!run_.rounding_counts.empty()) mesh_.scalars().all_reduce(stream_, run_.rounding_counts);
 }
 
 namespace {
 
-std::vector<Fp8Report> fp8_reports(std::span<const double> counts) {
-  std::vector<Fp8Report> reports;
+std::vector<RoundingReport> rounding_reports(std::span<const double> counts) {
+  std::vector<RoundingReport> reports;
   if (counts.empty()) return reports;
   const double* row = counts.data();
   for (const char* product : block_product_names)
     for (const char* tensor : rounded_tensor_names) {
       if (row[0] > 0) reports.push_back({product, tensor, row[1] / row[0], row[2] / row[0]});
-      row += fp8_count_columns;
+      row += rounding_count_columns;
     }
   return reports;
 }
@@ -73,12 +73,12 @@ template <class T>
 void Session<T>::read_unit_norms(StepResult& result) {
   readback_.begin();
   const std::span<const double> squares = readback_.copy(stream_, run_.unit_norms);
-  const std::span<const double> counts = readback_.copy(stream_, run_.fp8_counts);
+  const std::span<const double> counts = readback_.copy(stream_, run_.rounding_counts);
   stream_.synchronize();
   for (std::size_t u = 0; u < setup_.units.size(); ++u)
     result.norms.push_back({name_in_reports(setup_.units[u]), std::sqrt(squares[2 * u]),
                             result.finite ? std::sqrt(squares[2 * u + 1]) : 0});
-  result.fp8 = fp8_reports(counts);
+  result.rounding = rounding_reports(counts);
 }
 
 #define FORGE_INSTANTIATE(T)                  \

@@ -251,7 +251,7 @@ HistoryOfStep history_of_step(Communicator& world, const Deck& deck, bool spoils
     if (session.storage().local(u).kind == UnitKind::block && session.storage().local(u).layer == 0)
       set_values(session.stream(), session.storage().unit(u).master.slice(0, 1), {HUGE_VAL});
   session.parameters_changed();
-  const View<float, 1> entries = line_of(session.fp8_history().entries);
+  const View<float, 1> entries = line_of(session.amax_history().entries);
   HistoryOfStep found{values_of(session.stream(), entries), {}};
   const TrainingData data(setup);
   std::vector<StepRecord> records;

@@ -53,7 +53,7 @@ Tensors collect(const RunSetup& setup, Session<T>& session, TensorSource source)
 // A step that gradients of step 1 in FP8 are scaled by: with none before most of them are too small for a format.
 template <class T>
 void set_history(Session<T>& session) {
-  const View<float, 2>& entries = session.fp8_history().entries;
+  const View<float, 2>& entries = session.amax_history().entries;
   std::vector<float> values(static_cast<std::size_t>(entries.size()));
   for (std::int64_t r = 0; r < entries.rows(); ++r)
     values[static_cast<std::size_t>(r * entries.columns())] =
@@ -170,7 +170,7 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
       const MoeShape moe = moe_shape(setup.buffers);
       const bool gathers = static_cast<Collective>(c) == Collective::all_gather;
       // So do the largest magnitudes of experts' rows in FP8.
-      const bool amaxes = gathers && setup.buffers.fp8.experts, known = gathers && !amaxes;
+      const bool amaxes = gathers && setup.buffers.rounding.experts, known = gathers && !amaxes;
       const bool one_round = moe.round_rows >= moe.rows * moe.sources * std::min(moe.chosen, moe.experts_here);
       const bool routed =
           (plan[g].first == "ep" || plan[g].first == "etp") && (moe.gathers ? !one_round || amaxes : !known);
@@ -237,7 +237,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   else
     draw_vectors(session, deck.train.seed);
   if (setup.spec.options.router_bias) session.routers().set_biases(session.stream(), starting_biases(deck));
-  if (!session.fp8_history().entries.empty()) set_history(session);
+  if (!session.amax_history().entries.empty()) set_history(session);
   const TrainingData data(setup);
   const auto started = mesh.traffic();
   LayoutResult result;
@@ -258,7 +258,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     result.total_loss = step.total_loss;
     result.grad_norm = step.grad_norm;
     result.amaxes = operations.amaxes;
-    if (const View<float, 1>& seen = session.fp8_history().step; !seen.empty())
+    if (const View<float, 1>& seen = session.amax_history().step; !seen.empty())
       for (const float amax : values_of(session.stream(), seen)) result.amaxes.insert(amax);
     result.problem = load_problem(setup, first.labels, step);
     if (result.problem.empty()) result.problem = operations_problem(setup, operations, spans);

@@ -65,7 +65,7 @@ Ending train_rank(std::unique_ptr<Communicator> world, const Deck& deck, const P
     for (const double value : values_of(session.stream(), session.storage().unit(u).master))
       ending.parameters_finite = ending.parameters_finite && std::isfinite(value);
   }
-  if (const View<float, 2>& history = session.fp8_history().entries; !history.empty())
+  if (const View<float, 2>& history = session.amax_history().entries; !history.empty())
     for (const float value : values_of(session.stream(), line_of(history)))
       ending.state_is_zero = ending.state_is_zero && value == 0;
   for (const StateTensor& tensor : session_state(session, StateUse::read, {false, true}))

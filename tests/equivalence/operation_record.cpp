@@ -15,12 +15,12 @@ namespace {
 std::string text_of(const Product& p) {
   return std::to_string(p.m) + " x " + std::to_string(p.n) + " x " + std::to_string(p.k) + ", types " +
          std::to_string(static_cast<int>(p.operands)) + " to " + std::to_string(static_cast<int>(p.result)) +
-         (p.fp8 ? ", in fp8" : "") + (p.codes ? ", of codes" : "");
+         (p.rounded ? ", in fp8" : "") + (p.codes ? ", of codes" : "");
 }
 std::string text_of(const ExpertProduct& p) {
   return (p.sums ? "sums" : "rows") + std::string(" of ") + std::to_string(p.experts) + " experts, " +
          std::to_string(p.rows) + " rows, " + std::to_string(p.n) + " x " + std::to_string(p.k) +
-         (p.fp8 ? ", in fp8" : "");
+         (p.rounded ? ", in fp8" : "");
 }
 using Numbers = std::vector<std::int32_t>;
 

@@ -5,8 +5,8 @@
 
 #include "../kernels/cut_sum.hpp"
 #include "../long_run.hpp"
+#include "config/fp8_format.hpp"
 #include "config/fp8_recipe.hpp"
-#include "core/fp8.hpp"
 #include "cover.hpp"
 #include "device/device_memory.hpp"
 #include "models.hpp"

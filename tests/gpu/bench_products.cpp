@@ -23,7 +23,7 @@ struct Coded {
   Coded(const Bench& b, Memory& memory, const View<const bf16, 2>& of, const ScaledOperand& operand)
       : scaled(operand), x(of), amax(memory.zeros<float, 1>({{operand.groups()}})) {
     codes = memory.zeros<std::uint8_t, 1>({{code_bytes(operand, false)}});
-    fp8_amax<bf16>(b.stream, x, operand, amax);
+    take_amax<bf16>(b.stream, x, operand, amax);
   }
   Fp8Input input() const { return {x, scaled, false, amax, codes}; }
 };
@@ -33,8 +33,8 @@ struct Coded {
 void bench_codes(const Bench& b, Memory& memory, const Layer& layer, Fp8Recipe recipe, const std::string& sizes,
                  double flop, const View<const bf16, 2>& x, const View<const bf16, 2>& w, const View<bf16, 2>& y) {
   BufferContext c;
-  c.fp8.on = true;
-  c.fp8.recipe = recipe;
+  c.rounding.on = true;
+  c.rounding.recipe = recipe;
   c.microbatch = {1, x.rows(), 1};
   const MatrixSplit split{whole_lines(w.rows()), whole_lines(w.columns())};
   ScaledProduct p = scaled_product(c, ProductOf::output, x.rows(), split, 0);
@@ -42,14 +42,14 @@ void bench_codes(const Bench& b, Memory& memory, const Layer& layer, Fp8Recipe r
   const Coded of_x(b, memory, x, p.a), of_w(b, memory, w, p.b);
   const std::string name =
       std::string(layer.name) + ", forward, fp8 of " + (recipe == Fp8Recipe::block ? "blocks" : "tensors");
-  const Fp8Scaling scaling = fp8_scaling(recipe);
+  const CodeScaling scaling = code_scaling(recipe);
   const auto factors = memory.zeros<float, 1>({{p.factors}});
-  Fp8Operands operands;
+  CodeOperands operands;
   const double encoding =
       seconds_of(b, [&] { operands = fp8_encode(b.stream, of_x.input(), of_w.input(), false, scaling, factors); });
   if (cublaslt_takes(scaling, y))
     print_row("products", name, sizes,
-              seconds_of(b, [&] { b.gemm.fp8_product<bf16>(b.stream, operands, scaling, false, y); }), flop, 0);
+              seconds_of(b, [&] { b.gemm.code_product<bf16>(b.stream, operands, scaling, false, y); }), flop, 0);
   print_row("products", name + ", codes of x and W", sizes, encoding, 0,
             3.0 * static_cast<double>(x.size() + w.size()));
 }

@@ -1,4 +1,4 @@
-#include "hf/block_scales.hpp"
+#include "hf/fp8/block_scales.hpp"
 
 #include <cmath>
 #include <limits>

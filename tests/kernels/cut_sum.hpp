@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "model/fp8_codes.hpp"
+#include "fp8/codes.hpp"
 
 // What sums of products of 8-bit codes lose in tensor cores.
 

@@ -47,9 +47,9 @@ void check_counts(const ScaledOperand& o, std::int64_t rows, std::int64_t column
 TEST(Fp8Counts, AreThoseOfALoop) {
   BufferContext c;
   c.microbatch = {3, 200, 1};
-  c.fp8.on = true;
+  c.rounding.on = true;
   for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::block}) {
-    c.fp8.recipe = recipe;
+    c.rounding.recipe = recipe;
     const ScaledProduct p = scaled_product(c, ProductOf::input_gradient, 600, {whole_lines(141), whole_lines(150)}, 0);
     for (const ScaledOperand& o : {p.a, p.b})
       for (const std::int64_t left_out : {0, 20}) {
@@ -110,9 +110,9 @@ void check_parts(const ScaledOperand& o, std::int64_t left_out) {
 TEST(Fp8Counts, OfPartsAreThoseOfMatrices) {
   BufferContext c;
   c.microbatch = {3, 200, 1};
-  c.fp8.on = true;
+  c.rounding.on = true;
   for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::block}) {
-    c.fp8.recipe = recipe;
+    c.rounding.recipe = recipe;
     const ScaledOperand w = scaled_product(c, ProductOf::output, 600, {whole_lines(141), whole_lines(150)}, 0).b;
     for (const std::int64_t left_out : {0, 20}) {
       check_parts<double>(w, left_out);

@@ -6,7 +6,7 @@
 #include "kernels/fp8/fp8_operand.hpp"
 #include "kernels/fp8/fp8_round.hpp"
 
-// Codes of whole operands, as products read them, against core/fp8.hpp number by number.
+// Codes of whole operands, as products read them, against config/fp8_format.hpp number by number.
 
 namespace forge {
 namespace {
@@ -33,13 +33,13 @@ std::uint8_t code_of(double x, float amax, const ScaledOperand& o, bool exact) {
   return fp8_code(round_to_fp8(scaled, o.format), o.format);
 }
 
-void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap, Fp8Scaling scaling) {
+void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap, CodeScaling scaling) {
   const Field<bf16> x(o.rows, o.columns, values_of(o.rows * o.columns, o.format), gap);
   const Field<float> amax(1, o.groups());
   const Field<std::uint8_t> memory(1, code_bytes(o, sums_rows), 16), others(1, code_bytes(o, sums_rows), 16);
   const Field<float> factors(1, 1 << 16);
   Stream s(1);
-  fp8_amax<bf16>(s, x.view(), o, amax.vector());
+  take_amax<bf16>(s, x.view(), o, amax.vector());
   // Both operands of a launch are this one.
   const Fp8Input input{x.view(), o, sums_rows, amax.vector(), memory.vector()};
   Fp8Input other = input;
@@ -63,11 +63,11 @@ void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap
     for (std::int32_t slot = 0; slot < made.slots.count(); ++slot) {
       const Fp8Slots::Lines here = made.slots.lines_of(slot);
       const auto group = made.lines.group_of(line) * made.line_stride + here.group * made.depth_stride;
-      for (int64_t i = 0; i < fp8_block; ++i) {
+      for (int64_t i = 0; i < scale_width; ++i) {
         const int64_t k = here.begin + i, at = sums_rows ? k * o.columns + line : line * o.columns + k;
         const std::uint8_t want =
             k < here.end ? code_of(numbers[to_size(at)], static_cast<float>(largest[to_size(group)]), o, exact) : 0;
-        ASSERT_EQ(found[to_size(line * pitch + slot * fp8_block + i)], want) << "line " << line << ", number " << k;
+        ASSERT_EQ(found[to_size(line * pitch + slot * scale_width + i)], want) << "line " << line << ", number " << k;
       }
     }
 }
@@ -82,16 +82,16 @@ TEST(Fp8Encode, CodesAreThoseOfRoundedNumbers) {
         BufferContext c;
         c.microbatch = {3, 2 * rows / 3, 1};
         c.tp = c.etp = 2;
-        c.fp8.on = true;
-        c.fp8.recipe = recipe;
-        c.fp8.transposed = recipe == Fp8Recipe::block;
-        c.fp8.exact = gap > 0;
-        if (!rounds_product(c.fp8, of)) continue;
+        c.rounding.on = true;
+        c.rounding.recipe = recipe;
+        c.rounding.transposed = recipe == Fp8Recipe::block;
+        c.rounding.exact = gap > 0;
+        if (!rounds_product(c.rounding, of)) continue;
         const ScaledProduct p = scaled_product(c, of, rows, {split_lines(150), whole_lines(columns)}, 1);
         SCOPED_TRACE("recipe " + std::to_string(static_cast<int>(recipe)) + ", product " +
                      std::to_string(static_cast<int>(of)) + ", " + std::to_string(columns) + " columns");
-        check_codes(p.a, sums_rows_of_a(of), c.fp8.exact, gap, fp8_scaling(recipe));
-        check_codes(p.b, sums_rows_of_b(of), c.fp8.exact, gap, fp8_scaling(recipe));
+        check_codes(p.a, sums_rows_of_a(of), c.rounding.exact, gap, code_scaling(recipe));
+        check_codes(p.b, sums_rows_of_b(of), c.rounding.exact, gap, code_scaling(recipe));
         if (HasFatalFailure()) return;
       }
 }

@@ -27,10 +27,10 @@ void check_rows_of_filler(const ScaledOperand& o) {
   const Field<float> found(1, o.groups()), raised(1, o.groups()), expected(1, o.groups());
   const Field<std::int64_t> samples(1, R, of);
   Stream s(2);
-  fp8_amax<T>(s, without.view(), o, expected.vector());
-  fp8_amax<T>(s, with.view(), o, found.vector(), 1, samples.vector());
+  take_amax<T>(s, without.view(), o, expected.vector());
+  take_amax<T>(s, with.view(), o, found.vector(), 1, samples.vector());
   ASSERT_TRUE(same_bits(found.read(s), expected.read(s)));
-  fp8_amax<T>(s, with.view(), o, raised.vector(), 1, samples.vector(), true);
+  take_amax<T>(s, with.view(), o, raised.vector(), 1, samples.vector(), true);
   ASSERT_TRUE(same_bits(raised.read(s), expected.read(s)));
 }
 
@@ -39,8 +39,8 @@ TEST(Fp8Filler, HasNoPartInScales) {
     for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient, ProductOf::weight_gradient}) {
       BufferContext c;
       c.microbatch = {3, 90, 1};
-      c.fp8.on = true;
-      c.fp8.recipe = recipe;
+      c.rounding.on = true;
+      c.rounding.recipe = recipe;
       const ScaledProduct p = scaled_product(c, of, 270, {whole_lines(150), whole_lines(141)}, 0);
       check_rows_of_filler<double>(p.a);
       check_rows_of_filler<bf16>(p.a);

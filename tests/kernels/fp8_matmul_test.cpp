@@ -20,8 +20,8 @@ BufferContext context(Fp8Recipe recipe, int tp, int64_t sequences, int64_t token
   BufferContext c;
   c.microbatch = {sequences, tokens, 1};
   c.tp = c.etp = tp;
-  c.fp8.on = true;
-  c.fp8.recipe = recipe;
+  c.rounding.on = true;
+  c.rounding.recipe = recipe;
   return c;
 }
 
@@ -53,7 +53,7 @@ struct Operand {
         memory(1, code_bytes(o, sums_rows)) {
     x.write(uneven_values(o.rows, o.columns, key));
     wide.write(x.read(s));
-    fp8_amax<bf16>(s, x.view(), o, amax.vector());
+    take_amax<bf16>(s, x.view(), o, amax.vector());
     fp8_round<float>(s, wide.view(), o, exact, amax.vector(), rounded.view());
     values = rounded.read(s);
     const Values largest = amax.read(s);
@@ -90,8 +90,8 @@ struct Multiplier {
   template <class TC>
   void operator()(Stream& s, const Operand& a, const Operand& b, bool exact, Fp8Recipe recipe, bool adds,
                   View<TC, 2> c) {
-    const Fp8Scaling scaling = fp8_scaling(recipe);
-    gemm.fp8_product<TC>(s, fp8_encode(s, a.input(), b.input(), exact, scaling, factors.vector()), scaling, adds, c);
+    const CodeScaling scaling = code_scaling(recipe);
+    gemm.code_product<TC>(s, fp8_encode(s, a.input(), b.input(), exact, scaling, factors.vector()), scaling, adds, c);
   }
 };
 
@@ -103,14 +103,14 @@ void check_product(Multiplier& multiply, const BufferContext& c, ProductOf of, i
                    int rank, bool adds) {
   const ScaledProduct p = scaled_product(c, of, rows, w, rank);
   Stream s(1);
-  const bool exact = c.fp8.exact, a_rows = sums_rows_of_a(of), b_rows = sums_rows_of_b(of);
+  const bool exact = c.rounding.exact, a_rows = sums_rows_of_a(of), b_rows = sums_rows_of_b(of);
   Operand a(s, p.a, a_rows, exact, 1), b(s, p.b, b_rows, exact, 2);
   const int64_t M = a.lines(), N = b.lines(), K = a.depth();
   const Fp8Slots slots_of_a = fp8_slots(a_rows ? p.a.by_row : p.a.by_column);
   const Values before = normal_values(M * N, 3, 0.1);
   Field<TC> result(M, N, before, 8);
   const Values start = result.read(s);
-  multiply(s, a, b, exact, c.fp8.recipe, adds, result.view());
+  multiply(s, a, b, exact, c.rounding.recipe, adds, result.view());
   const Values found = result.read(s);
   const double slots = static_cast<double>(slots_of_a.count());
   const double roundings = (slots + 2 + (exact ? 4 : 0)) * 0x1p-24;
@@ -130,8 +130,8 @@ void check_product(Multiplier& multiply, const BufferContext& c, ProductOf of, i
 
 void check_products(Multiplier& multiply, const BufferContext& c, int64_t rows, const MatrixSplit& w, int rank) {
   for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient, ProductOf::weight_gradient}) {
-    if (!rounds_product(c.fp8, of)) continue;
-    SCOPED_TRACE("recipe " + std::to_string(static_cast<int>(c.fp8.recipe)) + ", rank " + std::to_string(rank));
+    if (!rounds_product(c.rounding, of)) continue;
+    SCOPED_TRACE("recipe " + std::to_string(static_cast<int>(c.rounding.recipe)) + ", rank " + std::to_string(rank));
     if (of == ProductOf::weight_gradient)
       check_product<float>(multiply, c, of, rows, w, rank, true);
     else
@@ -151,11 +151,11 @@ class Fp8Matmul : public testing::Test {
 // weights of which this rank has others (the second case of three) take a scale for each row of a block.
 TEST_F(Fp8Matmul, EqualsThatOfRoundedNumbers) {
   for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row, Fp8Recipe::block}) {
-    if (fp8_scaling(recipe) != Fp8Scaling::tensor && device_info().capability != 90) continue;
+    if (code_scaling(recipe) != CodeScaling::tensor && device_info().capability != 90) continue;
     for (const int which : {0, 1, 2}) {
       BufferContext c = context(recipe, 2, 3, 48);
-      c.fp8.exact = which == 1;
-      c.fp8.transposed = recipe == Fp8Recipe::block;
+      c.rounding.exact = which == 1;
+      c.rounding.transposed = recipe == Fp8Recipe::block;
       MatrixSplit w{split_lines(256), whole_lines(144)};
       if (which == 1) w.rows.parts = {{{64, 1}, {16, 2}, {16, 2}}};
       if (which == 2) w = {whole_lines(176), split_lines(272)};
@@ -173,7 +173,8 @@ TEST_F(Fp8Matmul, SumsSequencesWithTheirOwnScales) {
 // Extents, rows and addresses that it doesn't take.
 TEST_F(Fp8Matmul, TakesMultiplesOf16Bytes) {
   const Field<bf16> all(40, 64);
-  const auto takes = [&](int64_t m, int64_t n, int64_t pitch, int64_t first, Fp8Scaling scaling = Fp8Scaling::tensor) {
+  const auto takes = [&](int64_t m, int64_t n, int64_t pitch, int64_t first,
+                         CodeScaling scaling = CodeScaling::tensor) {
     View<bf16, 2> c(all.data() + first, {{m, n}});
     c.pitch = pitch;
     return cublaslt_takes(scaling, c);
@@ -183,8 +184,8 @@ TEST_F(Fp8Matmul, TakesMultiplesOf16Bytes) {
   EXPECT_TRUE(takes(39, 32, 40, 8));
   EXPECT_FALSE(takes(39, 32, 36, 0));
   EXPECT_FALSE(takes(39, 32, 40, 4));
-  EXPECT_TRUE(takes(40, 32, 32, 0, Fp8Scaling::slot));
-  EXPECT_FALSE(takes(39, 32, 32, 0, Fp8Scaling::slot));
+  EXPECT_TRUE(takes(40, 32, 32, 0, CodeScaling::slot));
+  EXPECT_FALSE(takes(39, 32, 32, 0, CodeScaling::slot));
 }
 
 // One number that isn't finite makes all NaN that its group of scales takes part in, and nothing else.
@@ -213,7 +214,7 @@ TEST_F(Fp8Matmul, ScalesOfAnySize) {
     const auto set = [&](Operand& x, const ScaledOperand& o, int power) {
       Values v(static_cast<std::size_t>(o.rows * o.columns), std::ldexp(1, power));
       x.x.write(v);
-      fp8_amax<bf16>(s, x.x.view(), o, x.amax.vector());
+      take_amax<bf16>(s, x.x.view(), o, x.amax.vector());
     };
     set(a, p.a, exponent), set(b, p.b, -exponent);
     Field<bf16> result(16, 16);

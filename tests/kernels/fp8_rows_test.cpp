@@ -28,7 +28,7 @@ template <class T>
 Values rounded(Stream& s, const Field<T>& x, const ScaledOperand& o) {
   const Field<T> y(x.rows, x.columns);
   const Field<float> amax(1, o.groups());
-  fp8_amax<T>(s, x.view(), o, amax.vector());
+  take_amax<T>(s, x.view(), o, amax.vector());
   fp8_round<T>(s, x.view(), o, false, amax.vector(), y.view());
   return y.read(s);
 }
@@ -55,8 +55,8 @@ void check_rows(std::int64_t columns, std::int64_t each, Fp8Format format) {
       turned(1, n, Values(turn.begin(), turn.end()));
   const Field<std::uint8_t> codes(n, bytes, 1);
   Stream s(2);
-  fp8_encode_rows<T>(s, x.view(), o, places.vector(), 2, codes.view());
-  fp8_decode_rows<T>(s, codes.view(), o, turned.vector(), 1, back.view());
+  rows_to_codes<T>(s, x.view(), o, places.vector(), 2, codes.view());
+  codes_to_rows<T>(s, codes.view(), o, turned.vector(), 1, back.view());
   const Values expected = rounded(s, x, o), found = back.read(s);
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int32_t place = order[to_size(turn[to_size(i)])];

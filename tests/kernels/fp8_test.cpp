@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "fixture.hpp"
-#include "model/fp8_codes.hpp"
+#include "fp8/codes.hpp"
 
 namespace forge {
 namespace {
@@ -107,8 +107,8 @@ BufferContext context(Fp8Recipe recipe, int tp, int cp, int64_t sequences, int64
   BufferContext c;
   c.microbatch = {sequences, tokens, cp};
   c.tp = c.etp = tp;
-  c.fp8.on = true;
-  c.fp8.recipe = recipe;
+  c.rounding.on = true;
+  c.rounding.recipe = recipe;
   return c;
 }
 
@@ -129,7 +129,7 @@ TEST(Fp8, BlocksAreThoseOfTheWholeTensor) {
       for (std::size_t part = 0; part < 3; ++part)
         for (int64_t i = 0; i < rows.parts[part].count; ++i, ++line) {
           const int64_t whole = rank / rows.parts[part].copies * rows.parts[part].count + i;
-          ASSERT_EQ(g.group_of(line), bases[part] + whole / fp8_block) << tp << " " << rank << " " << line;
+          ASSERT_EQ(g.group_of(line), bases[part] + whole / scale_width) << tp << " " << rank << " " << line;
           const ScaleLines::Range range = g.lines_of(g.group_of(line));
           ASSERT_TRUE(range.begin <= line && line < range.end);
         }
@@ -165,13 +165,13 @@ TEST(Fp8, SlotsOfCodesHaveOneGroupEach) {
     for (const int rank : {0, 1, 2, 3})
       for (const bool transposed : {false, true}) {
         BufferContext c = context(recipe, 4, 1, 3, 400);
-        c.fp8.transposed = transposed;
+        c.rounding.transposed = transposed;
         MatrixSplit w{split_lines(130), whole_lines(300)};
         w.rows.parts.push_back({257, 2});
         w.rows.parts.push_back({257, 2});
         for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient, ProductOf::weight_gradient})
           for (const int64_t rows : {1200, 300}) {
-            if (!rounds_product(c.fp8, of)) continue;
+            if (!rounds_product(c.rounding, of)) continue;
             const ScaledProduct p = scaled_product(c, of, rows, w, rank);
             check_slots(sums_rows_of_a(of) ? p.a.by_row : p.a.by_column, sums_rows_of_a(of) ? p.a.rows : p.a.columns);
             check_slots(sums_rows_of_b(of) ? p.b.by_row : p.b.by_column, sums_rows_of_b(of) ? p.b.rows : p.b.columns);
@@ -192,7 +192,7 @@ void check_operand(const ScaledOperand& o, bool exact, bool spoiled) {
   Field<T> x(R, N, values, 3), y(R, N, 1);
   Field<float> amax(1, o.groups(), Values(static_cast<std::size_t>(o.groups()), 9e9));  // what stood there is gone
   Stream s(1);
-  fp8_amax<T>(s, x.view(), o, amax.vector());
+  take_amax<T>(s, x.view(), o, amax.vector());
   fp8_round<T>(s, x.view(), o, exact, amax.vector(), y.view());
   const Values in = x.read(s), out = y.read(s), found = amax.read(s);
   Values most(static_cast<std::size_t>(o.groups()), 0.0);
@@ -261,14 +261,14 @@ void check_codes(const ScaledOperand& o, bool exact, bool spoiled) {
   for (int64_t m = 0; m < 2; ++m) {
     const View<float, 1> own = expected.vector().slice(m * o.groups(), (m + 1) * o.groups());
     const View<T, 2> matrix(x.data() + m * each, {{o.rows, o.columns}}), y(rounded.data() + m * each, matrix.extents);
-    fp8_amax<T>(s, matrix, o, own);
+    take_amax<T>(s, matrix, o, own);
     fp8_round<T>(s, matrix, o, exact, own, y);
   }
   ASSERT_TRUE(same_bits(of_parts.read(s), expected.read(s)));
   // Both at once.
   const Field<T> rounded_at_once(1, n);
   const View<const T, 2> both(x.data(), {{2 * o.rows, o.columns}});
-  fp8_amax<T>(s, both, o, at_once.vector(), 2);
+  take_amax<T>(s, both, o, at_once.vector(), 2);
   fp8_round<T>(s, both, o, exact, expected.vector(), View<T, 2>(rounded_at_once.data(), {{2 * o.rows, o.columns}}), 2);
   ASSERT_TRUE(same_bits(at_once.read(s), expected.read(s)));
   ASSERT_TRUE(same_bits(rounded_at_once.read(s), rounded.read(s)));
@@ -297,7 +297,7 @@ TEST(Fp8, CodesOfPartsStandForRoundedNumbers) {
 // all.
 TEST(Fp8, TransposedCopiesHaveGroupsOfASequencesRows) {
   BufferContext c = context(Fp8Recipe::block, 2, 1, 3, 150);
-  c.fp8.transposed = true;
+  c.rounding.transposed = true;
   const MatrixSplit w{split_lines(5), whole_lines(7)};
   for (const int64_t rows : {450, 225})
     for (const int rank : {0, 1}) {
@@ -346,7 +346,7 @@ TEST(Fp8, RowsOfExpertsHaveScalesOfTheirOwn) {
     const ScaledProduct p = scaled_experts(c, ProductOf::output, 5, down, 1);
     EXPECT_EQ(p.a.by_row.count, 5);
     EXPECT_EQ(p.a.by_column.count, recipe == Fp8Recipe::block ? 3 : 1);
-    EXPECT_EQ(p.a.by_column.group_of(0), recipe == Fp8Recipe::block ? 150 / fp8_block : 0);
+    EXPECT_EQ(p.a.by_column.group_of(0), recipe == Fp8Recipe::block ? 150 / scale_width : 0);
     EXPECT_TRUE(p.a.over_tp);
     EXPECT_FALSE(p.a.over_cp);
     EXPECT_EQ(p.splitters(), Group::etp);

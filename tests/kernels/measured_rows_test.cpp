@@ -14,7 +14,7 @@ namespace {
 using namespace reference;
 
 // Kernels that leave the largest magnitudes of rows that they write, or raise those of groups of rows: no number is
-// another for it, and groups have what fp8_amax() finds in what was written.
+// another for it, and groups have what take_amax() finds in what was written.
 
 constexpr std::int64_t sequences = 2, tokens = 6, R = sequences * tokens;
 const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
@@ -24,8 +24,8 @@ BufferContext context(Fp8Recipe recipe, const Microbatch& microbatch = {sequence
   BufferContext c;
   c.microbatch = microbatch;
   c.tp = tp;
-  c.fp8.on = true;
-  c.fp8.recipe = recipe;
+  c.rounding.on = true;
+  c.rounding.recipe = recipe;
   return c;
 }
 
@@ -78,7 +78,7 @@ void check(const char* what, Field<T>& y, const std::function<void(Stream&, RowA
     for (const bool filler : {false, true}) {
       const View<const std::int64_t, 1> at = filler ? samples.vector() : View<std::int64_t, 1>();
       const Field<float> expected(1, o.groups()), of_rows(1, o.groups());
-      fp8_amax<T>(s, y.view(), o, expected.vector(), 1, at);
+      take_amax<T>(s, y.view(), o, expected.vector(), 1, at);
       const RowAmaxes to{of_rows.data(), !o.by_row.alone(R), o.by_row.shift[0], o.by_row.each, at.data};
       for (int pass = 0; pass < 2; ++pass) kernel(s, to);  // as where it is recomputed
       ASSERT_TRUE(same_bits(of_rows.read(s), expected.read(s))) << &o - operands << filler;

@@ -95,7 +95,7 @@ void expect_whole_sequence(BlockRig& rig, const std::vector<std::int32_t>& token
   const std::vector<double> biases = bias.empty() ? std::vector<double>() : values_of(rig.stream, bias);
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
     Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, std::ssize(tokens),
-                            biases, rig.buffers.fp8);
+                            biases, rig.buffers.rounding);
     for (std::size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
       end = std::min(begin + (begin == 0 ? std::max(step, first_piece) : step), tokens.size());
       const auto logits = decoder.append(
@@ -127,22 +127,22 @@ TEST_P(DecoderTest, RoundsAsTrainingDoes) {
   const auto carrier = whole_sequence(rig, tokens);
   for (const Fp8Recipe recipe : {Fp8Recipe::row, Fp8Recipe::block}) {
     Frame frame(rig.arena);
-    rig.buffers.fp8.on = true;
-    rig.buffers.fp8.recipe = recipe;
-    rig.buffers.fp8.experts = rig.spec.E() > 0;
-    rig.buffers.fp8.end_block = rig.spec.L();
-    Fp8Sizes sizes;
+    rig.buffers.rounding.on = true;
+    rig.buffers.rounding.recipe = recipe;
+    rig.buffers.rounding.experts = rig.spec.E() > 0;
+    rig.buffers.rounding.end_block = rig.spec.L();
+    RoundingSizes sizes;
     for (std::int64_t layer = 0; layer < rig.spec.L(); ++layer) {
       Segments list(rig.buffers);
       list_block(list, layer, Pass::forward, false);
       for (const ScaledProduct& product : list.scaled) sizes.cover(rig.buffers, product);
     }
-    rig.allocate_list([&](BufferLister& l) { rig.services.fp8.list(l, sizes); });
-    rig.context.fp8.block = true;
+    rig.allocate_list([&](BufferLister& l) { rig.services.rounding.list(l, sizes); });
+    rig.context.rounding.block = true;
     const auto expected = whole_sequence(rig, tokens);
     EXPECT_GT(std::abs(expected.back()[0] - carrier.back()[0]), 1e-4) << "nothing was rounded";
     expect_whole_sequence(rig, tokens, expected);
-    rig.context.fp8.block = false;
+    rig.context.rounding.block = false;
   }
 }
 

@@ -10,13 +10,13 @@ namespace {
 class RowOperandTest : public testing::Test {
  protected:
   RowOperandTest() : rig(small_model(), Recompute::none), x(rig.rows()) {
-    rig.buffers.fp8.on = true;
-    rig.buffers.fp8.end_block = rig.spec.L();
+    rig.buffers.rounding.on = true;
+    rig.buffers.rounding.end_block = rig.spec.L();
     rig.allocate_list([&](BufferLister& l) { kept.list(l, 0); });
-    rig.allocate_list([&](BufferLister& l) { l.add(rig.services.fp8.amax, "", 4 * rows(), 1); });
-    for (View<float, 1>& of_weight : rig.context.fp8.weights) of_weight = rig.services.fp8.amax.slice(0, 1);
-    rig.context.fp8.block = true;
-    rig.context.fp8.kept = kept;
+    rig.allocate_list([&](BufferLister& l) { l.add(rig.services.rounding.amax, "", 4 * rows(), 1); });
+    for (View<float, 1>& of_weight : rig.context.rounding.weights) of_weight = rig.services.rounding.amax.slice(0, 1);
+    rig.context.rounding.block = true;
+    rig.context.rounding.kept = kept;
   }
   std::int64_t rows() const { return rig.buffers.microbatch.rows(); }
   // What a kernel is asked for.
@@ -43,20 +43,20 @@ TEST_F(RowOperandTest, RaisesWhatTheBlockKeeps) {
 }
 
 TEST_F(RowOperandTest, HasANumberForEachRowWhereRowsHaveScales) {
-  rig.buffers.fp8.recipe = Fp8Recipe::row;
-  rig.context.fp8.kept = {};
-  rig.context.fp8.weights = {};
+  rig.buffers.rounding.recipe = Fp8Recipe::row;
+  rig.context.rounding.kept = {};
+  rig.context.rounding.weights = {};
   const RowAmaxes amax = asked();
-  EXPECT_EQ(amax.amax, rig.services.fp8.amax.data);
+  EXPECT_EQ(amax.amax, rig.services.rounding.amax.data);
   EXPECT_FALSE(amax.raises);
 }
 
 TEST_F(RowOperandTest, IsMeasuredForProductsThatAskAlone) {
-  rig.context.fp8.kept.recomputes = true;
+  rig.context.rounding.kept.recomputes = true;
   EXPECT_EQ(asked().amax, nullptr);
-  rig.context.fp8.kept.recomputes = false;
+  rig.context.rounding.kept.recomputes = false;
   EXPECT_NE(asked().amax, nullptr);
-  rig.context.fp8.block = false;
+  rig.context.rounding.block = false;
   EXPECT_EQ(asked().amax, nullptr);
   EXPECT_FALSE(RowOperand<double>(x.view()).measured());
 }

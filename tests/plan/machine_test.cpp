@@ -9,7 +9,7 @@
 #include "config/fp8_recipe.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
-#include "model/fp8_codes.hpp"
+#include "fp8/codes.hpp"
 #include "plan/placement.hpp"
 #include "predict/step_cost.hpp"
 

@@ -1,6 +1,6 @@
 #include "kernels/fp8/fp8_count_rows.hpp"
 
-#include "core/fp8.hpp"
+#include "config/fp8_format.hpp"
 #include "core/partials.hpp"
 #include "core/types.hpp"
 #include "device/parallel.hpp"

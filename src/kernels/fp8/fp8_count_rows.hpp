@@ -7,7 +7,7 @@ namespace forge {
 
 // counts(3) += of the first rows and columns of an operand x: how many they are; how many |x · scale| are beyond the
 // format's largest number, or not finite; how many x other than 0 round to 0. scale = fp8_scale of the group's amax, as
-// in fp8_round. `partials`: sum_partials doubles of workspace. samples(R): filler, as of fp8_amax(), has no part.
+// in fp8_round. `partials`: sum_partials doubles of workspace. samples(R): filler, as of take_amax(), has no part.
 template <class T>
 void fp8_count(Stream&, View<const T, 2> x, std::int64_t rows, std::int64_t columns, const ScaledOperand& operand,
                bool exact, View<const float, 1> amax, View<double, 1> partials, View<double, 1> counts,

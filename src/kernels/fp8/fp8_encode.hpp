@@ -2,7 +2,7 @@
 
 #include "core/view.hpp"
 #include "device/stream.hpp"
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 
 namespace forge {
 

@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "config/fp8_format.hpp"
 #include "core/error.hpp"
-#include "core/fp8.hpp"
 #include "device/instructions.hpp"
 #include "device/launch.hpp"
 #include "device/packs.hpp"
@@ -41,7 +41,7 @@ struct Seen {
 
 // codes(R, 128 · slots): a warp for eight slots of a row, of which each half takes every second one; all are read
 // before the first is written. Lane s of the warp finds out about slot s mod 8.
-constexpr int warp_slots = 8, slot_lanes = fp8_block / pack;
+constexpr int warp_slots = 8, slot_lanes = scale_width / pack;
 static_assert(2 * slot_lanes == warp_lanes);
 
 __device__ void encode_rows(const View<const bf16, 2>& x, const Fp8Codes& to, std::uint8_t* codes, const Seen& seen,
@@ -73,7 +73,7 @@ __device__ void encode_rows(const View<const bf16, 2>& x, const Fp8Codes& to, st
       most = larger(__shfl_xor_sync(0xffffffffu, most, offset), most);
     if (lane == 0) raise(seen.most, most);
   }
-  std::uint8_t* const line = codes + r * to.codes.pitch + first * fp8_block + own;
+  std::uint8_t* const line = codes + r * to.codes.pitch + first * scale_width + own;
   FORGE_UNROLL
   for (int i = 0; i < warp_slots / 2; ++i) {
     const float s = __shfl_sync(0xffffffffu, scale, 2 * i + half);
@@ -84,13 +84,13 @@ __device__ void encode_rows(const View<const bf16, 2>& x, const Fp8Codes& to, st
       words[w] = two_codes(number(4 * w), number(4 * w + 1), to.format) |
                  two_codes(number(4 * w + 2), number(4 * w + 3), to.format) << 16;
     if (first + 2 * i + half < slots)
-      *reinterpret_cast<std::uint64_t*>(line + (2 * i + half) * fp8_block) = words[0] | std::uint64_t{words[1]} << 32;
+      *reinterpret_cast<std::uint64_t*>(line + (2 * i + half) * scale_width) = words[0] | std::uint64_t{words[1]} << 32;
   }
 }
 
 // codes(N, 128 · slots) of x(R,N): a block for a slot of 64 columns, a thread for four rows of eight columns,
 // which are turned in shared memory.
-constexpr int turned_columns = 64, turned_words = fp8_block / 4, turned_pitch = turned_words + 1;
+constexpr int turned_columns = 64, turned_words = scale_width / 4, turned_pitch = turned_words + 1;
 static_assert(block_threads == turned_columns / pack * turned_words);
 
 __device__ void encode_columns(const View<const bf16, 2>& x, const Fp8Codes& to, std::uint8_t* codes, unsigned tiles,
@@ -122,7 +122,7 @@ __device__ void encode_columns(const View<const bf16, 2>& x, const Fp8Codes& to,
   }
   __syncthreads();
   for (int c = thread / warp_lanes; c < turned_columns && first + c < x.columns(); c += block_threads / warp_lanes)
-    *reinterpret_cast<std::uint32_t*>(codes + (first + c) * to.codes.pitch + slot * fp8_block + 4 * lane) =
+    *reinterpret_cast<std::uint32_t*>(codes + (first + c) * to.codes.pitch + slot * scale_width + 4 * lane) =
         words[c * turned_pitch + lane];
 }
 
@@ -140,7 +140,7 @@ __device__ void make_factors(const Fp8Codes& of, const FactorLayout& layout, flo
   std::int64_t line_group = r, depth_group = c;
   if (layout.order != FactorOrder::groups) {
     const bool blocks = layout.order == FactorOrder::blocks, slots = layout.order == FactorOrder::slots;
-    const std::int64_t line = blocks ? r * fp8_block : c, slot = blocks ? c : slots ? r : 0;
+    const std::int64_t line = blocks ? r * scale_width : c, slot = blocks ? c : slots ? r : 0;
     if (slot >= of.slots.first[3]) {
       factors[i * layout.each()] = 0;
       return;
@@ -189,13 +189,14 @@ Fp8Codes codes_of(const Fp8Input& input, bool exact) {
   to.depth_stride = input.sums_rows ? groups : 1;
   to.format = operand.format;
   to.exact = exact;
-  const std::int64_t pitch = fp8_block * to.slots.count(), lines = input.sums_rows ? input.x.columns() : input.x.rows();
+  const std::int64_t pitch = scale_width * to.slots.count(),
+                     lines = input.sums_rows ? input.x.columns() : input.x.rows();
   require(lines * pitch <= input.memory.rows(), "codes don't fit their memory");
   to.codes = View<const std::uint8_t, 2>(input.memory.data, {{lines, pitch}});
   return to;
 }
 
-Encoding encoding_of(const Fp8Input& input, bool exact, Fp8Scaling scaling, View<float, 1> factors) {
+Encoding encoding_of(const Fp8Input& input, bool exact, CodeScaling scaling, View<float, 1> factors) {
   const Fp8Codes to = codes_of(input, exact);
   const std::int64_t lines = to.codes.rows(), slots = to.slots.count();
   const std::int64_t tiles = (lines + turned_columns - 1) / turned_columns,
@@ -226,8 +227,8 @@ Fp8Encoded encoded(const Encoding& e) {
 
 }  // namespace
 
-Fp8Operands fp8_encode(Stream& stream, const Fp8Input& a, const Fp8Input& b, bool exact, Fp8Scaling scaling,
-                       View<float, 1> factors) {
+CodeOperands fp8_encode(Stream& stream, const Fp8Input& a, const Fp8Input& b, bool exact, CodeScaling scaling,
+                        View<float, 1> factors) {
   const Encoding of_a = encoding_of(a, exact, scaling, factors);
   const Encoding of_b = encoding_of(b, exact, scaling, factors.slice(of_a.layout.count(), factors.rows()));
   const std::int64_t blocks_a = blocks_of(of_a), blocks = blocks_a + blocks_of(of_b);

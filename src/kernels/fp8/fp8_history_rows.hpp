@@ -1,8 +1,8 @@
 #pragma once
 
 #include "device/stream.hpp"
+#include "fp8/amax_history.hpp"
 #include "kernels/kernels.hpp"
-#include "model/fp8_history.hpp"
 
 namespace forge {
 

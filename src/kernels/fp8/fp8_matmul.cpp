@@ -1,6 +1,6 @@
 #include "kernels/fp8/fp8_matmul.hpp"
 
-#include "core/fp8.hpp"
+#include "config/fp8_format.hpp"
 
 namespace forge {
 
@@ -92,7 +92,7 @@ void Fp8Matmul::multiply(const CublasLt& library, Stream& stream, const Part& a,
 }
 
 template <class TC>
-void Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Operands& operands, Fp8Scaling scaling,
+void Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const CodeOperands& operands, CodeScaling scaling,
                            bool adds, View<TC, 2> c) {
   const auto& [a, x] = operands.a;
   const auto& [b, y] = operands.b;
@@ -100,7 +100,7 @@ void Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Ope
   require(a.codes.rows() == m && b.codes.rows() == n && slots == b.slots.count() && b.format == Fp8Format::e4m3,
           "the extents or formats of a product of codes do not match");
   require(cublaslt_takes(scaling, c), "a product of codes has extents or addresses that cuBLASLt does not take");
-  if (scaling != Fp8Scaling::tensor) {
+  if (scaling != CodeScaling::tensor) {
     multiply(library, stream, {a, 0, m, 0, slots, x.values, x.layout.order},
              {b, 0, n, 0, slots, y.values, y.layout.order}, adds, c);
     return;
@@ -119,7 +119,7 @@ void Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Ope
     }
   }
 }
-template void Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Operands&, Fp8Scaling, bool, View<bf16, 2>);
-template void Fp8Matmul::operator()(const CublasLt&, Stream&, const Fp8Operands&, Fp8Scaling, bool, View<float, 2>);
+template void Fp8Matmul::operator()(const CublasLt&, Stream&, const CodeOperands&, CodeScaling, bool, View<bf16, 2>);
+template void Fp8Matmul::operator()(const CublasLt&, Stream&, const CodeOperands&, CodeScaling, bool, View<float, 2>);
 
 }  // namespace forge

@@ -14,11 +14,11 @@ struct CublasLt {
   std::size_t workspace_bytes;
 };
 
-// Products of codes by cuBLASLt, of Gemm::fp8_product.
+// Products of codes by cuBLASLt, of Gemm::code_product.
 class Fp8Matmul {
  public:
   template <class TC>
-  void operator()(const CublasLt& library, Stream& stream, const Fp8Operands& operands, Fp8Scaling scaling, bool adds,
+  void operator()(const CublasLt& library, Stream& stream, const CodeOperands& operands, CodeScaling scaling, bool adds,
                   View<TC, 2> c);
 
  private:
@@ -42,9 +42,9 @@ class Fp8Matmul {
     const float* factors;
     FactorOrder order;
 
-    const std::uint8_t* codes() const { return of.codes.row(begin) + first_slot * fp8_block; }
+    const std::uint8_t* codes() const { return of.codes.row(begin) + first_slot * scale_width; }
     std::int64_t lines() const { return end - begin; }
-    std::int64_t depth() const { return (last_slot - first_slot) * fp8_block; }
+    std::int64_t depth() const { return (last_slot - first_slot) * scale_width; }
   };
 
   template <class TC>

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/fp8.hpp"
+#include "config/fp8_format.hpp"
 
 namespace forge {
 

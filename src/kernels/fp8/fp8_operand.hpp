@@ -5,11 +5,11 @@
 #include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
-#include "model/fp8_codes.hpp"
+#include "fp8/codes.hpp"
 
 namespace forge {
 
-// Operands of products of 8-bit numbers as cuBLASLt reads them (Gemm::fp8_product). A build that computes on the CPU
+// Operands of products of 8-bit numbers as cuBLASLt reads them (Gemm::code_product). A build that computes on the CPU
 // has none: there these end with an error.
 
 // An operand's codes, and where the scale of each line and slot is found: amax[line's group · line_stride + slot's
@@ -52,13 +52,13 @@ struct Fp8Encoded {
   Fp8Factors factors;
 };
 // Both operands of a product.
-struct Fp8Operands {
+struct CodeOperands {
   Fp8Encoded a, b;
 };
 
 // The codes of a and b, encode(x · scale) as fp8_round() has them, and the inverses of their scales: in one launch.
 // `factors` has as many as both factor_layout() count. sm_89.
-Fp8Operands fp8_encode(Stream&, const Fp8Input& a, const Fp8Input& b, bool exact, Fp8Scaling scaling,
-                       View<float, 1> factors);
+CodeOperands fp8_encode(Stream&, const Fp8Input& a, const Fp8Input& b, bool exact, CodeScaling scaling,
+                        View<float, 1> factors);
 
 }  // namespace forge

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "device/team.hpp"
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 
 namespace forge {
 

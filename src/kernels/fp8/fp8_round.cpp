@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "config/fp8_format.hpp"
 #include "core/error.hpp"
-#include "core/fp8.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "device/parallel.hpp"
@@ -78,8 +78,8 @@ void amax_of_columns(Stream& stream, std::int64_t matrices, View<const T, 2> x, 
 }  // namespace
 
 template <class T>
-void fp8_amax(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> amax,
-              std::int64_t matrices, View<const std::int64_t, 1> samples, bool raises) {
+void take_amax(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> amax,
+               std::int64_t matrices, View<const std::int64_t, 1> samples, bool raises) {
   const std::int64_t lines = x.rows() / matrices;
   require(samples.empty() || (matrices == 1 && samples.rows() == lines), "fp8_amax: shapes differ");
   const ScaleLines &rows = operand.by_row, &columns = operand.by_column;
@@ -131,8 +131,8 @@ void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand,
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                          \
-  template void fp8_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, std::int64_t,            \
-                            View<const std::int64_t, 1>, bool);                                                       \
+  template void take_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, std::int64_t,           \
+                             View<const std::int64_t, 1>, bool);                                                      \
   template void fp8_round<T>(Stream&, View<const T, 2>, const ScaledOperand&, bool, View<const float, 1>, View<T, 2>, \
                              std::int64_t, View<float, 1>, View<const std::int64_t, 1>);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)

@@ -2,7 +2,7 @@
 
 #include "core/view.hpp"
 #include "device/stream.hpp"
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 
 namespace forge {
 
@@ -15,14 +15,14 @@ namespace forge {
 // of −1 are filler, which groups of several rows leave out; empty: there is none. `raises`: groups of several rows and
 // columns raise amax instead, which somebody has cleared.
 template <class T>
-void fp8_amax(Stream&, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> amax, std::int64_t matrices = 1,
-              View<const std::int64_t, 1> samples = {}, bool raises = false);
+void take_amax(Stream&, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> amax,
+               std::int64_t matrices = 1, View<const std::int64_t, 1> samples = {}, bool raises = false);
 
 // amax(n) = the largest of each number in gathered(ranks, n).
 void fp8_amax_of_ranks(Stream&, int ranks, View<const float, 1> gathered, View<float, 1> amax);
 
 // y(R,N) = decode(encode(x · scale)) / scale, scale = fp8_scale of the group's amax; NaN in groups whose amax is Inf.
-// Matrices as of fp8_amax(). seen(1) ← max(seen, largest |x|), without rows of filler; empty: nobody asks for it, as
+// Matrices as of take_amax(). seen(1) ← max(seen, largest |x|), without rows of filler; empty: nobody asks for it, as
 // nobody may where each column has a scale.
 template <class T>
 void fp8_round(Stream&, View<const T, 2> x, const ScaledOperand& operand, bool exact, View<const float, 1> amax,

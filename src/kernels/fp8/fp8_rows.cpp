@@ -46,8 +46,8 @@ RowWidth width_of(const ScaledOperand& rows, std::int64_t bytes) {
 }  // namespace
 
 template <class T>
-void fp8_encode_rows(Stream& stream, View<const T, 2> x, const ScaledOperand& rows, View<const std::int32_t, 1> order,
-                     std::int64_t chosen, View<std::uint8_t, 2> codes) {
+void rows_to_codes(Stream& stream, View<const T, 2> x, const ScaledOperand& rows, View<const std::int32_t, 1> order,
+                   std::int64_t chosen, View<std::uint8_t, 2> codes) {
   using A = acc_t<T>;
   const RowOrder places = order_of(order, chosen);
   const ScaleLines columns = rows.by_column;
@@ -72,8 +72,8 @@ void fp8_encode_rows(Stream& stream, View<const T, 2> x, const ScaledOperand& ro
 }
 
 template <class T>
-void fp8_decode_rows(Stream& stream, View<const std::uint8_t, 2> codes, const ScaledOperand& rows,
-                     View<const std::int32_t, 1> order, std::int64_t chosen, View<T, 2> x) {
+void codes_to_rows(Stream& stream, View<const std::uint8_t, 2> codes, const ScaledOperand& rows,
+                   View<const std::int32_t, 1> order, std::int64_t chosen, View<T, 2> x) {
   using A = acc_t<T>;
   const RowOrder places = order_of(order, chosen);
   const ScaleLines columns = rows.by_column;
@@ -94,11 +94,11 @@ void fp8_decode_rows(Stream& stream, View<const std::uint8_t, 2> codes, const Sc
                 });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                     \
-  template void fp8_encode_rows<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<const std::int32_t, 1>, \
-                                   std::int64_t, View<std::uint8_t, 2>);                                         \
-  template void fp8_decode_rows<T>(Stream&, View<const std::uint8_t, 2>, const ScaledOperand&,                   \
-                                   View<const std::int32_t, 1>, std::int64_t, View<T, 2>);
+#define FORGE_INSTANTIATE(T)                                                                                   \
+  template void rows_to_codes<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<const std::int32_t, 1>, \
+                                 std::int64_t, View<std::uint8_t, 2>);                                         \
+  template void codes_to_rows<T>(Stream&, View<const std::uint8_t, 2>, const ScaledOperand&,                   \
+                                 View<const std::int32_t, 1>, std::int64_t, View<T, 2>);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

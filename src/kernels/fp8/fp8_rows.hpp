@@ -2,7 +2,7 @@
 
 #include "core/view.hpp"
 #include "device/stream.hpp"
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 
 namespace forge {
 
@@ -16,12 +16,12 @@ namespace forge {
 // codes(n, row bytes): row i is that of x(·, C) with number order[i] / chosen, zeros where order[i] is negative;
 // without an order, row i.
 template <class T>
-void fp8_encode_rows(Stream&, View<const T, 2> x, const ScaledOperand& rows, View<const std::int32_t, 1> order,
-                     std::int64_t chosen, View<std::uint8_t, 2> codes);
+void rows_to_codes(Stream&, View<const T, 2> x, const ScaledOperand& rows, View<const std::int32_t, 1> order,
+                   std::int64_t chosen, View<std::uint8_t, 2> codes);
 
 // x(n, C) = decode(codes) / scale, of rows that are chosen in the same way.
 template <class T>
-void fp8_decode_rows(Stream&, View<const std::uint8_t, 2> codes, const ScaledOperand& rows,
-                     View<const std::int32_t, 1> order, std::int64_t chosen, View<T, 2> x);
+void codes_to_rows(Stream&, View<const std::uint8_t, 2> codes, const ScaledOperand& rows,
+                   View<const std::int32_t, 1> order, std::int64_t chosen, View<T, 2> x);
 
 }  // namespace forge

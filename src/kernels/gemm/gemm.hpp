@@ -14,8 +14,8 @@ namespace forge {
 enum class Transpose { no, yes };
 
 struct RowGroups;
-struct Fp8Operands;
-enum class Fp8Scaling;
+struct CodeOperands;
+enum class CodeScaling;
 
 // Matrix products of one rank. Keeps the libraries' handles and primitives (made once a shape) and one fixed workspace
 // that the caller allocates; a library may only choose algorithms that fit into it.
@@ -62,10 +62,10 @@ class Gemm {
 
   // C(m,n) = or += Σ_s Σ_k A(m,k) B(n,k) / (scale_a(m,s) scale_b(n,s)) over the slots s of the depth and the 128 k of
   // each, by cuBLASLt's products of 8-bit numbers: one for each run of rows, and of the depth, with the same two scales
-  // where scales are of a whole tensor. A group whose amax is Inf makes its lines NaN. A is E4M3 or E5M2, B E4M3; C is
-  // one that cublaslt_takes() (model/fp8_codes.hpp). CUDA, where multiplies_codes() there. TC: bf16, float.
+  // where scales are of a whole tensor. A group whose amax is Inf makes its lines NaN. The codes have the formats of
+  // CodeOperands; C is one that cublaslt_takes(). CUDA, where multiplies_codes() there. TC: bf16, float.
   template <class TC>
-  void fp8_product(Stream& stream, const Fp8Operands& operands, Fp8Scaling scaling, bool adds, View<TC, 2> c);
+  void code_product(Stream& stream, const CodeOperands& operands, CodeScaling scaling, bool adds, View<TC, 2> c);
 
   // What the caller gave it. Nothing uses it between two products.
   std::span<std::byte> workspace() const;

@@ -200,11 +200,11 @@ FORGE_COMPUTE_TYPES(FORGE_GROUPED)
 #undef FORGE_GROUPED
 
 template <class TC>
-void Gemm::fp8_product(Stream& stream, const Fp8Operands& operands, Fp8Scaling scaling, bool adds, View<TC, 2> c) {
+void Gemm::code_product(Stream& stream, const CodeOperands& operands, CodeScaling scaling, bool adds, View<TC, 2> c) {
   impl_->codes({impl_->handle, impl_->workspace, impl_->workspace_bytes}, stream, operands, scaling, adds, c);
 }
-template void Gemm::fp8_product(Stream&, const Fp8Operands&, Fp8Scaling, bool, View<bf16, 2>);
-template void Gemm::fp8_product(Stream&, const Fp8Operands&, Fp8Scaling, bool, View<float, 2>);
+template void Gemm::code_product(Stream&, const CodeOperands&, CodeScaling, bool, View<bf16, 2>);
+template void Gemm::code_product(Stream&, const CodeOperands&, CodeScaling, bool, View<float, 2>);
 
 #define FORGE_GEMM(T, TC)                                                                                              \
   template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const T, 2>, View<const T, 2>, double,    \

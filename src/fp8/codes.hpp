@@ -5,7 +5,7 @@
 
 #include "core/to_size.hpp"
 #include "core/view.hpp"
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 
 namespace forge {
 
@@ -35,7 +35,7 @@ struct Fp8Slots {
     const auto behind = static_cast<std::uint32_t>(slot - first[p] - front[p]);
     const std::int64_t within = g == group[p] ? slot - first[p] : behind % static_cast<std::uint32_t>(each);
     const ScaleLines::Range all = depth.lines_of(g);
-    const std::int64_t begin = all.begin + within * fp8_block, end = begin + fp8_block;
+    const std::int64_t begin = all.begin + within * scale_width, end = begin + scale_width;
     return {g, begin, end < all.end ? end : all.end};
   }
 
@@ -62,8 +62,8 @@ bool multiplies_codes(const Deck& deck, int capability);
 
 // How many scales a product has where cuBLASLt computes it: one for each operand, or rather for each run of rows and of
 // the depth that shares one; one for each line; one for each slot of each line, or of 128 lines.
-enum class Fp8Scaling { tensor, line, slot };
-Fp8Scaling fp8_scaling(Fp8Recipe recipe);
+enum class CodeScaling { tensor, line, slot };
+CodeScaling code_scaling(Fp8Recipe recipe);
 // The order of an operand's 1 / scale as cuBLASLt reads them ("128-element 1D and 128x128 2D Block Scaling" of its
 // documentation): (groups of lines, groups of the depth); (lines); (slots, lines); (blocks of 128 lines, slots filled
 // up to a multiple of 4).
@@ -78,21 +78,22 @@ struct FactorLayout {
   // Floats, filled up to 16 bytes.
   std::int64_t count() const { return (rows * columns * each() + 3) / 4 * 4; }
 };
-FactorLayout factor_layout(std::int64_t line_count, const ScaleLines& lines, const Fp8Slots& slots, Fp8Scaling scaling);
+FactorLayout factor_layout(std::int64_t line_count, const ScaleLines& lines, const Fp8Slots& slots,
+                           CodeScaling scaling);
 // Whether cuBLASLt takes a product C(m,n) of codes, where C and its rows begin at multiples of 16 bytes: scales of
 // slots ask for a multiple of 4 rows. PyTorch asks for 16 columns of it, and so does this.
-inline bool cublaslt_takes(Fp8Scaling scaling, std::int64_t m, std::int64_t n) {
-  return n % 16 == 0 && (scaling != Fp8Scaling::slot || m % 4 == 0);
+inline bool cublaslt_takes(CodeScaling scaling, std::int64_t m, std::int64_t n) {
+  return n % 16 == 0 && (scaling != CodeScaling::slot || m % 4 == 0);
 }
 template <class TC>
-bool cublaslt_takes(Fp8Scaling scaling, const View<TC, 2>& c) {
+bool cublaslt_takes(CodeScaling scaling, const View<TC, 2>& c) {
   return cublaslt_takes(scaling, c.rows(), c.columns()) && reinterpret_cast<std::uintptr_t>(c.data) % 16 == 0 &&
          to_size(c.pitch) * sizeof(TC) % 16 == 0;
 }
 
 // Bytes of an operand's codes.
 inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
-  return (sums_rows ? x.columns : x.rows) * fp8_block * fp8_slots(sums_rows ? x.by_row : x.by_column).count();
+  return (sums_rows ? x.columns : x.rows) * scale_width * fp8_slots(sums_rows ? x.by_row : x.by_column).count();
 }
 // To a product of codes: the bytes of both operands', and their factors, of the arguments of scaled_product().
 void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w);

@@ -1,7 +1,6 @@
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 
-#include "config/fp8_recipe.hpp"
-#include "model/kept_amaxes.hpp"
+#include "fp8/kept_amaxes.hpp"
 
 namespace forge {
 
@@ -12,16 +11,12 @@ ScaleLines lines_alone(std::int64_t lines) {
   return g;
 }
 
-bool rounds_product(const Fp8Options& fp8, ProductOf of) {
-  return fp8.properties().rounds_sums_of_rows() || fp8.transposed || of != ProductOf::weight_gradient;
+bool rounds_product(const RoundingOptions& rounding, ProductOf of) {
+  return rounding.properties().rounds_sums_of_rows() || rounding.transposed || of != ProductOf::weight_gradient;
 }
 
-bool takes_amaxes_of_rows(const Fp8Options& fp8) {
-  return fp8.on && fp8.properties().rows != RowScale::token_block && !fp8.has_history();
-}
-
-bool keeps_amaxes(const Fp8Options& fp8) {
-  return fp8.on && fp8.properties().rows == RowScale::sequence && fp8.properties().has_one_code();
+bool takes_amaxes_of_rows(const RoundingOptions& rounding) {
+  return rounding.on && rounding.properties().rows != RowScale::token_block && !rounding.has_history();
 }
 
 namespace {
@@ -53,7 +48,7 @@ struct Splitter {
 // Blocks of each part as it stands in the whole tensor.
 ScaleLines blocks(const MatrixLines& lines, Splitter splitter) {
   ScaleLines g;
-  g.each = fp8_block;
+  g.each = scale_width;
   g.parts = static_cast<std::int32_t>(lines.parts.size());
   for (std::size_t p = 0; p < lines.parts.size(); ++p) {
     const auto [count, copies] = lines.parts[p];
@@ -61,7 +56,7 @@ ScaleLines blocks(const MatrixLines& lines, Splitter splitter) {
                        piece = lines.split ? splitter.rank / copies : 0;
     g.shift[p] = piece * count - g.begin[p];
     g.begin[p + 1] = g.begin[p] + count;
-    g.base[p + 1] = g.base[p] + (pieces * count + fp8_block - 1) / fp8_block;
+    g.base[p + 1] = g.base[p] + (pieces * count + scale_width - 1) / scale_width;
   }
   g.count = g.base[lines.parts.size()];
   return g;
@@ -72,7 +67,7 @@ ScaledOperand token_rows(const BufferContext& c, std::int64_t rows, const Matrix
                          Splitter splitter) {
   const bool split = columns.split && splitter.ranks > 1;
   ScaledOperand x{rows, columns.count(), lines_alone(rows), one_group(columns.count()), format, split, false};
-  if (c.fp8.properties().rows == RowScale::token_block) x.by_column = blocks(columns, splitter);
+  if (c.rounding.properties().rows == RowScale::token_block) x.by_column = blocks(columns, splitter);
   return x;
 }
 
@@ -81,7 +76,7 @@ ScaledOperand activation(const BufferContext& c, std::int64_t rows, const Matrix
   const Microbatch& m = c.microbatch;
   const bool own = rows != m.rows();
   ScaledOperand x = token_rows(c, rows, columns, format, tp);
-  if (c.fp8.properties().rows == RowScale::sequence) {
+  if (c.rounding.properties().rows == RowScale::sequence) {
     x.by_row = sequences(rows, own ? tp.rank * rows : 0, m.local_tokens(), m.sequences);
     x.over_tp = x.over_tp || own;
     x.over_cp = m.cp > 1;
@@ -92,8 +87,8 @@ ScaledOperand activation(const BufferContext& c, std::int64_t rows, const Matrix
 ScaledOperand weight(const BufferContext& c, ProductOf of, const MatrixSplit& w, Splitter splitter) {
   const std::int64_t N = w.rows.count(), K = w.columns.count();
   const bool by_rows = w.rows.split && splitter.ranks > 1, by_columns = w.columns.split && splitter.ranks > 1;
-  ScaledOperand x{N, K, one_group(N), one_group(K), c.fp8.properties().operands, by_rows || by_columns, false};
-  const WeightScale scales = c.fp8.properties().weights;
+  ScaledOperand x{N, K, one_group(N), one_group(K), c.rounding.properties().operands, by_rows || by_columns, false};
+  const WeightScale scales = c.rounding.properties().weights;
   if (scales == WeightScale::block) {
     x.by_row = blocks(w.rows, splitter);
     x.by_column = blocks(w.columns, splitter);
@@ -112,11 +107,11 @@ ScaledOperand weight(const BufferContext& c, ProductOf of, const MatrixSplit& w,
 ScaledOperand transposed(const BufferContext& c, std::int64_t rows, std::int64_t columns, Splitter tp) {
   const Microbatch& m = c.microbatch;
   const bool own = rows != m.rows();
-  ScaledOperand x{rows, columns, {}, lines_alone(columns), c.fp8.properties().operands, own, false};
+  ScaledOperand x{rows, columns, {}, lines_alone(columns), c.rounding.properties().operands, own, false};
   ScaleLines& g = x.by_row;
-  g.each = fp8_block;
+  g.each = scale_width;
   g.period = m.local_tokens();
-  g.groups_each = (g.period + fp8_block - 1) / fp8_block;
+  g.groups_each = (g.period + scale_width - 1) / scale_width;
   g.count = m.sequences * g.groups_each;
   g.shift[0] = own ? tp.rank * rows : 0;
   g.begin[1] = rows;
@@ -140,7 +135,7 @@ ScaledProduct delayed_product(const Fp8RecipeRow& recipe, ProductOf of, std::int
 
 ScaledProduct scaled_product(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int tp_rank) {
-  const Fp8RecipeRow& recipe = c.fp8.properties();
+  const Fp8RecipeRow& recipe = c.rounding.properties();
   if (recipe.has_history()) return delayed_product(recipe, of, rows, w);
   const Splitter tp{c.tp, tp_rank};
   const auto x = [&] { return activation(c, rows, w.columns, recipe.operands, tp); };
@@ -151,7 +146,7 @@ ScaledProduct scaled_product(const BufferContext& c, ProductOf of, std::int64_t 
     case ProductOf::input_gradient:
       return {dy(), weight(c, of, w, tp)};
     case ProductOf::weight_gradient:
-      if (c.fp8.transposed)
+      if (c.rounding.transposed)
         return {transposed(c, rows, w.rows.count(), tp), transposed(c, rows, w.columns.count(), tp)};
       return {dy(), x()};
   }
@@ -162,8 +157,8 @@ ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t 
                              int etp_rank) {
   const Splitter etp{c.etp, etp_rank};
   const bool output = of == ProductOf::output;
-  const ScaledOperand a = output ? token_rows(c, rows, w.columns, c.fp8.properties().operands, etp)
-                                 : token_rows(c, rows, w.rows, c.fp8.properties().gradients, etp);
+  const ScaledOperand a = output ? token_rows(c, rows, w.columns, c.rounding.properties().operands, etp)
+                                 : token_rows(c, rows, w.rows, c.rounding.properties().gradients, etp);
   return {a, weight(c, of, w, etp), c.spec.E() / c.ep};
 }
 

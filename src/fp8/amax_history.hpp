@@ -1,31 +1,32 @@
 #pragma once
 
 #include "core/array.hpp"
-#include "model/scaled_product.hpp"
+#include "fp8/scaled_product.hpp"
 
 namespace forge {
 
 // The delayed recipe ("delayed scaling", P. Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433;
 // NVIDIA's Transformer Engine): a tensor's scale comes from its largest magnitudes (amax) in the steps before. Rows are
-// those of fp8_count_row for each block of the model, but for routed experts', whose scales are by token; every rank
-// has them all, alike.
-struct Fp8History {
-  static constexpr std::int64_t operands = fp8_count_row(BlockProduct::expert_gate_up, RoundedTensor{});  // of a block
+// those of rounding_count_row for each block of the model, but for routed experts', whose scales are by token; every
+// rank has them all, alike.
+struct AmaxHistory {
+  static constexpr std::int64_t operands =
+      rounding_count_row(BlockProduct::expert_gate_up, RoundedTensor{});  // of a block
 
   View<float, 2> entries;  // (rows, steps) the newest first, 0 before the first step; empty: another recipe
   View<float, 1> given;    // (rows) the largest of them, which give the scales of the step at hand
   View<float, 1> step;     // (rows) amax of the step at hand, over what this rank has seen of it
 
   void list(BufferLister& l) {
-    if (l.c.fp8.history == 0) return;
-    l.add(entries, "largest magnitudes of steps", rows(l.spec), l.c.fp8.history);
+    if (l.c.rounding.history == 0) return;
+    l.add(entries, "largest magnitudes of steps", rows(l.spec), l.c.rounding.history);
     l.add(given, "largest magnitudes before", rows(l.spec), 1);
     l.add(step, "largest magnitudes of the step", rows(l.spec), 1);
   }
   static std::int64_t blocks(const ModelSpec& spec) { return spec.L() + spec.options.mtp_depth; }
   static std::int64_t rows(const ModelSpec& spec) { return blocks(spec) * operands; }
   static std::int64_t row(std::int64_t layer, BlockProduct product, RoundedTensor tensor) {
-    return layer * operands + fp8_count_row(product, tensor);
+    return layer * operands + rounding_count_row(product, tensor);
   }
   View<float, 1> given_to(std::int64_t layer, BlockProduct product, RoundedTensor tensor) const {
     return given.slice(row(layer, product, tensor), row(layer, product, tensor) + 1);

@@ -1,10 +1,9 @@
-#include "app/fp8_text.hpp"
-
+#include "app/show_parts.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
-#include "model/fp8_codes.hpp"
-#include "model/fp8_history.hpp"
+#include "fp8/amax_history.hpp"
+#include "fp8/codes.hpp"
 #include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
 #include "plan/task_segments.hpp"
@@ -27,8 +26,8 @@ struct Cost {
 
   Cost() = default;
   Cost(const BufferContext& c, const Segments& list) {
-    for (const Product& p : list.all<Product>()) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
-    for (const ExpertProduct& p : list.all<ExpertProduct>()) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
+    for (const Product& p : list.all<Product>()) products += p.flops(), in_fp8 += p.rounded ? p.flops() : 0;
+    for (const ExpertProduct& p : list.all<ExpertProduct>()) products += p.flops(), in_fp8 += p.rounded ? p.flops() : 0;
     for (const RowKernel& k : list.all<RowKernel>())
       if (k.name.starts_with("fp8_")) rounding += k.read_bytes + k.written_bytes;
     const auto gather = [&](std::int64_t count, int ranks) {
@@ -54,7 +53,7 @@ std::string line(const char* name, const std::string& value) {
 
 // By what multiplies; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "On GPUs".
 std::string saved_time(const RunSetup& s, const std::string& carrier) {
-  if (s.buffers.fp8.codes) return "time of products (8 layers of a 7B on an H100: 195.5 ms a step, 224.2 in bf16)";
+  if (s.buffers.rounding.codes) return "time of products (8 layers of a 7B on an H100: 195.5 ms a step, 224.2 in bf16)";
   const bool elsewhere = s.capability == 0 && multiplies_codes(s.deck, 90);
   return "no time: products read rounded numbers in " + carrier +
          (elsewhere ? ", but of codes on an H100 (--gpu h100-80)" : "");
@@ -62,9 +61,9 @@ std::string saved_time(const RunSetup& s, const std::string& carrier) {
 
 // Of the delayed recipe.
 std::string history_text(const BufferContext& c) {
-  if (c.fp8.history == 0) return "";
-  const auto bytes = to_size(Fp8History::rows(c.spec)) * sizeof(float);
-  return line("history", std::to_string(c.fp8.history) + " steps of " + format_bytes(bytes) +
+  if (c.rounding.history == 0) return "";
+  const auto bytes = to_size(AmaxHistory::rows(c.spec)) * sizeof(float);
+  return line("history", std::to_string(c.rounding.history) + " steps of " + format_bytes(bytes) +
                              ", which all ranks have; one all-reduce of as many bytes a step");
 }
 
@@ -102,7 +101,7 @@ std::string gather_text(const RunSetup& s, const std::vector<Task>& tasks) {
 // Of rows that go to experts, as codes or in the carrier's type: bytes of a step.
 std::int64_t sent_to_experts(const RunSetup& s, const std::vector<Task>& tasks, bool codes) {
   BufferContext c = s.buffers;
-  c.fp8.dispatch = c.fp8.dispatch && codes;
+  c.rounding.dispatch = c.rounding.dispatch && codes;
   const GroupSizes sizes = group_sizes(s.spec, s.mesh, s.share);
   std::int64_t bytes = 0;
   PassMemo<std::int64_t> known;
@@ -139,25 +138,26 @@ struct Copies {
   std::size_t numbers, codes;
 };
 Copies copies_of(const RunSetup& s) {
-  const Fp8Sizes sizes = fp8_sizes(s.buffers, s.share);
+  const RoundingSizes sizes = rounding_sizes(s.buffers, s.share);
   return {to_size(sizes.a + sizes.b) * size_of(s.buffers.precision.compute),
           to_size(sizes.a_codes + sizes.b_codes) + to_size(sizes.factors) * sizeof(float)};
 }
 
 }  // namespace
 
-std::string fp8_text(const RunSetup& s) {
+std::string rounding_text(const RunSetup& s) {
   const BufferContext& c = s.buffers;
-  if (!c.fp8.on) return "";
+  if (!c.rounding.on) return "";
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   const Cost cost = cost_of(s, tasks);
   const auto [copies, codes] = copies_of(s);
   const std::string share = formatted("%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
   const std::string carrier(name_of(s.buffers.precision.compute));
   return "fp8 on the first rank (docs/fp8.md)\n" +
-         line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
-                            (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
-                            std::to_string(c.fp8.first_block) + " to " + std::to_string(c.fp8.end_block - 1)) +
+         line("recipe",
+              value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
+                  (c.rounding.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
+                  std::to_string(c.rounding.first_block) + " to " + std::to_string(c.rounding.end_block - 1)) +
          line("of the FLOP of products", share) + line("saves", saved_time(s, carrier)) +
          line("costs: rounded copies", format_bytes(copies)) +
          (codes > 0 ? line("costs: codes", format_bytes(codes)) : "") +
@@ -167,14 +167,16 @@ std::string fp8_text(const RunSetup& s) {
          history_text(c) + gather_text(s, tasks) + dispatch_text(s, tasks) + "\n";
 }
 
-JsonLine fp8_json(const RunSetup& s) {
+void add_rounding(JsonLine& deck, const RunSetup& s) {
   JsonLine all;
   const BufferContext& c = s.buffers;
-  if (!c.fp8.on) return all;
+  if (!c.rounding.on) return;
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   const Cost cost = cost_of(s, tasks);
   const Copies copies = copies_of(s);
-  all.add("first_block", c.fp8.first_block).add("end_block", c.fp8.end_block).add("history_steps", c.fp8.history);
+  all.add("first_block", c.rounding.first_block)
+      .add("end_block", c.rounding.end_block)
+      .add("history_steps", c.rounding.history);
   all.add("product_flops", cost.products).add("product_flops_in_fp8", cost.in_fp8);
   all.add("copies_bytes", copies.numbers).add("codes_bytes", copies.codes);
   all.add("rounding_bytes", cost.rounding).add("amaxes_sent_bytes", cost.amaxes).add("amaxes_calls", cost.calls);
@@ -186,7 +188,7 @@ JsonLine fp8_json(const RunSetup& s) {
   if (s.deck.train.fp8_dispatch)
     all.add("sent_to_experts_bytes", sent_to_experts(s, tasks, true))
         .add("sent_to_experts_bytes_as_numbers", sent_to_experts(s, tasks, false));
-  return all;
+  deck.add("fp8", all);
 }
 
 }  // namespace forge

@@ -6,8 +6,8 @@
 #include "core/collectives.hpp"
 #include "core/macros.hpp"
 #include "core/short_list.hpp"
+#include "fp8/rounding_counts.hpp"
 #include "model/buffers.hpp"
-#include "model/fp8_counts.hpp"
 
 namespace forge {
 
@@ -18,7 +18,7 @@ namespace forge {
 // it: each rank takes the largest magnitudes (amax) of the numbers that it has, and the largest of all ranks is taken.
 //   current: activations and gradients by sequence, a weight as a whole
 //   delayed: activations, gradients and a weight as a whole, of the whole batch: from the steps before, so that no
-//        rank is asked (model/fp8_history.hpp)
+//        rank is asked (fp8/amax_history.hpp)
 //   row: activations and gradients by token; a weight by row of the product's result, which is its row forward, and
 //        its column in the gradient of the input
 //   block: 1 x 128 of activations and gradients, 128 x 128 of a weight (DeepSeek-V3, arXiv:2412.19437, 3.3), of each
@@ -26,9 +26,9 @@ namespace forge {
 // Rows of routed experts are grouped by expert, wherever ep sends them: what has a scale by sequence elsewhere has one
 // by token, and each expert's matrix counts for itself.
 
-enum class Fp8Format : std::uint8_t;  // core/fp8.hpp
+enum class Fp8Format : std::uint8_t;  // config/fp8_format.hpp
 
-inline constexpr std::int64_t fp8_block = 128;
+inline constexpr std::int64_t scale_width = 128;
 
 // Consecutive rows or columns of a matrix that tp, or of an expert etp, may split: of each part (q, k and v; gate and
 // up) this rank has `count`, and so has each of `copies` neighbours.
@@ -131,7 +131,7 @@ struct ScaledProduct {
   ScaledOperand a, b;
   std::int64_t experts = 0;  // on this rank; 0: a product of every token's
   bool coded = false;        // b is a weight that was gathered as codes: it is rounded, and its amaxes are known
-  // The amaxes that were found before (model/kept_amaxes.hpp).
+  // The amaxes that were found before (fp8/kept_amaxes.hpp).
   bool knows_a = false, knows_b = false;
   // Where a plan lists it, bytes of the operands' codes, on whichever tp rank has most; 0: numbers are multiplied.
   std::int64_t a_codes = 0, b_codes = 0;
@@ -153,24 +153,24 @@ struct ScaledProduct {
 };
 // Whether the recipe rounds this product's operands: weight gradients only with one scale for many rows, since their
 // sums run over rows. The transposed copies of `block` have one for each column of 128 rows of a sequence.
-bool rounds_product(const Fp8Options& fp8, ProductOf of);
+bool rounds_product(const RoundingOptions& rounding, ProductOf of);
 // `rows` of activations: R, or S, which are this tp rank's of them. Extents and counts don't depend on the tp rank.
 ScaledProduct scaled_product(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int tp_rank);
 // `rows` that this rank's experts got. Weight gradients aren't rounded: their sums run over rows, which have scales of
 // their own in every recipe.
-inline bool rounds_experts(const Fp8Options& fp8, ProductOf of) {
-  return fp8.experts && of != ProductOf::weight_gradient;
+inline bool rounds_experts(const RoundingOptions& rounding, ProductOf of) {
+  return rounding.experts && of != ProductOf::weight_gradient;
 }
 ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int etp_rank);
 
 // Whether amaxes of activations and gradients come from those of whole rows, which the kernel that makes such rows can
 // leave (RowAmaxes of kernels/kernels.hpp).
-bool takes_amaxes_of_rows(const Fp8Options& fp8);
+bool takes_amaxes_of_rows(const RoundingOptions& rounding);
 
 // What the largest products of a list need beside their operands: copies of these, and amaxes.
-struct Fp8Sizes {
+struct RoundingSizes {
   std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, factors = 0, groups = 0, gathered = 0;
 
   void cover(const BufferContext& c, const ScaledProduct& p) {
@@ -187,12 +187,12 @@ struct Fp8Sizes {
 };
 // Workspace of a rank's products in FP8, for the whole run.
 template <class T>
-struct Fp8Buffers {
+struct RoundingBuffers {
   View<T, 1> a, b;  // operands, rounded
   View<std::uint8_t, 1> a_codes, b_codes;
   View<float, 1> factors, amax, gathered;
 
-  void list(BufferLister& l, const Fp8Sizes& sizes) {
+  void list(BufferLister& l, const RoundingSizes& sizes) {
     if (sizes.groups == 0) return;
     if (sizes.a > 0) l.add(a, "rounded activations", sizes.a, 1);
     if (sizes.b > 0) l.add(b, "rounded weights", sizes.b, 1);

@@ -3,13 +3,12 @@
 #include <cstdint>
 
 #include "config/deck.hpp"
+#include "config/fp8_recipe.hpp"
 
 namespace forge {
 
-struct Fp8RecipeRow;  // config/fp8_recipe.hpp
-
 // What a deck says of fp8, for those who plan and run products.
-struct Fp8Options {
+struct RoundingOptions {
   bool on = false;
   Fp8Recipe recipe{};
   bool exact = false;       // scales that aren't powers of two
@@ -22,15 +21,17 @@ struct Fp8Options {
   // Blocks before these whose weights, or those of their experts, ZeRO-3 gathers as codes (train.fp8_gather).
   std::int64_t coded_end = 0, coded_experts_end = 0;
   // cuBLASLt multiplies the codes of operands where it takes them, of experts' none; what device a run has is not the
-  // deck's (multiplies_codes() of model/fp8_codes.hpp).
+  // deck's (multiplies_codes() of fp8/codes.hpp).
   bool codes = false;
 
-  const Fp8RecipeRow& properties() const;
-  bool has_history() const;
+  const Fp8RecipeRow& properties() const { return properties_of(recipe); }
+  // Whether largest magnitudes that a product takes are read again (fp8/kept_amaxes.hpp).
+  bool keeps_amaxes() const { return on && properties().rows == RowScale::sequence && properties().has_one_code(); }
+  bool has_history() const { return properties().has_history(); }
   bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }
   bool has_coded_block(std::int64_t layer) const { return has_block(layer) && layer < coded_end; }
   bool has_coded_experts(std::int64_t layer) const { return has_block(layer) && layer < coded_experts_end; }
 };
-Fp8Options fp8_options(const Deck& deck);
+RoundingOptions rounding_options(const Deck& deck);
 
 }  // namespace forge

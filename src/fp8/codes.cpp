@@ -1,14 +1,14 @@
-#include "model/fp8_codes.hpp"
+#include "fp8/codes.hpp"
 
+#include "config/fp8_format.hpp"
 #include "config/fp8_recipe.hpp"
-#include "core/fp8.hpp"
 
 namespace forge {
 
 namespace {
 
 std::int32_t slots_of(std::int64_t lines) {
-  return static_cast<std::int32_t>((lines + fp8_block - 1) / fp8_block);
+  return static_cast<std::int32_t>((lines + scale_width - 1) / scale_width);
 }
 
 }  // namespace
@@ -17,14 +17,14 @@ bool multiplies_codes(const Deck& deck, int capability) {
   const TrainDeck& t = deck.train;
   if (t.precision != PrecisionName::fp8 || t.fp8_carrier != Fp8Carrier::bf16 || capability < 89) return false;
   if (properties_of(t.fp8_recipe).operands != Fp8Format::e4m3) return false;
-  return fp8_scaling(t.fp8_recipe) == Fp8Scaling::tensor || capability == 90;
+  return code_scaling(t.fp8_recipe) == CodeScaling::tensor || capability == 90;
 }
 
-Fp8Scaling fp8_scaling(Fp8Recipe recipe) {
+CodeScaling code_scaling(Fp8Recipe recipe) {
   const WeightScale weights = properties_of(recipe).weights;
-  return weights == WeightScale::line    ? Fp8Scaling::line
-         : weights == WeightScale::block ? Fp8Scaling::slot
-                                         : Fp8Scaling::tensor;
+  return weights == WeightScale::line    ? CodeScaling::line
+         : weights == WeightScale::block ? CodeScaling::slot
+                                         : CodeScaling::tensor;
 }
 
 Fp8Slots fp8_slots(const ScaleLines& depth) {
@@ -51,13 +51,13 @@ namespace {
 
 // Whether each 128 lines, counted from the first, are of one group.
 bool are_blocks(const ScaleLines& lines) {
-  if (lines.each != fp8_block || lines.period != 0) return false;
+  if (lines.each != scale_width || lines.period != 0) return false;
   for (int p = 0; p < lines.parts; ++p)
-    if (lines.begin[p] % fp8_block != 0 || lines.shift[p] % fp8_block != 0) return false;
+    if (lines.begin[p] % scale_width != 0 || lines.shift[p] % scale_width != 0) return false;
   return true;
 }
 
-std::int64_t factors_of(const ScaledOperand& x, bool sums_rows, Fp8Scaling scaling) {
+std::int64_t factors_of(const ScaledOperand& x, bool sums_rows, CodeScaling scaling) {
   const ScaleLines &lines = sums_rows ? x.by_column : x.by_row, &depth = sums_rows ? x.by_row : x.by_column;
   return factor_layout(sums_rows ? x.columns : x.rows, lines, fp8_slots(depth), scaling).count();
 }
@@ -65,13 +65,13 @@ std::int64_t factors_of(const ScaledOperand& x, bool sums_rows, Fp8Scaling scali
 }  // namespace
 
 FactorLayout factor_layout(std::int64_t line_count, const ScaleLines& lines, const Fp8Slots& slots,
-                           Fp8Scaling scaling) {
+                           CodeScaling scaling) {
   switch (scaling) {
-    case Fp8Scaling::tensor:
+    case CodeScaling::tensor:
       return {FactorOrder::groups, lines.count, slots.depth.count};
-    case Fp8Scaling::line:
+    case CodeScaling::line:
       return {FactorOrder::lines, 1, line_count};
-    case Fp8Scaling::slot:
+    case CodeScaling::slot:
       if (are_blocks(lines)) return {FactorOrder::blocks, slots_of(line_count), (slots.count() + 3) / 4 * 4};
       return {FactorOrder::slots, slots.count(), line_count};
   }
@@ -83,7 +83,7 @@ void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std:
     const ScaledProduct here = scaled_product(c, of, rows, w, rank);
     p.a_codes = std::max(p.a_codes, code_bytes(here.a, sums_rows_of_a(of)));
     p.b_codes = std::max(p.b_codes, code_bytes(here.b, sums_rows_of_b(of)));
-    const Fp8Scaling scaling = fp8_scaling(c.fp8.recipe);
+    const CodeScaling scaling = code_scaling(c.rounding.recipe);
     p.factors = std::max(
         p.factors, factors_of(here.a, sums_rows_of_a(of), scaling) + factors_of(here.b, sums_rows_of_b(of), scaling));
   }

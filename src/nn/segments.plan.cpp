@@ -1,10 +1,6 @@
-#include "model/segments.hpp"
+#include "nn/segments.plan.hpp"
 
 #include <algorithm>
-
-#include "model/fp8_codes.hpp"
-#include "model/fp8_history.hpp"
-#include "model/kept_amaxes.hpp"
 
 namespace forge {
 
@@ -110,25 +106,25 @@ Product Segments::product_of(ProductOf of, std::int64_t rows, std::int64_t out, 
   return {rows, input ? in : out, input ? out : in, value(), value(), false, of};
 }
 
-// Where cuBLASLt multiplies codes (Gemm::fp8_product): a product for each run with the same scales; what `current` sums
-// over sequences, their products add to C one after the other.
+// Where cuBLASLt multiplies codes (Gemm::code_product): a product for each run with the same scales; what `current`
+// sums over sequences, their products add to C one after the other.
 void Segments::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured, bool aligned) {
   Product product = product_of(of, rows, w.rows.count(), w.columns.count());
-  if (!fp8 || !rounds_product(c.fp8, of)) {
+  if (!rounds || !rounds_product(c.rounding, of)) {
     add(product);
     return;
   }
-  const Fp8Scaling scaling = fp8_scaling(c.fp8.recipe);
-  product.fp8 = true;
-  product.codes = c.fp8.codes && aligned && cublaslt_takes(scaling, product.m, product.n);
+  const CodeScaling scaling = code_scaling(c.rounding.recipe);
+  product.rounded = true;
+  product.codes = c.rounding.codes && aligned && cublaslt_takes(scaling, product.m, product.n);
   ScaledProduct p = scaled_product(c, of, rows, w, 0);
   p.coded = coded && of != ProductOf::weight_gradient;
   set_known(p, c, of, w.product, recomputes);
   if (product.codes) add_code_bytes(p, c, of, rows, w);
-  if (c.fp8.has_history()) add_history(of, p);
-  add_scaled(p, measured && takes_amaxes_of_rows(c.fp8));
+  if (c.rounding.has_history()) add_history(of, p);
+  add_scaled(p, measured && takes_amaxes_of_rows(c.rounding));
   add(product);
-  if (!product.codes || scaling != Fp8Scaling::tensor) return;
+  if (!product.codes || scaling != CodeScaling::tensor) return;
   const std::int64_t more = groups_here(p.a.by_row) - 1;
   const std::int64_t sums = of == ProductOf::weight_gradient ? more * product.m * product.n * bytes(sum()) : 0;
   if (more > 0) add(RowKernel{"sums_of_runs", product.m, product.n, sums, sums, more});
@@ -137,7 +133,7 @@ void Segments::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& 
 void Segments::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
   const bool sums = of == ProductOf::weight_gradient, input = of == ProductOf::input_gradient;
   const std::int64_t N = w.rows.count(), K = w.columns.count();
-  const bool rounded = fp8 && rounds_experts(c.fp8, of);
+  const bool rounded = rounds && rounds_experts(c.rounding, of);
   if (rounded) {
     ScaledProduct p = scaled_experts(c, of, rows, w, 0);
     p.coded = coded_experts;
@@ -148,25 +144,25 @@ void Segments::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit&
 }
 
 void Segments::add_amaxes(const ScaledOperand& x, std::int64_t matrices) {
-  over_rows("fp8_amax", matrices * x.rows, x.columns, 1, 0);
+  over_rows(rounding_kernels::amax, matrices * x.rows, x.columns, 1, 0);
 }
 
 void Segments::add_amaxes_of_ranks(Group group, int ranks, std::int64_t count) {
   if (count == 0) return;
   const std::int64_t each = count * bytes(DType::f32);
   send(group, Collective::all_gather, count, DType::f32);
-  add(RowKernel{"fp8_amax_of_ranks", 1, count, ranks * each, each});
+  add(RowKernel{rounding_kernels::amax_of_ranks, 1, count, ranks * each, each});
 }
 
 // What is rounded adds its amax to the step's there; of a weight that was gathered as codes, it is known.
 void Segments::add_history(ProductOf of, const ScaledProduct& p) {
   const std::int64_t entry = bytes(DType::f32);
-  if (!recomputes && p.coded && recorded_operands(of) > 1) add(RowKernel{"fp8_raise", 1, 1, entry, entry});
+  if (!recomputes && p.coded && recorded_operands(of) > 1) add(RowKernel{rounding_kernels::raise, 1, 1, entry, entry});
 }
 
 void Segments::add_scaled(const ScaledProduct& p, bool measured) {
   scaled.push_back(p);
-  if (p.experts > 0 || !c.fp8.has_history()) {
+  if (p.experts > 0 || !c.rounding.has_history()) {
     if (p.takes_a() && !measured) add_amaxes(p.a, 1);
     if (p.takes_b()) add_amaxes(p.b, p.matrices());
     add_amaxes_of_ranks(p.splitters(), p.experts > 0 ? c.etp : c.tp, p.over_tp());
@@ -174,12 +170,12 @@ void Segments::add_scaled(const ScaledProduct& p, bool measured) {
   }
   if (p.b_codes > 0) {
     const std::int64_t numbers = p.a.rows * p.a.columns + p.b.rows * p.b.columns;
-    add(RowKernel{"fp8_encode", p.a.rows, p.a.columns, numbers * bytes(value()),
+    add(RowKernel{rounding_kernels::encode, p.a.rows, p.a.columns, numbers * bytes(value()),
                   numbers + p.factors * bytes(DType::f32)});
     return;
   }
-  over_rows("fp8_round", p.a.rows, p.a.columns, 1, 1);
-  if (!p.coded) over_rows("fp8_round", p.matrices() * p.b.rows, p.b.columns, 1, 1);
+  over_rows(rounding_kernels::round, p.a.rows, p.a.columns, 1, 1);
+  if (!p.coded) over_rows(rounding_kernels::round, p.matrices() * p.b.rows, p.b.columns, 1, 1);
 }
 
 double Segments::flops() const {

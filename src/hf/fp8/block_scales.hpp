@@ -15,7 +15,7 @@ namespace forge {
 //   value[i, j] = code[i, j] · scale_inv[i / 128, j / 128]
 
 inline constexpr std::int64_t scale_block = 128;
-inline constexpr const char* fp8_weight_type = "F8_E4M3";
+inline constexpr const char* code_type = "F8_E4M3";
 
 std::string scale_name(const std::string& weight);
 // (ceil(m / 128), ceil(n / 128)).
@@ -23,7 +23,7 @@ std::vector<std::int64_t> scale_shape(const std::vector<std::int64_t>& weight);
 
 // What is wrong with a tensor as a weight: its type, scales that are missing, of another type or shape, or of a weight
 // that isn't in FP8; "" when nothing is. `fp8`: whether config.json says that weights are.
-std::string weight_problem(const TensorFiles& files, const TensorInfo& weight, bool fp8);
+std::string weight_problem(const TensorFiles& files, const TensorInfo& weight, bool coded);
 
 // As TensorFiles::read, of weights in FP8, too: their values, rounded once to the type of `out`. Of scales only those
 // rows are read that the elements need, or in one row of the weight the columns. Throws BadInput where a code or a

@@ -6,17 +6,17 @@
 #include "layout/stage.hpp"
 #include "nn/context.hpp"
 #include "parallel/storage.hpp"
-#include "plan/coded_units.hpp"
+#include "plan/fp8/coded_units.hpp"
 
 namespace forge {
 
-// The largest magnitudes of weights of products in FP8 (plan/coded_units.hpp), as the last take_amaxes() saw them; and
-// gathers of weights as codes with the scales of these, which layers get as what the codes stand for.
+// The largest magnitudes of weights of products in FP8 (plan/fp8/coded_units.hpp), as the last take_amaxes() saw them;
+// and gathers of weights as codes with the scales of these, which layers get as what the codes stand for.
 template <class T>
 class CodedGather {
  public:
   CodedGather(Arena& arena, Stream& compute, const BufferContext& context, const CodedUnits& units,
-              const Fp8History& history);
+              const AmaxHistory& history);
 
   bool has(std::size_t unit) const { return units_.has(unit); }
   // Those of all units' weights, over all ranks that share them. Collective, in the compute stream.
@@ -40,7 +40,7 @@ class CodedGather {
   const BufferContext& context_;
   const CodedUnits& units_;
   CodedBuffers<T> buffers_;
-  const Fp8History& history_;  // of the delayed recipe, whose scales are those of the steps before
+  const AmaxHistory& history_;  // of the delayed recipe, whose scales are those of the steps before
 };
 
 }  // namespace forge

@@ -7,7 +7,7 @@ namespace forge {
 // sequence), or of its columns (tp); ranks that have nothing of it hold 0.
 template <class T>
 void Session<T>::finish_sums() {
-  const Fp8History& history = run_.fp8_history;
+  const AmaxHistory& history = run_.amax_history;
   if (!history.step.empty()) {
     mesh_.scalars().all_reduce_max(stream_, history.step);
     fp8_judge_history(stream_, history.step, scalars_);
@@ -17,13 +17,13 @@ void Session<T>::finish_sums() {
 
 template <class T>
 void Session<T>::move_history() {
-  const Fp8History& history = run_.fp8_history;
+  const AmaxHistory& history = run_.amax_history;
   if (!history.step.empty()) fp8_move_history(stream_, scalars_, history.step, history.entries, history.given);
 }
 
 template <class T>
 void Session<T>::read_history() {
-  const Fp8History& history = run_.fp8_history;
+  const AmaxHistory& history = run_.amax_history;
   if (!history.given.empty()) fp8_largest_of_history(stream_, history.entries, history.given);
 }
 

@@ -3,20 +3,20 @@
 #include "kernels/fp8/fp8_history_rows.hpp"
 #include "kernels/fp8/fp8_operand.hpp"
 #include "kernels/fp8/fp8_round.hpp"
-#include "nn/count_operands.hpp"
+#include "nn/fp8/count_operands.hpp"
 #include "nn/linear.hpp"
 #include "nn/row_operand.hpp"
 
 namespace forge {
 
-// The products of a block with its weights, which the deck may have in FP8: operands are rounded as its recipe says
-// (model/scaled_product.hpp) before the product, wherever it is computed. Layers say only how tp splits the weight.
+// The operands of a block's products (nn/block_products.hpp) in FP8, as its recipe has them (fp8/scaled_product.hpp):
+// rounded, or their codes.
 
 // Two operands as the product reads them.
 template <class T>
 struct Operands {
   View<const T, 2> a, b;
-  bool fp8 = false;
+  bool rounded = false;
 };
 
 // amax ← the largest of the ranks' in the group; those of the two operands that the ranks share stand together.
@@ -26,7 +26,7 @@ void reduce_amax(const Context<T>& ctx, Communicator* group, const OperandAmaxes
   View<float, 1> amax = of_a ? of.a : of.b;
   if (of_a && of_b) amax.extents[0] += of.b.rows();
   if (amax.rows() == 0) return;  // no row came to this rank's experts, nor to those of its etp ranks
-  const View<float, 1> all = ctx.services.fp8.gathered.slice(0, group->size() * amax.rows());
+  const View<float, 1> all = ctx.services.rounding.gathered.slice(0, group->size() * amax.rows());
   group->all_gather(ctx.stream, View<const float, 1>(amax), all);
   fp8_amax_of_ranks(ctx.stream, group->size(), all, amax);
 }
@@ -38,7 +38,7 @@ View<const T, 2> round_operand(const Context<T>& ctx, View<const T, 2> x, const 
                                View<const float, 1> amax, View<T, 1> memory, std::int64_t matrices, View<float, 1> seen,
                                View<const std::int64_t, 1> samples = {}) {
   const View<T, 2> y(memory.data, {{x.rows(), x.columns()}});
-  fp8_round<T>(ctx.stream, x, operand, ctx.buffers.fp8.exact, amax, y, matrices, seen, samples);
+  fp8_round<T>(ctx.stream, x, operand, ctx.buffers.rounding.exact, amax, y, matrices, seen, samples);
   return y;
 }
 
@@ -54,7 +54,7 @@ void take_amax(const Context<T>& ctx, const ScaledProduct& p, View<const T, 2> x
                View<float, 1> amax, std::int64_t matrices, bool rows) {
   const View<const std::int64_t, 1> samples =
       rows && p.experts == 0 ? samples_of(ctx, x.rows()) : View<const std::int64_t, 1>();
-  fp8_amax<T>(ctx.stream, x, operand, amax, matrices, samples, keeps_amaxes_of(ctx, p));
+  take_amax<T>(ctx.stream, x, operand, amax, matrices, samples, keeps_amaxes_of(ctx, p));
 }
 
 // The amaxes of a and b, over the ranks that share them, but for those that are known. The kernel that made a may have
@@ -80,15 +80,16 @@ struct FoundAmaxes {
 // rounded, but for a weight's that was gathered as codes.
 template <class T>
 FoundAmaxes delayed_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
-  const Fp8History& history = ctx.services.fp8_history;
+  const AmaxHistory& history = ctx.services.amax_history;
   const Array<RoundedTensor, 2> tensors = rounded_operands(of);
-  FoundAmaxes found{
-      p, {history.given_to(ctx.fp8.layer, product, tensors[0]), history.given_to(ctx.fp8.layer, product, tensors[1])}};
-  const int recorded = ctx.fp8.records ? recorded_operands(of) : 0;
-  if (recorded > 0) found.seen.a = history.seen_of(ctx.fp8.layer, product, tensors[0]);
-  if (recorded > 1) found.seen.b = history.seen_of(ctx.fp8.layer, product, tensors[1]);
+  FoundAmaxes found{p,
+                    {history.given_to(ctx.rounding.layer, product, tensors[0]),
+                     history.given_to(ctx.rounding.layer, product, tensors[1])}};
+  const int recorded = ctx.rounding.records ? recorded_operands(of) : 0;
+  if (recorded > 0) found.seen.a = history.seen_of(ctx.rounding.layer, product, tensors[0]);
+  if (recorded > 1) found.seen.b = history.seen_of(ctx.rounding.layer, product, tensors[1]);
   if (p.coded) {
-    if (recorded > 1) fp8_raise(ctx.stream, ctx.fp8.weights[to_size(product)], found.seen.b);
+    if (recorded > 1) fp8_raise(ctx.stream, ctx.rounding.weights[to_size(product)], found.seen.b);
     found.seen.b = {};
   }
   return found;
@@ -114,9 +115,10 @@ template <class T>
 Operands<T> round_operands(const Context<T>& ctx, const FoundAmaxes& found, View<const T, 2> a, View<const T, 2> b) {
   const auto& [p, amax, seen] = found;
   note_scales(ctx, amax);
-  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.services.fp8.b, p.matrices(), seen.b);
-  return {round_operand<T>(ctx, a, p.a, amax.a, ctx.services.fp8.a, 1, seen.a, recorded_samples(ctx, seen, a.rows())),
-          b, true};
+  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.services.rounding.b, p.matrices(), seen.b);
+  return {
+      round_operand<T>(ctx, a, p.a, amax.a, ctx.services.rounding.a, 1, seen.a, recorded_samples(ctx, seen, a.rows())),
+      b, true};
 }
 
 // The product of a and b, which is in FP8, with the amaxes of its operands found.
@@ -125,7 +127,7 @@ FoundAmaxes find_amaxes(const Context<T>& ctx, ProductOf of, const MatrixSplit& 
                         View<const T, 2> b) {
   const ScaledProduct p = product_in_fp8(ctx, of, a.values().rows(), w);
   require_shapes(p, a.values(), b);
-  if (ctx.buffers.fp8.has_history()) return delayed_amaxes(ctx, of, w.product, p);
+  if (ctx.buffers.rounding.has_history()) return delayed_amaxes(ctx, of, w.product, p);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
   take_amaxes<T>(ctx, of, p, amax, a, b);
   return {p, amax};
@@ -135,7 +137,7 @@ FoundAmaxes find_amaxes(const Context<T>& ctx, ProductOf of, const MatrixSplit& 
 template <class T>
 Operands<T> operands_of(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, const RowOperand<T>& a,
                         View<const T, 2> b) {
-  if (!ctx.fp8.block || !rounds_product(ctx.buffers.fp8, of)) return {a.values(), b};
+  if (!ctx.rounding.block || !rounds_product(ctx.buffers.rounding, of)) return {a.values(), b};
   const FoundAmaxes found = find_amaxes<T>(ctx, of, w, a, b);
   const Operands<T> rounded = round_operands<T>(ctx, found, a.values(), b);
   count_operands<T>(ctx, of, w, found.p, found.amax, a.values(), b);
@@ -146,7 +148,7 @@ template <class T>
 FoundAmaxes find_expert_amaxes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
                                View<const T, 2> b) {
   ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), w, ctx.groups.etp_rank());
-  p.coded = ctx.buffers.fp8.has_coded_experts(ctx.fp8.layer);
+  p.coded = ctx.buffers.rounding.has_coded_experts(ctx.rounding.layer);
   require_shapes(p, a, b);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
   take_amaxes<T>(ctx, of, p, amax, a, b);
@@ -161,7 +163,7 @@ template <class T>
 Operands<T> expert_operands(const Context<T>& ctx, ProductOf of, const MatrixSplit& split, View<const T, 2> a,
                             View<const T, 3> w) {
   const View<const T, 2> matrices = one_below_the_other(w);
-  if (!ctx.fp8.block || !rounds_experts(ctx.buffers.fp8, of)) return {a, matrices};
+  if (!ctx.rounding.block || !rounds_experts(ctx.buffers.rounding, of)) return {a, matrices};
   const FoundAmaxes found = find_expert_amaxes<T>(ctx, of, split, a, matrices);
   const Operands<T> rounded = round_operands<T>(ctx, found, a, matrices);
   count_operands<T>(ctx, of, split, found.p, found.amax, a, matrices);
@@ -172,23 +174,24 @@ Operands<T> expert_operands(const Context<T>& ctx, ProductOf of, const MatrixSpl
 // more: with the amaxes that it was rounded with its numbers, exact in bf16 or rounded to it by less than half a code's
 // distance, give the same codes.
 template <class T>
-Fp8Operands encode_operands(const Context<T>& ctx, ProductOf of, const FoundAmaxes& found, View<const T, 2> a,
-                            View<const T, 2> b) {
+CodeOperands encode_operands(const Context<T>& ctx, ProductOf of, const FoundAmaxes& found, View<const T, 2> a,
+                             View<const T, 2> b) {
   const auto& [p, amax, seen] = found;
-  const Fp8Options& fp8 = ctx.buffers.fp8;
-  const Fp8Buffers<T>& s = ctx.services.fp8;
+  const RoundingOptions& rounding = ctx.buffers.rounding;
+  const RoundingBuffers<T>& s = ctx.services.rounding;
   note_scales(ctx, amax);
-  return fp8_encode(
-      ctx.stream, {a, p.a, sums_rows_of_a(of), amax.a, s.a_codes, seen.a, recorded_samples(ctx, seen, a.rows())},
-      {b, p.b, sums_rows_of_b(of), amax.b, s.b_codes, seen.b}, fp8.exact, fp8_scaling(fp8.recipe), s.factors);
+  return fp8_encode(ctx.stream,
+                    {a, p.a, sums_rows_of_a(of), amax.a, s.a_codes, seen.a, recorded_samples(ctx, seen, a.rows())},
+                    {b, p.b, sums_rows_of_b(of), amax.b, s.b_codes, seen.b}, rounding.exact,
+                    code_scaling(rounding.recipe), s.factors);
 }
 
 // Whether the product C of a block that runs now is one of codes.
 template <class T, class TC>
 bool is_of_codes(const Context<T>& ctx, ProductOf of, const View<TC, 2>& c) {
-  const Fp8Options& fp8 = ctx.buffers.fp8;
-  return std::is_same_v<T, bf16> && ctx.fp8.block && fp8.codes && rounds_product(fp8, of) &&
-         cublaslt_takes(fp8_scaling(fp8.recipe), c);
+  const RoundingOptions& rounding = ctx.buffers.rounding;
+  return std::is_same_v<T, bf16> && ctx.rounding.block && rounding.codes && rounds_product(rounding, of) &&
+         cublaslt_takes(code_scaling(rounding.recipe), c);
 }
 
 // C = or += the product of a and b from their codes, by cuBLASLt; false, and nothing done, where numbers are
@@ -199,59 +202,13 @@ bool multiply_codes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, c
   if constexpr (std::is_same_v<T, bf16>) {
     if (!is_of_codes(ctx, of, c)) return false;
     const FoundAmaxes found = find_amaxes<T>(ctx, of, w, a, b);
-    const Fp8Operands codes = encode_operands<T>(ctx, of, found, a.values(), b);
+    const CodeOperands codes = encode_operands<T>(ctx, of, found, a.values(), b);
     note_product(ctx, c, sums_rows_of_a(of) ? a.values().rows() : a.values().columns(), true, true);
-    ctx.gemm.template fp8_product<TC>(ctx.stream, codes, fp8_scaling(ctx.buffers.fp8.recipe), adds, c);
+    ctx.gemm.template code_product<TC>(ctx.stream, codes, code_scaling(ctx.buffers.rounding.recipe), adds, c);
     count_operands<T>(ctx, of, w, found.p, found.amax, a.values(), b);
     return true;
   }
   return false;
-}
-
-// y(R,N) = x(R,K) Wᵀ + b; rows as of scaled_product.
-template <class T>
-void block_linear_forward(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& x, View<const T, 2> w,
-                          View<const T, 1> b, View<T, 2> y) {
-  if (multiply_codes<T>(ctx, ProductOf::output, split, x, w, false, y)) {
-    if (!b.empty()) add_bias<T>(ctx.stream, b, y);
-    return;
-  }
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::output, split, x, w);
-  linear_forward<T>(ctx, o.a, o.b, b, y, o.fp8);
-}
-
-// dx(R,K) = dy(R,N) W, or dx += dy W.
-template <class T>
-void block_linear_backward_input(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& dy,
-                                 View<const T, 2> w, View<T, 2> dx, bool adds = false) {
-  if (multiply_codes<T>(ctx, ProductOf::input_gradient, split, dy, w, adds, dx)) return;
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::input_gradient, split, dy, w);
-  linear_backward_input<T>(ctx, o.a, o.b, dx, adds, o.fp8);
-}
-
-// dW(N,K) += dyᵀ x.
-template <class T>
-void block_linear_backward_weight(const Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy,
-                                  View<const T, 2> x, View<acc_t<T>, 2> dw) {
-  if (is_of_codes(ctx, ProductOf::weight_gradient, dw)) clear_fresh(ctx, dw.data, dw.size());
-  if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, x, true, dw)) return;
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, x);
-  linear_backward_weight<T>(ctx, o.a, o.b, dw, o.fp8);
-}
-
-// The same of this rank's experts; W(E / ep, N, K). Weight gradients are never rounded: expert_backward_weight of
-// nn/linear.hpp.
-template <class T>
-void block_expert_forward(const Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> x,
-                          View<const T, 3> w, View<T, 2> y) {
-  const Operands<T> o = expert_operands<T>(ctx, ProductOf::output, split, x, w);
-  expert_forward<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), y, o.fp8);
-}
-template <class T>
-void block_expert_backward_input(const Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split,
-                                 View<const T, 2> dy, View<const T, 3> w, View<T, 2> dx) {
-  const Operands<T> o = expert_operands<T>(ctx, ProductOf::input_gradient, split, dy, w);
-  expert_backward_input<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), dx, o.fp8);
 }
 
 }  // namespace forge

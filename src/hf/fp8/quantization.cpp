@@ -1,4 +1,4 @@
-#include "hf/quantization.hpp"
+#include "hf/fp8/quantization.hpp"
 
 #include "config/text.hpp"
 #include "core/error.hpp"

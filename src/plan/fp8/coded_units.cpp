@@ -1,15 +1,29 @@
-#include "plan/coded_units.hpp"
+#include "plan/fp8/coded_units.hpp"
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "nn/block.plan.hpp"
 
 namespace forge {
 
-void resolve_coded(Fp8Options& fp8, const Deck& deck, const MeshShape& mesh) {
-  if (!fp8.on || !deck.train.fp8_gather || deck.train.zero_stage < 3) return;
-  if (mesh.dense_shards() > 1) fp8.coded_end = std::min(deck.model.layers, fp8.end_block);
-  if (fp8.experts && mesh.expert_shards() > 1) fp8.coded_experts_end = fp8.end_block;
+void resolve_coded(RoundingOptions& rounding, const Deck& deck, const MeshShape& mesh) {
+  if (!rounding.on || !gathers_codes(deck) || deck.train.zero_stage < 3) return;
+  if (mesh.dense_shards() > 1) rounding.coded_end = std::min(deck.model.layers, rounding.end_block);
+  if (rounding.experts && mesh.expert_shards() > 1) rounding.coded_experts_end = rounding.end_block;
+}
+bool gathers_codes(const Deck& deck) {
+  return deck.train.fp8_gather;
+}
+
+void check_rounded_experts(const ModelSpec& spec, const RoundingOptions& rounding) {
+  bool found = !rounding.on || !rounding.experts;
+  for (std::int64_t layer = 0; layer < spec.L() + spec.options.mtp_depth; ++layer)
+    found = found || (rounding.has_block(layer) && spec.is_moe(layer));
+  if (!found)
+    throw BadInput(
+        "train.fp8_experts = true, but no block in fp8 has experts; legal: false, or a smaller "
+        "train.fp8_first_layers_bf16 or train.fp8_last_layers_bf16");
 }
 
 namespace {
@@ -101,15 +115,15 @@ CodedUnit coded_unit(const BufferContext& c, const LocalUnit& unit, int tp_rank,
 
 CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& units, int tp_rank, int etp_rank) {
   CodedUnits all;
-  const bool keeps = keeps_amaxes(c.fp8);
-  if (!keeps && c.fp8.coded_end == 0 && c.fp8.coded_experts_end == 0) return all;
+  const bool keeps = c.rounding.keeps_amaxes();
+  if (!keeps && c.rounding.coded_end == 0 && c.rounding.coded_experts_end == 0) return all;
   all.units.resize(units.size());
   for (std::size_t u = 0; u < units.size(); ++u) {
     const LocalUnit& unit = units[u];
     const bool dense = unit.kind == UnitKind::block;
     const bool gathered =
-        dense ? c.fp8.has_coded_block(unit.layer) : unit.is_experts() && c.fp8.has_coded_experts(unit.layer);
-    if (!gathered && !(dense && keeps && c.fp8.has_block(unit.layer))) continue;
+        dense ? c.rounding.has_coded_block(unit.layer) : unit.is_experts() && c.rounding.has_coded_experts(unit.layer);
+    if (!gathered && !(dense && keeps && c.rounding.has_block(unit.layer))) continue;
     CodedUnit& coded = all.units[u] = coded_unit(c, unit, tp_rank, etp_rank);
     coded.gathered = gathered;
     std::int64_t& next = dense ? all.dense : all.experts;

@@ -1,24 +1,22 @@
 #pragma once
 
+#include "fp8/scaled_product.hpp"
 #include "model/buffers.hpp"
-#include "model/scaled_product.hpp"
 
 namespace forge {
 
-// Largest magnitudes that a block's products take once in a microbatch and read again: those of x are taken forward,
-// for recomputed passes and backward; those of dy for the input's gradient, for the weight's. A weight's are taken once
-// for an update (plan/coded_units.hpp). So it is where they are few, with a scale a sequence and one a matrix. The
-// other recipes have as many as tokens or blocks, or round weights otherwise backward; `delayed` has its scales before.
-bool keeps_amaxes(const Fp8Options& fp8);
-
 // To a product of this pass: which of its operands' it need not take. MLA's q_down and kv_down read the same x.
 inline void set_known(ScaledProduct& p, const BufferContext& c, ProductOf of, BlockProduct product, bool recomputes) {
-  if (!keeps_amaxes(c.fp8)) return;
+  if (!c.rounding.keeps_amaxes()) return;
   const bool shares = of == ProductOf::output && product == BlockProduct::kv_down && c.spec.q_lora() > 0;
   p.knows_a = recomputes || shares || of == ProductOf::weight_gradient;
   p.knows_b = true;
 }
 
+// Largest magnitudes that a block's products take once in a microbatch and read again: those of x are taken forward,
+// for recomputed passes and backward; those of dy for the input's gradient, for the weight's. A weight's are taken once
+// for an update (plan/fp8/coded_units.hpp). So it is where they are few, with a scale a sequence and one a matrix. The
+// other recipes have as many as tokens or blocks, or round weights otherwise backward; `delayed` has its scales before.
 struct KeptAmaxes {
   // Of each product of a block but experts': of x (sequences), of dy (sequences). Zeros where a microbatch's forward
   // pass begins: whoever takes them raises them.
@@ -26,7 +24,7 @@ struct KeptAmaxes {
   bool recomputes = false;  // what runs has run before
 
   void list(BufferLister& l, std::int64_t layer) {
-    if (!keeps_amaxes(l.c.fp8) || !l.c.fp8.has_block(layer)) return;
+    if (!l.c.rounding.keeps_amaxes() || !l.c.rounding.has_block(layer)) return;
     l.keep(rows, "largest magnitudes of operands", static_cast<std::int64_t>(to_size(BlockProduct::expert_gate_up)),
            2 * l.c.microbatch.sequences, l.W);
   }

@@ -1,12 +1,12 @@
-#include "hf/block_scales.hpp"
+#include "hf/fp8/block_scales.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 
+#include "config/fp8_format.hpp"
 #include "core/error.hpp"
-#include "core/fp8.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -101,20 +101,19 @@ std::vector<std::int64_t> scale_shape(const std::vector<std::int64_t>& weight) {
   return {blocks_of(weight[0]), blocks_of(weight[1])};
 }
 
-std::string weight_problem(const TensorFiles& files, const TensorInfo& weight, bool fp8) {
+std::string weight_problem(const TensorFiles& files, const TensorInfo& weight, bool coded) {
   const std::string head = files.file_of(weight) + ": tensor " + weight.name;
   const TensorInfo* scales = files.find(scale_name(weight.name));
-  if (weight.type != fp8_weight_type) {
+  if (weight.type != code_type) {
     static constexpr std::array plain = {"F64", "F32", "BF16", "F16"};
     if (std::find(plain.begin(), plain.end(), weight.type) == plain.end())
-      return head + " has dtype " + weight.type + "; legal: F64 | F32 | BF16 | F16 | " + fp8_weight_type;
-    return scales ? head + " has dtype " + weight.type + " and scales; legal: " + fp8_weight_type + ", or no " +
-                        scales->name
+      return head + " has dtype " + weight.type + "; legal: F64 | F32 | BF16 | F16 | " + code_type;
+    return scales ? head + " has dtype " + weight.type + " and scales; legal: " + code_type + ", or no " + scales->name
                   : "";
   }
-  if (!fp8) return head + " has dtype " + fp8_weight_type + ", but config.json has no quantization_config";
+  if (!coded) return head + " has dtype " + code_type + ", but config.json has no quantization_config";
   if (weight.shape.size() != 2)
-    return head + " has dtype " + fp8_weight_type + " and shape " + shape_text(weight.shape) + "; legal: of matrices";
+    return head + " has dtype " + code_type + " and shape " + shape_text(weight.shape) + "; legal: of matrices";
   const std::vector<std::int64_t> shape = scale_shape(weight.shape);
   if (!scales)
     return head + " has no scales: tensor " + scale_name(weight.name) + " " + shape_text(shape) + " is missing";
@@ -125,7 +124,7 @@ std::string weight_problem(const TensorFiles& files, const TensorInfo& weight, b
 
 template <class A>
 void read_weight(const TensorFiles& files, const TensorInfo& weight, std::span<A> out, std::int64_t first) {
-  if (weight.type != fp8_weight_type) return files.read(weight, out, first);
+  if (weight.type != code_type) return files.read(weight, out, first);
   if (!out.empty()) read_scaled(files, weight, out, first);
 }
 template void read_weight<float>(const TensorFiles&, const TensorInfo&, std::span<float>, std::int64_t);

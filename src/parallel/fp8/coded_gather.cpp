@@ -1,4 +1,4 @@
-#include "parallel/coded_gather.hpp"
+#include "parallel/fp8/coded_gather.hpp"
 
 #include "core/to_size.hpp"
 #include "kernels/fp8/fp8_count_rows.hpp"
@@ -8,7 +8,7 @@ namespace forge {
 
 template <class T>
 CodedGather<T>::CodedGather(Arena& arena, Stream& compute, const BufferContext& context, const CodedUnits& units,
-                            const Fp8History& history)
+                            const AmaxHistory& history)
     : context_(context), units_(units), history_(history) {
   allocate(arena, context, Category::parameters, buffers_, units);
   // What others' places among codes hold is sent, and never read.
@@ -35,7 +35,7 @@ void CodedGather<T>::take_amaxes(Stream& compute, const ParameterStorage<T>& sto
 // Routed experts have no history.
 template <class T>
 View<float, 1> CodedGather<T>::scaling_of(const LocalUnit& unit, const CodedMatrices& m) const {
-  if (context_.fp8.history == 0 || unit.is_experts()) return amax_of(m);
+  if (context_.rounding.history == 0 || unit.is_experts()) return amax_of(m);
   return history_.given_to(unit.layer, m.product, RoundedTensor::weights);
 }
 
@@ -43,7 +43,7 @@ template <class T>
 void CodedGather<T>::gather(Stream& stream, std::size_t u, const RankUnit<T>& unit, Communicator& shards,
                             View<T, 1> to) {
   const CodedUnit& coded = units_.units[u];
-  const bool exact = context_.fp8.exact;
+  const bool exact = context_.rounding.exact;
   for (const CodedMatrices& m : coded.matrices) {
     const Range here = intersection(m.range(), unit.state);
     if (here.empty()) continue;
@@ -90,15 +90,16 @@ void CodedGather<T>::gather_others(Stream& stream, const CodedUnit& coded, const
 
 template <class T>
 void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const {
-  const Fp8Counts& to = ctx.fp8.counts;
+  const RoundingCounts& to = ctx.rounding.counts;
   for (const CodedMatrices& m : units_.units[u].matrices) {
     const Range here = intersection(m.range(), unit.state);
     if (here.empty()) continue;
     const std::int64_t begin = here.begin - unit.state.begin;
-    fp8_count_of_part<T>(
-        ctx.stream, View<const T, 1>(unit.copy).slice(begin, begin + here.size()), here.begin - m.offset, m.each,
-        m.lines, unit.local.zero.shards, context_.fp8.exact, scaling_of(unit.local, m), to.partials,
-        View<double, 1>(to.counts.row(fp8_count_row(m.product, RoundedTensor::weights)), {{fp8_count_columns}}));
+    fp8_count_of_part<T>(ctx.stream, View<const T, 1>(unit.copy).slice(begin, begin + here.size()),
+                         here.begin - m.offset, m.each, m.lines, unit.local.zero.shards, context_.rounding.exact,
+                         scaling_of(unit.local, m), to.partials,
+                         View<double, 1>(to.counts.row(rounding_count_row(m.product, RoundedTensor::weights)),
+                                         {{rounding_count_columns}}));
   }
 }
 
@@ -114,7 +115,7 @@ WeightAmaxes CodedGather<T>::amaxes_of(const StageLayer& layer) const {
 
 template <class T>
 void CodedGather<T>::count(const Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer) const {
-  if (ctx.fp8.counts.counts.empty() || !ctx.fp8.block) return;
+  if (ctx.rounding.counts.counts.empty() || !ctx.rounding.block) return;
   for (const std::size_t unit : {layer.unit, layer.second})
     if (unit != no_unit && has(unit)) count(ctx, storage.unit(unit), unit);
 }

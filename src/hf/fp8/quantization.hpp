@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// quantization_config of a config.json: weights in FP8 with a scale for each 128 x 128 (hf/block_scales.hpp), as
+// quantization_config of a config.json: weights in FP8 with a scale for each 128 x 128 (hf/fp8/block_scales.hpp), as
 // DeepSeek-V3's and Qwen3's files say it; any other quantisation is refused by key. Which tensors are in FP8 their
 // types say. `transposed`: the family stores matrices (in, out), for which no such files exist.
 void check_quantization(const JsonObject& config, bool transposed);

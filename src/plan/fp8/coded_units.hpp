@@ -2,14 +2,14 @@
 
 #include <vector>
 
+#include "fp8/scaled_product.hpp"
 #include "layout/local_units.hpp"
 #include "layout/mesh_shape.hpp"
-#include "model/scaled_product.hpp"
 
 namespace forge {
 
 // Weights of products in FP8 whose largest magnitudes (amax) are taken once for each update: where products keep amaxes
-// (model/kept_amaxes.hpp) those of all blocks, and what ZeRO-3 gathers as codes (train.fp8_gather), one byte a number;
+// (fp8/kept_amaxes.hpp) those of all blocks, and what ZeRO-3 gathers as codes (train.fp8_gather), one byte a number;
 // what else stands in a unit that is gathered so, norms, biases, routers, is gathered as it is. A scale belongs to the
 // whole model's tensor: each rank takes the amaxes of its part's numbers, and an all-reduce over all that share the
 // tensor makes them the model's.
@@ -48,7 +48,11 @@ CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& uni
 
 // Resolves which blocks' weights the deck gathers so: experts' where a mesh shards those, and others'. Blocks of
 // multi-token prediction keep theirs: the unit has a matrix that isn't in FP8, as large as theirs.
-void resolve_coded(Fp8Options& fp8, const Deck& deck, const MeshShape& mesh);
+void resolve_coded(RoundingOptions& rounding, const Deck& deck, const MeshShape& mesh);
+// Whether the deck asks for it.
+bool gathers_codes(const Deck& deck);
+// Experts in FP8 need a block that has experts and is in FP8: else BadInput.
+void check_rounded_experts(const ModelSpec& spec, const RoundingOptions& rounding);
 
 // Memory for gathering and for amaxes, for the whole run.
 template <class T>

@@ -7,7 +7,10 @@
 #include <variant>
 #include <vector>
 
-#include "model/scaled_product.hpp"
+#include "fp8/amax_history.hpp"
+#include "fp8/codes.hpp"
+#include "fp8/kept_amaxes.hpp"
+#include "fp8/kernel_names.hpp"
 
 namespace forge {
 
@@ -18,7 +21,7 @@ namespace forge {
 struct Product {
   std::int64_t m, n, k;
   DType operands, result;
-  bool fp8 = false;                  // operands were rounded to it
+  bool rounded = false;              // its operands were
   ProductOf of = ProductOf::output;  // says which operands are transposed: B, none, A
   bool codes = false;                // … and their codes are multiplied
 
@@ -32,7 +35,7 @@ struct ExpertProduct {
   bool sums;
   std::int64_t experts, rows, n, k;
   DType operands, result;
-  bool fp8 = false;      // operands were rounded to it
+  bool rounded = false;  // its operands were
   bool grouped = false;  // all of them take one launch
   ProductOf of = ProductOf::output;
   bool described = false;  // … behind one that describes the groups to CUTLASS
@@ -91,9 +94,9 @@ class Segments {
   const int cp_rank;
   const std::int64_t R = c.microbatch.rows(), S = c.stream_rows();
   std::vector<Segment> segments;
-  std::vector<ScaledProduct> scaled;          // of the products in FP8, in their order
+  std::vector<ScaledProduct> scaled;          // of the rounded products, in their order
   std::int64_t count_reads = 0;               // times that the host waits for counts of experts' rows
-  bool fp8 = false;                           // what follows is of a block whose products are
+  bool rounds = false;                        // what follows is of a block whose products' operands are rounded
   bool recomputes = false;                    // … and of a pass that has run before
   bool coded = false, coded_experts = false;  // … whose weights were gathered as codes
 
@@ -131,7 +134,7 @@ class Segments {
   void linear_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) {
     add(product_of(ProductOf::weight_gradient, rows, out, in));
   }
-  // A block's product with a weight W(out, in), in FP8 where the block's are: its output or one of the gradients.
+  // A block's product with a weight W(out, in), rounded where the block's are: its output or one of the gradients.
   // `measured`: what makes its first operand can leave the largest magnitudes of rows; `aligned`: the result and each
   // of its rows begin at multiples of 16 bytes where the number of columns is one of 16.
   void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured = false, bool aligned = true);
