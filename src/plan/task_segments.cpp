@@ -13,6 +13,7 @@ Segments segments_of(const BufferContext& c, const RankShare& share, const Task&
   const LayerPass p = pass_of(task, share);
   if (p.layer) return segments_of(c, share.cp_rank, *p.layer, p.pass, p.recompute);
   Segments list(c, share.cp_rank);
+  if (task.op == TaskOp::weight_amaxes) list_weight_amaxes(list, share.coded, share.units);
   if (task.op == TaskOp::compute_matrices) list_round(list, share.matrices.rounds[to_size(task.round)]);
   return list;
 }

@@ -322,11 +322,6 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
           cost, CostPart::optimizer,
           (bytes_of_gradient() + bytes_of_states({KeptOf::whole_matrices}) + bytes_of_type(p.compute)) * held());
     case TaskOp::weight_amaxes:
-      for (std::size_t u = 0; u < share.units.size(); ++u)
-        if (u < share.coded.units.size() && !share.coded.units[u].matrices.empty())
-          add_bytes(cost, CostPart::optimizer,
-                    bytes_of_type(p.compute) * static_cast<double>(share.units[u].state().size()));
-      break;
     case TaskOp::compute_matrices:
       return add_operations(cost, machine_, "", segments_of(setup_.buffers, share, task));
     case TaskOp::update_matrices:

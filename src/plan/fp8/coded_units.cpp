@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "fp8/kernel_names.hpp"
 #include "nn/block.plan.hpp"
 
 namespace forge {
@@ -139,6 +140,16 @@ CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& uni
     if (units[u].is_experts())
       for (CodedMatrices& m : all.units[u].matrices) m.first += all.dense;
   return all;
+}
+
+void list_weight_amaxes(Segments& list, const CodedUnits& coded, const std::vector<LocalUnit>& units) {
+  for (std::size_t u = 0; u < coded.units.size(); ++u)
+    for (const CodedMatrices& m : coded.units[u].matrices) {
+      const Range here = intersection(m.range(), units[u].state());
+      if (here.empty()) continue;
+      const auto number = static_cast<std::int64_t>(size_of(list.c.precision.compute));
+      list.add(RowKernel{rounding_kernels::amax, here.size(), 1, here.size() * number, 0});
+    }
 }
 
 }  // namespace forge

@@ -5,6 +5,7 @@
 #include "fp8/scaled_product.hpp"
 #include "layout/local_units.hpp"
 #include "layout/mesh_shape.hpp"
+#include "nn/segments.plan.hpp"
 
 namespace forge {
 
@@ -45,6 +46,8 @@ struct CodedUnits {
   std::int64_t amaxes() const { return dense + experts; }
 };
 CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& units, int tp_rank, int etp_rank);
+// The kernels that take the amaxes of the rank's parts of them.
+void list_weight_amaxes(Segments& list, const CodedUnits& coded, const std::vector<LocalUnit>& units);
 
 // Resolves which blocks' weights the deck gathers so: experts' where a mesh shards those, and others'. Blocks of
 // multi-token prediction keep theirs: the unit has a matrix that isn't in FP8, as large as theirs.
