@@ -81,7 +81,7 @@ template <class T>
 void take_amax(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> amax,
                std::int64_t matrices, View<const std::int64_t, 1> samples, bool raises) {
   const std::int64_t lines = x.rows() / matrices;
-  require(samples.empty() || (matrices == 1 && samples.rows() == lines), "fp8_amax: shapes differ");
+  require(samples.empty() || (matrices == 1 && samples.rows() == lines), "take_amax: shapes differ");
   const ScaleLines &rows = operand.by_row, &columns = operand.by_column;
   const bool alone = rows.alone(lines);
   if (!alone && columns.alone(x.columns()))
