@@ -5,7 +5,6 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "config/keys.hpp"
-#include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
 #include "core/file_errors.hpp"

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -20,7 +19,6 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "checkpoint/torch_optimizer.hpp"
 #include "config/path_hint.hpp"
-#include "config/text.hpp"
 #include "config/write_deck.hpp"
 #include "config/yaml.hpp"
 #include "core/bytes.hpp"

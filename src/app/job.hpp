@@ -9,7 +9,6 @@
 #include "comm/world.hpp"
 #include "config/read.hpp"
 #include "parallel/whole_tensors.hpp"
-#include "plan/rank_memory.hpp"
 #include "train/session.hpp"
 
 namespace forge {

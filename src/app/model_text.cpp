@@ -5,7 +5,6 @@
 #include "config/byte_vocabulary.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
-#include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/model_ids.hpp"
 #include "tokenizer/unicode.hpp"
 #include "train/job_report.hpp"

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "comm/world.hpp"
-#include "plan/rank_memory.hpp"
 
 namespace forge {
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <string_view>
 
 #include "app/verb_help.hpp"
 #include "config/suggest.hpp"

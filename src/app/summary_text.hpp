@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "plan/memory.hpp"
 #include "plan/setup.hpp"
 
 namespace forge {

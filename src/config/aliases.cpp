@@ -1,7 +1,6 @@
 #include "config/aliases.hpp"
 
 #include <array>
-#include <string_view>
 
 #include "config/suggest.hpp"
 

@@ -13,7 +13,6 @@
 #include "config/rate_points.hpp"
 #include "config/save_nothing.hpp"
 #include "config/schedule_name.hpp"
-#include "config/text.hpp"
 
 namespace forge {
 

@@ -5,7 +5,6 @@
 #include "config/keys.hpp"
 #include "config/router_bounds.hpp"
 #include "config/router_score.hpp"
-#include "core/bytes.hpp"
 
 namespace forge {
 

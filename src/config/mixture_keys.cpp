@@ -7,7 +7,6 @@
 #include "config/batch_ramp.hpp"
 #include "config/map_list.hpp"
 #include "config/text.hpp"
-#include "config/values.hpp"
 #include "core/bytes.hpp"
 
 namespace forge {

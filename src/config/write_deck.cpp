@@ -1,7 +1,6 @@
 #include "config/write_deck.hpp"
 
 #include "config/keys.hpp"
-#include "config/text.hpp"
 #include "config/wrap.hpp"
 
 namespace forge {

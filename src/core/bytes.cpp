@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdarg>
-#include <cstdio>
 
 #include "core/counts.hpp"
 

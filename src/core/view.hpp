@@ -5,7 +5,6 @@
 
 #include "core/array.hpp"
 #include "core/macros.hpp"
-#include "core/types.hpp"
 
 namespace forge {
 

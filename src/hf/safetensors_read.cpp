@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 
 #include "config/contents.hpp"
 #include "config/file_handle.hpp"

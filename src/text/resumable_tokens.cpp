@@ -1,6 +1,5 @@
 #include "text/resumable_tokens.hpp"
 
-#include <bit>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>

@@ -1,12 +1,9 @@
 #include "text/token_writer.hpp"
 
 #include <array>
-#include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "config/output_file.hpp"
-#include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 

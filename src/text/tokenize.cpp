@@ -1,8 +1,6 @@
 #include "text/tokenize.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cstdio>
 #include <span>
 
 #include "config/output_file.hpp"

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "config/byte_vocabulary.hpp"
 #include "text/ill_formed.hpp"
 
 namespace forge {

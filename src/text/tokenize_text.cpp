@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "config/output_lock.hpp"
-#include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"

@@ -1,7 +1,6 @@
 #include "tokenizer/pre_tokenizer.hpp"
 
 #include "tokenizer/byte_alphabet.hpp"
-#include "tokenizer/normalizer.hpp"
 #include "tokenizer/unicode.hpp"
 
 namespace forge {

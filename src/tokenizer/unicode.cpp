@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "tokenizer/unicode_tables.hpp"

@@ -1,7 +1,6 @@
 #include "hf/fp8/quantization.hpp"
 
 #include "config/text.hpp"
-#include "core/error.hpp"
 
 namespace forge {
 
