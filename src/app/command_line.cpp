@@ -61,21 +61,18 @@ void add_show_options(po::options_description& o, CommandLine& c) {
       "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
       "gpu", po::value(&c.gpu)->value_name("NAME|SIZE"),
       "say whether it fits on such GPUs (h100-80, h200-141, a100-80, b200-180, 40GiB, or a machine of "
-      "inputs/machines), "
-      "and else the nearest change that does")("tasks", po::value(&c.tasks)->value_name("RANK"),
-                                               "print what the rank does in a step, one by one")(
+      "inputs/machines), and else the nearest change that does")("tasks", po::value(&c.tasks)->value_name("RANK"),
+                                                                 "print what the rank does in a step, one by one")(
       "rates", po::bool_switch(&c.rates), "draw the learning rate over the run")(
       "cost", po::value(&c.cost)->value_name("NAME|FILE"),
-      "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any "
-      "other)");
+      "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any other)");
 }
 
 void add_plan_options(po::options_description& o, CommandLine& c) {
-  o.add_options()(
-      "machine", po::value(&c.machine)->value_name("NAME|FILE"),
-      "a file of inputs/machines or any other, or a GPU of --gpu; default: this one, where forge calibrate has "
-      "measured it")("ranks", po::value<std::string>()->value_name("N"),
-                     "of the job (default: as many as the deck's mesh asks for)")(
+  o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
+                  "a file of inputs/machines or any other, or a GPU of --gpu; default: this one, where forge calibrate "
+                  "has measured it")("ranks", po::value<std::string>()->value_name("N"),
+                                     "of the job (default: as many as the deck's mesh asks for)")(
       "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
       "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
       "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(

@@ -54,10 +54,9 @@ void refuse_what_is_no_deck(const std::string& file, const std::string& text, bo
     what = "empty";
   }
   if (!what.empty())
-    throw BadInput(
-        file + " is no deck: it is " + what +
-        "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are named "
-        "in data.files, checkpoints by --restart or checkpoint.model_from");
+    throw BadInput(file + " is no deck: it is " + what +
+                   "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are "
+                   "named in data.files, checkpoints by --restart or checkpoint.model_from");
 }
 
 // A deck is read more than once, by every rank: pipes and devices would wait, or be empty the next time.

@@ -29,11 +29,10 @@ std::vector<std::int32_t> ModelText::encode(const std::string& text, const std::
   } else if (bytes_) {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   } else {
-    throw BadInput(
-        option + ": this model has model.vocabulary = " + std::to_string(vocabulary_) +
-        ", whose tokens are not bytes, and no tokenizer is known; legal: model.tokenizer or --tokenizer with a "
-        "directory or a file, the prompt as --tokens, or a byte vocabulary (" +
-        byte_vocabulary_text + ")");
+    throw BadInput(option + ": this model has model.vocabulary = " + std::to_string(vocabulary_) +
+                   ", whose tokens are not bytes, and no tokenizer is known; legal: model.tokenizer or --tokenizer "
+                   "with a directory or a file, the prompt as --tokens, or a byte vocabulary (" +
+                   byte_vocabulary_text + ")");
   }
   for (const std::int32_t id : ids)
     if (id >= vocabulary_)

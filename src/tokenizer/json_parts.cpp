@@ -227,10 +227,9 @@ void read_pre_tokenizers(const JsonPart& part, PreTokenizerSteps& to, int depth)
       part.refuse("delimiter = " + shown(delimiter) + "; legal: one character");
     to.steps.push_back(make_split_text(delimiter, SplitBehavior::removed, false));
   } else {
-    part.refuse(
-        "type = " + shown(type) +
-        "; legal: Sequence | ByteLevel | Split | Metaspace | Whitespace | WhitespaceSplit | Digits | Punctuation "
-        "| BertPreTokenizer | CharDelimiterSplit");
+    part.refuse("type = " + shown(type) +
+                "; legal: Sequence | ByteLevel | Split | Metaspace | Whitespace | WhitespaceSplit | Digits | "
+                "Punctuation | BertPreTokenizer | CharDelimiterSplit");
   }
 }
 
