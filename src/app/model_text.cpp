@@ -49,7 +49,7 @@ std::int64_t ModelText::bytes_of(std::int32_t id) const {
   // Between two others, so that nothing is stripped of it.
   std::vector<std::string> around{"a", parts.texts[to_size(id)], "a"};
   RegexScratch scratch;
-  for (const auto& step : parts.decoders) step->apply(around, scratch);
+  for (const DecoderStep& step : parts.decoders) step(around, scratch);
   std::size_t bytes = 0;
   for (const std::string& part : around) bytes += part.size();
   // A byte alone is shown as U+FFFD.

@@ -135,7 +135,7 @@ Lookup check_pieces(const Spec& spec, const std::string& name) {
   return lookup;
 }
 
-std::unique_ptr<Normalizer> make_normalizer(const Spec& spec, const std::string& name) {
+Normalizer make_normalizer(const Spec& spec, const std::string& name) {
   SentencePieceRules rules{spec.charsmap,     {}, spec.dummy_prefix, spec.space_as_suffix, spec.remove_extra_spaces,
                            spec.escape_spaces};
   for (const Piece& piece : spec.pieces)
