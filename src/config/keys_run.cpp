@@ -58,7 +58,7 @@ void add_batches(SectionKeys<&Deck::train>& k) {
                                         "sequences of one step over all ranks; a multiple of microbatch_sequences x "
                                         "data-parallel size")
       .required = Required::training;
-  k.ramp<&T::batch_ramp>("batch_ramp", stays,
+  k.maps<&T::batch_ramp>("batch_ramp", stays,
                          "from a step, or from a number of tokens, on: smaller batches than global_batch_sequences, "
                          "which all other steps have (docs/data.md); at a restart the batches of steps to come may "
                          "change, those so far stay");
@@ -164,7 +164,7 @@ void add_rates(SectionKeys<&Deck::optimizer>& k) {
                               "steps of linear warm-up; a shorter run ends within it");
   k.integer<&O::decay_steps>("decay_steps", may_change, 0, most_steps, "",
                              "steps of the decay; 0 = train.steps - warmup_steps");
-  k.number<&O::min_ratio>("min_ratio", may_change, from_to(0, 1), "where the decay ends, as a share of learning_rate");
+  k.number<&O::min_ratio>("min_ratio", may_change, {{}, 0, 1}, "where the decay ends, as a share of learning_rate");
   k.choice<&O::wsd_tail>("wsd_tail", may_change, {"linear", "cosine", "sqrt"},
                          "form of wsd's decay, and of a cooldown's");
   k.number<&O::restart_factor>(
@@ -183,7 +183,7 @@ void add_optimizer(std::vector<Key>& keys) {
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
   add_update_rule(k);
   add_rates(k);
-  k.groups<&O::groups>(
+  k.maps<&O::groups>(
       "groups", may_change,
       "tensors by name (* any characters, ? one; the first group that matches counts) with a rate, a decay or "
       "an optimizer of their own; muon, normuon and soap leave matrices of groups with optimizer: adamw to AdamW");
@@ -211,13 +211,13 @@ void add_data(std::vector<Key>& keys) {
       .required = Required::files;
   k.paths<&D::mask_files>("mask_files", may_change,
                           ".npy files of 0 and 1, one for each of files: a token with 0 is no label");
-  k.sources<&D::sources>("sources", stays,
-                         "a mixture, in the place of files (docs/data.md): each source has its own order and epochs; "
-                         "weights: all or none (its number of samples); paths may change at a restart");
-  k.phases<&D::phases>("phases", stays,
-                       "from a step, or from a number of tokens, on: other weights of the sources, samples in pieces "
-                       "of sequence_tokens, a divisor of train.sequence_tokens, and learning rates times rate; those "
-                       "that begin behind the checkpoint's step may change at a restart");
+  k.maps<&D::sources>("sources", stays,
+                      "a mixture, in the place of files (docs/data.md): each source has its own order and epochs; "
+                      "weights: all or none (its number of samples); paths may change at a restart");
+  k.maps<&D::phases>("phases", stays,
+                     "from a step, or from a number of tokens, on: other weights of the sources, samples in pieces "
+                     "of sequence_tokens, a divisor of train.sequence_tokens, and learning rates times rate; those "
+                     "that begin behind the checkpoint's step may change at a restart");
   k.number<&D::temperature>("temperature", stays, more_than(0),
                             "weights of a mixture are taken to the power of 1 / temperature");
   k.choice<&D::at_end>("at_end", may_change, {"repeat", "error"},
