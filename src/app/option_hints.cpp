@@ -5,6 +5,7 @@
 #include "app/verb_help.hpp"
 #include "config/suggest.hpp"
 #include "config/text.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 

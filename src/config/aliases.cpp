@@ -3,6 +3,7 @@
 #include <array>
 
 #include "config/suggest.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 

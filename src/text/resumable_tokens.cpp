@@ -6,6 +6,7 @@
 
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/random.hpp"
 
 namespace forge {
 
@@ -17,13 +18,6 @@ namespace {
 
 constexpr std::size_t npy_header_bytes = 128;
 
-// FNV-1a, to tell whether a call is the same one.
-std::uint64_t digest(std::string_view bytes) {
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (const char byte : bytes) hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3u;
-  return hash;
-}
-
 std::string call_of(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide) {
   std::ostringstream text;
   text << tokenizer.name() << '\n'
@@ -33,7 +27,7 @@ std::string call_of(const Tokenizer& tokenizer, const TokenizeTextOptions& optio
   for (const std::string& input : options.inputs)
     text << '\n'
          << input << ' ' << fs::file_size(input) << ' ' << fs::last_write_time(input).time_since_epoch().count();
-  return std::to_string(digest(text.str()));
+  return std::to_string(hash_of(text.str()));
 }
 
 std::string npy_header(std::uint64_t tokens, bool wide) {
