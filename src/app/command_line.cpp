@@ -12,6 +12,7 @@
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
+#include "text/tokenize_text.hpp"
 
 namespace forge {
 
@@ -246,8 +247,7 @@ void check_tokenize(const CommandLine& c) {
   const bool given = !c.document_end_token.empty() || !c.format.empty() || c.field != "text";
   if (c.tokenizer.empty() && !trains && given)
     throw BadInput("--document-end-token, --format and --field need --tokenizer");
-  constexpr std::array formats{"uint16", "uint32", "npy", "megatron", "llm.c", "ds"};
-  if (!c.format.empty() && std::find(formats.begin(), formats.end(), c.format) == formats.end())
+  if (std::find(output_format_words.begin(), output_format_words.end(), c.format) == output_format_words.end())
     throw BadInput("--format " + c.format + ": legal are uint16, uint32, npy, megatron, llm.c and ds");
   if (trains && (c.document_end || !c.document_end_token.empty() || !c.format.empty()))
     throw BadInput(

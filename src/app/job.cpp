@@ -22,7 +22,6 @@
 #include "config/write_deck.hpp"
 #include "config/yaml.hpp"
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"

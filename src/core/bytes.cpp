@@ -4,8 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdarg>
-
-#include "core/counts.hpp"
+#include <cstdio>
 
 namespace forge {
 

@@ -1,5 +1,6 @@
 #include "text/resumable_tokens.hpp"
 
+#include <bit>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
@@ -7,6 +8,7 @@
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
+#include "text/token_writer.hpp"
 
 namespace forge {
 
@@ -15,8 +17,6 @@ static_assert(std::endian::native == std::endian::little, "token files are writt
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::size_t npy_header_bytes = 128;
 
 std::string call_of(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide) {
   std::ostringstream text;
@@ -28,14 +28,6 @@ std::string call_of(const Tokenizer& tokenizer, const TokenizeTextOptions& optio
     text << '\n'
          << input << ' ' << fs::file_size(input) << ' ' << fs::last_write_time(input).time_since_epoch().count();
   return std::to_string(hash_of(text.str()));
-}
-
-std::string npy_header(std::uint64_t tokens, bool wide) {
-  std::string header("\x93NUMPY\x01\x00\x76\x00", 10);
-  header += std::string("{'descr': '") + (wide ? "<u4" : "<u2") + "', 'fortran_order': False, 'shape': (" +
-            std::to_string(tokens) + ",), }";
-  header.resize(npy_header_bytes - 1, ' ');
-  return header + '\n';
 }
 
 // Where what is there isn't wanted, a new file.

@@ -1,6 +1,7 @@
 #include "text/tokenize.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <span>
 
 #include "config/output_file.hpp"
