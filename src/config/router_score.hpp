@@ -21,7 +21,7 @@ inline constexpr const char* router_score_doc =
 // Whether the scores of a row are a distribution over all experts; else each is a function of its own logit, and they
 // are divided by their sum where one is needed.
 constexpr bool sums_to_one(ScoreKind kind) {
-  return kind != ScoreKind::sigmoid;
+  return kind == ScoreKind::softmax || kind == ScoreKind::softmax_after;
 }
 
 // Whether logits choose, and only the chosen ones weigh; the scores then serve the auxiliary loss alone.

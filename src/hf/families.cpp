@@ -1,6 +1,7 @@
 #include "hf/families.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "config/family.hpp"
@@ -233,9 +234,9 @@ std::int64_t aliased_size(const JsonObject& config, const char* key, const char*
 }
 
 const HfFamily& hf_family(Family family) {
-  // In the order of the enumerators.
-  static constexpr std::array<const HfFamily*, family_words.size()> rows{&llama,  &mistral, &qwen2,     &qwen3,
-                                                                         nullptr, &mixtral, &qwen3_moe, &deepseek_v3};
+  // In the order of the enumerators; gpt2 has none.
+  constexpr const HfFamily* rows[] = {&llama, &mistral, &qwen2, &qwen3, nullptr, &mixtral, &qwen3_moe, &deepseek_v3};
+  static_assert(std::size(rows) == family_words.size());
   const HfFamily* const row = rows[to_size(family)];
   require(row != nullptr, "a family is not in the table of families");
   return *row;
