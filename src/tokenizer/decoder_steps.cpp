@@ -1,5 +1,8 @@
 #include "tokenizer/decoder_steps.hpp"
 
+#include <charconv>
+#include <system_error>
+
 #include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/unicode.hpp"
 
@@ -7,16 +10,9 @@ namespace forge {
 
 int byte_of_token(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
-  int byte = 0;
-  for (const char c : text.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                             : -1;
-    if (digit < 0) return -1;
-    byte = 16 * byte + digit;
-  }
-  return byte;
+  unsigned byte = 0;
+  const auto [end, error] = std::from_chars(text.data() + 3, text.data() + 5, byte, 16);
+  return error == std::errc() && end == text.data() + 5 ? static_cast<int>(byte) : -1;
 }
 
 DecoderStep make_byte_level_decoder() {

@@ -265,10 +265,7 @@ void read_decoders(const JsonPart& part, std::vector<DecoderStep>& steps, int de
 
 bool decode_base64(std::string_view text, std::string& bytes) {
   bytes.clear();
-  while (text.ends_with('=') && text.size() % 4 == 0 && bytes.empty()) {
-    text.remove_suffix(text.ends_with("==") ? 2 : 1);
-    break;
-  }
+  if (text.ends_with('=') && text.size() % 4 == 0) text.remove_suffix(text.ends_with("==") ? 2 : 1);
   if (text.size() % 4 == 1) return false;
   bytes.reserve(text.size() / 4 * 3 + 3);
   std::uint32_t bits = 0;
