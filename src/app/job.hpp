@@ -9,6 +9,7 @@
 #include "comm/world.hpp"
 #include "config/read.hpp"
 #include "parallel/whole_tensors.hpp"
+#include "plan/rank_memory.hpp"
 #include "train/session.hpp"
 
 namespace forge {

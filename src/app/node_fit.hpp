@@ -3,6 +3,7 @@
 #include <string>
 
 #include "comm/world.hpp"
+#include "plan/rank_memory.hpp"
 
 namespace forge {
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/memory.hpp"
 #include "plan/setup.hpp"
 
 namespace forge {

@@ -5,6 +5,7 @@
 
 #include "core/array.hpp"
 #include "core/macros.hpp"
+#include "core/types.hpp"
 
 namespace forge {
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/byte_vocabulary.hpp"
 #include "text/ill_formed.hpp"
 
 namespace forge {
