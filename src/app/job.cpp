@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -20,11 +19,9 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "checkpoint/torch_optimizer.hpp"
 #include "config/path_hint.hpp"
-#include "config/text.hpp"
 #include "config/write_deck.hpp"
 #include "config/yaml.hpp"
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
@@ -56,10 +53,9 @@ void refuse_what_is_no_deck(const std::string& file, const std::string& text, bo
     what = "empty";
   }
   if (!what.empty())
-    throw BadInput(
-        file + " is no deck: it is " + what +
-        "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are named "
-        "in data.files, checkpoints by --restart or checkpoint.model_from");
+    throw BadInput(file + " is no deck: it is " + what +
+                   "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are "
+                   "named in data.files, checkpoints by --restart or checkpoint.model_from");
 }
 
 // A deck is read more than once, by every rank: pipes and devices would wait, or be empty the next time.

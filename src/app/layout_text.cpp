@@ -11,7 +11,6 @@
 #include "model/flops.hpp"
 #include "schedule/draw.hpp"
 #include "schedule/from_deck.hpp"
-#include "schedule/lower.hpp"
 
 namespace forge {
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -14,7 +13,6 @@
 #include "app/outputs.hpp"
 #include "app/verbs.hpp"
 #include "config/text.hpp"
-#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "predict/rates.hpp"

@@ -57,8 +57,7 @@ void check_result(const EvaluationResult& result) {
   if (result.labels == 0)
     throw BadInput(
         "forge evaluate: no token of the sequences is a label, so that there is no loss; legal: files in which some "
-        "are "
-        "(masks, document ends and packing say which)");
+        "are (masks, document ends and packing say which)");
   if (!std::isfinite(result.loss))
     throw Error("forge evaluate: the loss is " + std::string(std::isnan(result.loss) ? "NaN" : "Inf") +
                     ", of parameters that are all finite; legal: a precision that holds the model's numbers "

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <filesystem>
 
 #include "app/job.hpp"
 #include "app/open_data.hpp"
@@ -9,7 +8,6 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
-#include "data/loader.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
 

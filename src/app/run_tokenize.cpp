@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -124,16 +125,6 @@ std::int32_t document_end_of(const CommandLine& line, const Tokenizer& tokenizer
                  "; legal: a token's text, or an id from 0 to " + std::to_string(tokenizer.vocabulary() - 1));
 }
 
-OutputFormat format_of(const std::string& name) {
-  return name == "uint16"     ? OutputFormat::uint16
-         : name == "uint32"   ? OutputFormat::uint32
-         : name == "npy"      ? OutputFormat::npy
-         : name == "megatron" ? OutputFormat::megatron
-         : name == "llm.c"    ? OutputFormat::llm_c
-         : name == "ds"       ? OutputFormat::ds
-                              : OutputFormat::smallest;
-}
-
 // Files that a tokenizer is read from, which the output must not take the place of.
 std::vector<std::string> files_of_tokenizer(const CommandLine& line) {
   std::vector<std::string> files = tokenizer_files(line.tokenizer);
@@ -184,7 +175,8 @@ void run_tokenize(const CommandLine& line) {
   options.output = line.output;
   options.field = line.field;
   options.document_end = document_end_of(line, tokenizer);
-  options.format = format_of(line.format);
+  const auto& words = output_format_words;
+  options.format = static_cast<OutputFormat>(std::find(words.begin(), words.end(), line.format) - words.begin());
   options.threads = line.threads;
   check_output(files_of_tokenizer(line), line.output);
   options.say = tell;

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "core/to_size.hpp"
 #include "plan/rank_memory.hpp"
 #include "plan/task_segments.hpp"
 #include "plan/tasks.hpp"

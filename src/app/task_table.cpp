@@ -4,7 +4,6 @@
 #include <map>
 
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
 #include "plan/task_segments.hpp"

@@ -4,7 +4,6 @@
 
 #include "core/build_info.hpp"
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 
