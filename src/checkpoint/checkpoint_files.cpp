@@ -34,8 +34,6 @@ DatasetFilter datasets_of(const std::vector<StateTensor>& tensors) {
 
 namespace {
 
-constexpr std::uint64_t most_at_once = 1 << 20;
-
 // What a chunk holds: parts of pieces, and where their bytes begin.
 struct Content {
   Box box;
@@ -70,14 +68,8 @@ std::int64_t step_of_directory(const std::string& directory) {
 Hash hash_of_file(const std::string& path) {
   return as_damage([&] {
     const FileHandle file = FileHandle::open_to_read(path, "file");
-    const std::uint64_t bytes = file.size();
     Sha256 hash;
-    std::vector<std::byte> buffer;
-    for (std::uint64_t at = 0; at < bytes; at += buffer.size()) {
-      buffer.resize(std::min(bytes - at, most_at_once));
-      file.read_at(at, buffer.data(), buffer.size());
-      hash.add(buffer);
-    }
+    hash.add(file, 0, file.size());
     return hash.finish();
   });
 }
