@@ -1,21 +1,19 @@
 #include "checkpoint/checkpoint_files.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <memory>
-#include <mutex>
-#include <thread>
 
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_check.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
+#include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
+#include "model/buffers.hpp"
 
 namespace forge {
 
@@ -168,13 +166,11 @@ std::vector<std::byte> converted(const std::vector<std::byte>& from) {
 
 // Rounded to nearest, where the other type has fewer bits.
 std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from, DType to) {
-  if (from == DType::f64 && to == DType::f32) return converted<double, float>(bytes);
-  if (from == DType::f64 && to == DType::bf16) return converted<double, bf16>(bytes);
-  if (from == DType::f32 && to == DType::f64) return converted<float, double>(bytes);
-  if (from == DType::f32 && to == DType::bf16) return converted<float, bf16>(bytes);
-  if (from == DType::bf16 && to == DType::f64) return converted<bf16, double>(bytes);
-  if (from == DType::bf16 && to == DType::f32) return converted<bf16, float>(bytes);
-  throw Error("tensors of a checkpoint are converted between fp64, fp32 and bf16 only");
+  const auto legal = [](DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; };
+  if (!legal(from) || !legal(to)) throw Error("tensors of a checkpoint are converted between fp64, fp32 and bf16 only");
+  return with_compute_type(from, [&](auto a) {
+    return with_compute_type(to, [&](auto b) { return converted<decltype(a), decltype(b)>(bytes); });
+  });
 }
 
 }  // namespace
@@ -263,21 +259,8 @@ std::vector<std::string> verify_checkpoint(const std::string& directory, int thr
   }
   const Manifest& manifest = files->manifest();
   std::vector<std::vector<std::string>> found(manifest.shards.size());
-  std::vector<std::exception_ptr> unread(manifest.shards.size());
-  std::atomic<std::size_t> next{0};
-  {
-    std::vector<std::jthread> workers;
-    for (int t = 0; t < std::max(1, threads); ++t)
-      workers.emplace_back([&] {
-        for (std::size_t i = next++; i < found.size(); i = next++) try {
-            found[i] = verify_shard(directory, manifest, i);
-          } catch (...) {
-            unread[i] = std::current_exception();
-          }
-      });
-  }
-  for (const std::exception_ptr& error : unread)
-    if (error) std::rethrow_exception(error);
+  in_parallel(
+      found.size(), [&](std::size_t i) { found[i] = verify_shard(directory, manifest, i); }, std::max(1, threads));
   std::vector<std::string> findings;
   for (const auto& of_shard : found) findings.insert(findings.end(), of_shard.begin(), of_shard.end());
   return findings;

@@ -14,6 +14,7 @@
 #include "config/file_handle.hpp"
 #include "config/output_file.hpp"
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"
 #include "core/parse.hpp"
@@ -56,9 +57,7 @@ bool exchange(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string step_name(std::int64_t step) {
-  std::string digits = std::to_string(step);
-  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
-  return prefix + digits;
+  return formatted("%s%08lld", prefix, static_cast<long long>(step));
 }
 
 std::int64_t step_of_name(const std::string& name) {

@@ -196,20 +196,11 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
   std::unique_ptr<SafetensorsWriter> writer;
   if (tensors.receives()) {
     std::vector<TensorInfo> infos;
+    const char* const type = std::is_same_v<A, double> ? "F64" : "F32";
     for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
-      TensorInfo info;
-      info.name = unit.parameters[i].hf_name;
-      info.type = std::is_same_v<A, double> ? "F64" : "F32";
-      info.shape = file_shape(unit.parameters[i]);
-      infos.push_back(info);
+      infos.push_back({unit.parameters[i].hf_name, type, file_shape(unit.parameters[i])});
     });
-    for (const RouterBias& bias : routers) {
-      TensorInfo info;
-      info.name = bias.hf_name;
-      info.type = std::is_same_v<A, double> ? "F64" : "F32";
-      info.shape = {biases_of->E()};
-      infos.push_back(info);
-    }
+    for (const RouterBias& bias : routers) infos.push_back({bias.hf_name, type, {biases_of->E()}});
     writer = std::make_unique<SafetensorsWriter>(file, infos, metadata);
   }
   try {

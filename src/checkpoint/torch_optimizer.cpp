@@ -14,6 +14,7 @@
 #include "device/device_memory.hpp"
 #include "hf/config.hpp"
 #include "hf/tensor_directory.hpp"
+#include "model/buffers.hpp"
 #include "model/update_rule.hpp"
 #include "nn/units.plan.hpp"
 
@@ -99,14 +100,6 @@ std::string type_name(DType type) {
   return type == DType::f64 ? "F64" : type == DType::f32 ? "F32" : "BF16";
 }
 
-TensorInfo info_of(const std::string& name, const std::string& type, const Extents& shape) {
-  TensorInfo info;
-  info.name = name;
-  info.type = type;
-  info.shape = shape;
-  return info;
-}
-
 template <class E>
 void transpose(const std::byte* from, std::int64_t rows, std::int64_t columns, std::byte* to) {
   for (std::int64_t i = 0; i < rows; ++i)
@@ -157,9 +150,9 @@ void export_optimizer(const std::string& checkpoint, const std::string& director
     if (stored->shape != t.stored_shape)
       throw BadCheckpoint(checkpoint + ": tensor " + t.stored + " has shape " + shape_text(stored->shape) + ", not " +
                           shape_text(t.stored_shape));
-    infos.push_back(info_of(t.name, type_name(stored->type), t.shape));
+    infos.push_back({t.name, type_name(stored->type), t.shape});
   }
-  for (const std::string& name : state.steps) infos.push_back(info_of(name, "F32", {}));
+  for (const std::string& name : state.steps) infos.push_back({name, "F32", {}});
   write_tensor_directory({directory, "optimizer", most_file_bytes}, infos, [&](std::size_t i) {
     return i < state.tensors.size() ? bytes_in_file(source, state.tensors[i])
                                     : scalar(static_cast<float>(source.facts().updates));
@@ -243,13 +236,6 @@ std::vector<std::byte> bytes_of_piece(const TensorFiles& files, const std::vecto
   return bytes;
 }
 
-std::vector<std::byte> bytes_of_piece(const TensorFiles& files, const std::vector<const TorchTensor*>& tensors,
-                                      const Box& box, DType type) {
-  if (type == DType::f64) return bytes_of_piece<double>(files, tensors, box);
-  if (type == DType::f32) return bytes_of_piece<float>(files, tensors, box);
-  return bytes_of_piece<bf16>(files, tensors, box);
-}
-
 }  // namespace
 
 std::int64_t load_optimizer(const Deck& deck, const std::vector<StateTensor>& state, Stream& stream,
@@ -262,7 +248,9 @@ std::int64_t load_optimizer(const Deck& deck, const std::vector<StateTensor>& st
   for (const TorchTensor& t : torch.tensors) by_name[t.stored].push_back(&t);
   for (const StateTensor& tensor : state)
     for (const StatePiece& piece : tensor.pieces) {
-      const auto bytes = bytes_of_piece(files, by_name.at(tensor.name), piece.box, tensor.type);
+      const auto bytes = with_compute_type(tensor.type, [&](auto type) {
+        return bytes_of_piece<decltype(type)>(files, by_name.at(tensor.name), piece.box);
+      });
       copy_to_device(stream, piece.data, bytes.data(), bytes.size());
       stream.synchronize();
       if (heartbeat) heartbeat->beat();
