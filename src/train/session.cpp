@@ -252,17 +252,6 @@ void Session<T>::put_averages() {
   }
 }
 
-template <class T>
-void Session<T>::use_averages() {
-  put_averages();
-  exchange_weights();
-}
-
-template <class T>
-void Session<T>::use_trained() {
-  exchange_weights();
-}
-
 // Master weights against what stands where the gradients were.
 template <class T>
 void Session<T>::exchange_weights() {
