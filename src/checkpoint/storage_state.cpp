@@ -113,7 +113,7 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
       if (use == StateUse::write && !piece.owned) continue;
       const TensorPlace place = place_of(unit.parameters[piece.parameter], experts);
       for (const Range& range : ranges) {
-        const Range here = intersection({piece.offset, piece.offset + piece.box.size()}, range);
+        const Range here = intersection(piece.range(), range);
         if (here.empty()) continue;
         std::int64_t at = here.begin - s.state.begin;
         for (const Box& box : boxes_within(piece.box, {here.begin - piece.offset, here.end - piece.offset})) {

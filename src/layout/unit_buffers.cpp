@@ -13,15 +13,8 @@ namespace {
 // The parts of the rank's state whose pieces are updated whole, or are not.
 std::vector<Range> ranges_by_rule(const LocalUnit& unit, bool whole) {
   std::vector<Range> ranges;
-  for (std::size_t p = 0; p < unit.pieces.size(); ++p) {
-    if (unit.rule_of(p).whole != whole) continue;
-    const Range here = intersection(unit.range_of(p), unit.state());
-    if (here.empty()) continue;
-    if (!ranges.empty() && ranges.back().end == here.begin)
-      ranges.back().end = here.end;
-    else
-      ranges.push_back(here);
-  }
+  for (std::size_t p = 0; p < unit.pieces.size(); ++p)
+    if (unit.rule_of(p).whole == whole) append(ranges, intersection(unit.range_of(p), unit.state()));
   return ranges;
 }
 
