@@ -54,15 +54,15 @@ struct StepResult {
 // What metrics.jsonl keeps of every step.
 struct StepRecord : StepResult {
   std::int64_t step = 0;
-  double time = 0, elapsed_seconds = 0;   // since 1970, and of the run (train/training_log.hpp): when it is written
-  std::int64_t tokens = 0;                // trained on so far
-  std::optional<std::int64_t> sequences;  // of the step, with train.batch_ramp
+  double time = 0, elapsed_seconds = 0;     // since 1970, and of the run (train/training_log.hpp): when it is written
+  std::int64_t tokens = 0;                  // trained on so far
+  std::optional<std::int64_t> sequences{};  // of the step, with train.batch_ramp
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
   double mfu = 0;
-  std::int64_t peak_bytes = 0;        // the largest of any rank
-  std::vector<SourceReport> sources;  // of a mixture
+  std::int64_t peak_bytes = 0;          // the largest of any rank
+  std::vector<SourceReport> sources{};  // of a mixture
 };
 std::string to_json(const StepRecord& record);
 // A line for the log; "" without sources.
