@@ -13,7 +13,6 @@
 #include "app/verbs.hpp"
 #include "config/write_deck.hpp"
 #include "device/device_memory.hpp"
-#include "device/free_memory.hpp"
 #include "plan/warnings.hpp"
 #include "train/peak.hpp"
 #include "train/restart.hpp"

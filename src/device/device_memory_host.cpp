@@ -13,7 +13,6 @@
 #include "core/shortage.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
-#include "device/free_memory.hpp"
 #include "device/isa.hpp"
 #include "device/memory_left.hpp"
 #include "device/pinned.hpp"
@@ -98,6 +97,10 @@ std::optional<std::size_t> free_device_memory() {
 }
 
 std::string device_id() {
+  return "";
+}
+
+std::string device_library() {
   return "";
 }
 

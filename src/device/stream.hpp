@@ -39,10 +39,9 @@ class Stream {
 // A point in a stream that another stream, or the host, can wait for.
 class Event {
  public:
-  Event();
-  ~Event();
-  Event(Event&&) noexcept;
-  Event& operator=(Event&&) noexcept;
+  Event() = default;
+  Event(Event&&) noexcept = default;
+  Event& operator=(Event&&) noexcept = default;
 
   void record(Stream& stream);
   // Work given to the stream from here on starts after the recorded point; no effect before the first record.
