@@ -25,6 +25,14 @@ class Stream {
   void submit(StreamWork work);
   // Whether work given to the stream runs in the calling thread: parallel_for then needs no copy of its body.
   bool runs_inline() const;
+  // work(), at once or by submit().
+  template <class F>
+  void run(F work) {
+    if (runs_inline())
+      work();
+    else
+      submit(std::move(work));
+  }
   void synchronize();
   // cudaStream_t in the CUDA build, else null.
   void* native() const;
