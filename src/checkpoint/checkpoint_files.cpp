@@ -61,6 +61,37 @@ std::int64_t step_of_directory(const std::string& directory) {
   return step_of_name(path.has_filename() ? path.filename() : path.parent_path().filename());
 }
 
+template <class From, class To>
+std::vector<std::byte> converted(const std::vector<std::byte>& from) {
+  const std::size_t n = from.size() / sizeof(From);
+  std::vector<std::byte> to(n * sizeof(To));
+  for (std::size_t i = 0; i < n; ++i) {
+    From value;
+    std::memcpy(&value, from.data() + i * sizeof(From), sizeof value);
+    const auto other = static_cast<To>(value);
+    std::memcpy(to.data() + i * sizeof(To), &other, sizeof other);
+  }
+  return to;
+}
+
+// Rounded to nearest, where the other type has fewer bits.
+std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from, DType to) {
+  const auto legal = [](DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; };
+  if (!legal(from) || !legal(to)) throw Error("tensors of a checkpoint are converted between fp64, fp32 and bf16 only");
+  return with_compute_type(from, [&](auto a) {
+    return with_compute_type(to, [&](auto b) { return converted<decltype(a), decltype(b)>(bytes); });
+  });
+}
+
+std::vector<std::string> verify_shard(const std::string& directory, const Manifest& manifest, std::size_t number,
+                                      const std::function<void()>& between = {}) {
+  std::vector<const StoredDataset*> datasets;
+  for (const StoredDataset& d : manifest.datasets)
+    if (d.shard == static_cast<std::int64_t>(number)) datasets.push_back(&d);
+  const StoredShard& shard = manifest.shards[number];
+  return shard_damage(directory + "/" + shard_name(shard.number), shard, manifest.tensors, datasets, between);
+}
+
 }  // namespace
 
 Hash hash_of_file(const std::string& path) {
@@ -149,32 +180,6 @@ void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& 
   }
 }
 
-namespace {
-
-template <class From, class To>
-std::vector<std::byte> converted(const std::vector<std::byte>& from) {
-  const std::size_t n = from.size() / sizeof(From);
-  std::vector<std::byte> to(n * sizeof(To));
-  for (std::size_t i = 0; i < n; ++i) {
-    From value;
-    std::memcpy(&value, from.data() + i * sizeof(From), sizeof value);
-    const auto other = static_cast<To>(value);
-    std::memcpy(to.data() + i * sizeof(To), &other, sizeof other);
-  }
-  return to;
-}
-
-// Rounded to nearest, where the other type has fewer bits.
-std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from, DType to) {
-  const auto legal = [](DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; };
-  if (!legal(from) || !legal(to)) throw Error("tensors of a checkpoint are converted between fp64, fp32 and bf16 only");
-  return with_compute_type(from, [&](auto a) {
-    return with_compute_type(to, [&](auto b) { return converted<decltype(a), decltype(b)>(bytes); });
-  });
-}
-
-}  // namespace
-
 void CheckpointFiles::read(const StateTensor& wanted, std::vector<Target>& targets, Heartbeat* heartbeat,
                            const Put& put) {
   const auto found = numbers_.find(wanted.name);
@@ -218,19 +223,6 @@ void CheckpointFiles::read(const std::vector<StateTensor>& tensors) {
     });
   }
 }
-
-namespace {
-
-std::vector<std::string> verify_shard(const std::string& directory, const Manifest& manifest, std::size_t number,
-                                      const std::function<void()>& between = {}) {
-  std::vector<const StoredDataset*> datasets;
-  for (const StoredDataset& d : manifest.datasets)
-    if (d.shard == static_cast<std::int64_t>(number)) datasets.push_back(&d);
-  const StoredShard& shard = manifest.shards[number];
-  return shard_damage(directory + "/" + shard_name(shard.number), shard, manifest.tensors, datasets, between);
-}
-
-}  // namespace
 
 std::vector<std::string> verify_part(const std::string& directory, int part, int parts,
                                      const std::function<void()>& between) {

@@ -131,36 +131,6 @@ std::vector<std::byte> scalar(float value) {
   return bytes;
 }
 
-}  // namespace
-
-void export_optimizer(const std::string& checkpoint, const std::string& directory, std::uint64_t most_file_bytes) {
-  CheckpointFiles source(checkpoint);
-  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
-  if (const OptimizerRow& row = row_of(deck.optimizer.name); !row.in_torch())
-    throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " + row.word +
-                   ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers());
-  const ModelSpec spec = resolve_model(deck.model);
-  if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
-    throw BadInput("forge export: " + obstacle);
-  const TorchState state = torch_state(spec, deck.optimizer);
-  std::vector<TensorInfo> infos;
-  for (const TorchTensor& t : state.tensors) {
-    const StoredTensor* stored = source.find(t.stored);
-    if (!stored) throw BadCheckpoint(checkpoint + " has no tensor " + t.stored);
-    if (stored->shape != t.stored_shape)
-      throw BadCheckpoint(checkpoint + ": tensor " + t.stored + " has shape " + shape_text(stored->shape) + ", not " +
-                          shape_text(t.stored_shape));
-    infos.push_back({t.name, type_name(stored->type), t.shape});
-  }
-  for (const std::string& name : state.steps) infos.push_back({name, "F32", {}});
-  write_tensor_directory({directory, "optimizer", most_file_bytes}, infos, [&](std::size_t i) {
-    return i < state.tensors.size() ? bytes_in_file(source, state.tensors[i])
-                                    : scalar(static_cast<float>(source.facts().updates));
-  });
-}
-
-namespace {
-
 // Every tensor is there with its shape; the updates that all steps agree on.
 std::int64_t checked_updates(const TensorFiles& files, const TorchState& state, const std::string& from) {
   Report report;
@@ -237,6 +207,32 @@ std::vector<std::byte> bytes_of_piece(const TensorFiles& files, const std::vecto
 }
 
 }  // namespace
+
+void export_optimizer(const std::string& checkpoint, const std::string& directory, std::uint64_t most_file_bytes) {
+  CheckpointFiles source(checkpoint);
+  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
+  if (const OptimizerRow& row = row_of(deck.optimizer.name); !row.in_torch())
+    throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " + row.word +
+                   ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers());
+  const ModelSpec spec = resolve_model(deck.model);
+  if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
+    throw BadInput("forge export: " + obstacle);
+  const TorchState state = torch_state(spec, deck.optimizer);
+  std::vector<TensorInfo> infos;
+  for (const TorchTensor& t : state.tensors) {
+    const StoredTensor* stored = source.find(t.stored);
+    if (!stored) throw BadCheckpoint(checkpoint + " has no tensor " + t.stored);
+    if (stored->shape != t.stored_shape)
+      throw BadCheckpoint(checkpoint + ": tensor " + t.stored + " has shape " + shape_text(stored->shape) + ", not " +
+                          shape_text(t.stored_shape));
+    infos.push_back({t.name, type_name(stored->type), t.shape});
+  }
+  for (const std::string& name : state.steps) infos.push_back({name, "F32", {}});
+  write_tensor_directory({directory, "optimizer", most_file_bytes}, infos, [&](std::size_t i) {
+    return i < state.tensors.size() ? bytes_in_file(source, state.tensors[i])
+                                    : scalar(static_cast<float>(source.facts().updates));
+  });
+}
 
 std::int64_t load_optimizer(const Deck& deck, const std::vector<StateTensor>& state, Stream& stream,
                             Heartbeat* heartbeat) {

@@ -18,6 +18,18 @@ std::vector<Range> ranges_by_rule(const LocalUnit& unit, bool whole) {
   return ranges;
 }
 
+// Of the units that take turns. Of tables, those of tokens and positions are used together.
+template <class TakesTurns>
+PoolSize pool_size(const std::vector<LocalUnit>& units, PoolClass c, TakesTurns takes_turns) {
+  PoolSize size;
+  for (const LocalUnit& unit : units) {
+    if (pool_of(unit) != c || !takes_turns(unit.zero)) continue;
+    size.elements = std::max(size.elements, unit.elements);
+    size.buffers = c != PoolClass::tables || unit.kind == UnitKind::position_table ? 2 : std::max(size.buffers, 1);
+  }
+  return size;
+}
+
 }  // namespace
 
 std::vector<Range> kept_ranges(const LocalUnit& unit, KeptOf of) {
@@ -74,22 +86,6 @@ PoolClass pool_of(const LocalUnit& unit) {
       return PoolClass::blocks;
   }
 }
-
-namespace {
-
-// Of the units that take turns. Of tables, those of tokens and positions are used together.
-template <class TakesTurns>
-PoolSize pool_size(const std::vector<LocalUnit>& units, PoolClass c, TakesTurns takes_turns) {
-  PoolSize size;
-  for (const LocalUnit& unit : units) {
-    if (pool_of(unit) != c || !takes_turns(unit.zero)) continue;
-    size.elements = std::max(size.elements, unit.elements);
-    size.buffers = c != PoolClass::tables || unit.kind == UnitKind::position_table ? 2 : std::max(size.buffers, 1);
-  }
-  return size;
-}
-
-}  // namespace
 
 // Sums that stay on the rank have left their place when the next unit asks for it.
 PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c) {

@@ -86,6 +86,10 @@ class MatrixStates {
   StateTensors gathered_;
 };
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
 
 template <class T>
@@ -102,14 +106,6 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
       tensors.push_back(std::move(tensor));
   return tensors;
 }
-
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
 
 template <class T>
 Checkpoints<T>::Checkpoints(Session<T>& session, CheckpointFacts facts, TrainingLog log, DirectoryLock* lock)

@@ -55,6 +55,18 @@ std::string name_in_reports(const Unit& unit) {
   }
 }
 
+std::vector<RoundingReport> rounding_reports(std::span<const double> counts) {
+  std::vector<RoundingReport> reports;
+  if (counts.empty()) return reports;
+  const double* row = counts.data();
+  for (const char* product : block_product_names)
+    for (const char* tensor : rounded_tensor_names) {
+      if (row[0] > 0) reports.push_back({product, tensor, row[1] / row[0], row[2] / row[0]});
+      row += rounding_count_columns;
+    }
+  return reports;
+}
+
 }  // namespace
 
 template <class T>
@@ -83,22 +95,6 @@ void Session<T>::add_unit_norms() {
   mesh_.scalars().all_reduce(stream_, norms);
   if (!run_.rounding_counts.empty()) mesh_.scalars().all_reduce(stream_, run_.rounding_counts);
 }
-
-namespace {
-
-std::vector<RoundingReport> rounding_reports(std::span<const double> counts) {
-  std::vector<RoundingReport> reports;
-  if (counts.empty()) return reports;
-  const double* row = counts.data();
-  for (const char* product : block_product_names)
-    for (const char* tensor : rounded_tensor_names) {
-      if (row[0] > 0) reports.push_back({product, tensor, row[1] / row[0], row[2] / row[0]});
-      row += rounding_count_columns;
-    }
-  return reports;
-}
-
-}  // namespace
 
 // A step that wasn't finite has added nothing.
 template <class T>
