@@ -1,7 +1,5 @@
 #include "train/chrome_trace.hpp"
 
-#include <cstdint>
-
 namespace forge {
 
 void ChromeTrace::add(const JsonLine& event) {

@@ -1,7 +1,6 @@
 #include "train/session.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/faults.hpp"
