@@ -12,14 +12,6 @@ void ChromeTrace::name(const char* what, std::int64_t process, std::int64_t thre
   add(event.add_raw("args", JsonLine().add("name", name).text()));
 }
 
-void ChromeTrace::name_process(std::int64_t process, const std::string& text) {
-  name("process_name", process, 0, text);
-}
-
-void ChromeTrace::name_thread(std::int64_t process, std::int64_t thread, const std::string& text) {
-  name("thread_name", process, thread, text);
-}
-
 void ChromeTrace::span(std::int64_t process, std::int64_t thread, const std::string& name, double start, double end,
                        const JsonLine& arguments) {
   JsonLine event;
