@@ -1,16 +1,18 @@
 #include "checkpoint/checkpoint_files.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <memory>
+#include <thread>
 
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_check.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
-#include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "model/buffers.hpp"
@@ -251,8 +253,21 @@ std::vector<std::string> verify_checkpoint(const std::string& directory, int thr
   }
   const Manifest& manifest = files->manifest();
   std::vector<std::vector<std::string>> found(manifest.shards.size());
-  in_parallel(
-      found.size(), [&](std::size_t i) { found[i] = verify_shard(directory, manifest, i); }, std::max(1, threads));
+  std::vector<std::exception_ptr> unread(manifest.shards.size());
+  std::atomic<std::size_t> next{0};
+  {
+    std::vector<std::jthread> workers;
+    for (int t = 0; t < std::max(1, threads); ++t)
+      workers.emplace_back([&] {
+        for (std::size_t i = next++; i < found.size(); i = next++) try {
+            found[i] = verify_shard(directory, manifest, i);
+          } catch (...) {
+            unread[i] = std::current_exception();
+          }
+      });
+  }
+  for (const std::exception_ptr& error : unread)
+    if (error) std::rethrow_exception(error);
   std::vector<std::string> findings;
   for (const auto& of_shard : found) findings.insert(findings.end(), of_shard.begin(), of_shard.end());
   return findings;

@@ -140,6 +140,11 @@ std::vector<std::string> notes_of_strange_steps(const std::string& directory) {
   });
 }
 
+bool same_place(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored);
+}
+
 std::string named_by_latest(const std::string& path) {
   return reading([&] {
     if (fs::path(path).filename() != "latest" || !fs::is_regular_file(path)) return path;

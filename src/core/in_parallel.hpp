@@ -1,19 +1,17 @@
 #pragma once
 
-#include <omp.h>
-
 #include <cstddef>
 #include <exception>
 #include <vector>
 
 namespace forge {
 
-// Calls f(i) for every i of [0, count), on so many of OpenMP's threads, each taking the next that is left. Throws what
-// the call of the lowest i threw, when all have ended.
+// Calls f(i) for every i of [0, count), on OpenMP's threads, each taking the next that is left. Throws what the call of
+// the lowest i threw, when all have ended.
 template <class F>
-void in_parallel(std::size_t count, const F& f, int threads = omp_get_max_threads()) {
+void in_parallel(std::size_t count, const F& f) {
   std::vector<std::exception_ptr> errors(count);
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
+#pragma omp parallel for schedule(dynamic)
   for (std::size_t i = 0; i < count; ++i) try {
       f(i);
     } catch (...) {

@@ -44,17 +44,12 @@ std::vector<std::string> restart_candidates(const RestartRequest& request, const
   return {};
 }
 
-bool same_directory(const fs::path& a, const fs::path& b) {
-  std::error_code ignored;  // what doesn't exist is not the same
-  return fs::equivalent(a, b, ignored);
-}
-
 // Where `path`, the directory itself or a step in it, is when all steps have been moved to `aside`: relative to the
 // directory. "" when it is neither.
 std::string moved_place(const std::string& path, const std::string& directory, const std::string& aside) {
   const fs::path from = without_slash(path);
-  if (same_directory(from, directory)) return aside;
-  if (!from.has_filename() || !same_directory(fs::absolute(from).parent_path(), directory)) return "";
+  if (same_place(from, directory)) return aside;
+  if (!from.has_filename() || !same_place(fs::absolute(from).parent_path(), directory)) return "";
   return step_of_name(from.filename()) < 0 ? "" : aside + "/" + from.filename().string();
 }
 
@@ -183,7 +178,7 @@ RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck,
     if (!start.marker.model.empty()) start.model_from = deck.directory + "/" + found.model;
   }
   start.goes_on =
-      !start.candidates.empty() && same_directory(fs::absolute(start.candidates.front()).parent_path(), deck.directory);
+      !start.candidates.empty() && same_place(fs::absolute(start.candidates.front()).parent_path(), deck.directory);
   if (start.goes_on) start.marker.jobs = found.jobs;
   if (!job.name.empty() && !start.marker.has(job.name)) start.marker.jobs.push_back(job.name);
   return start;
