@@ -11,7 +11,6 @@
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
-#include "device/free_memory.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/experts/grouped_cutlass.hpp"

@@ -13,7 +13,6 @@
 #include "app/verbs.hpp"
 #include "config/write_deck.hpp"
 #include "device/device_memory.hpp"
-#include "device/free_memory.hpp"
 #include "plan/warnings.hpp"
 #include "train/peak.hpp"
 #include "train/restart.hpp"
@@ -124,7 +123,7 @@ template <class T>
 std::unique_ptr<Checkpoints<T>> checkpoints_of(Job<T>& job, const Deck& deck, const std::string& fingerprint,
                                                const TrainingLog& log, DirectoryLock* lock) {
   if (deck.checkpoint.directory.empty()) return nullptr;
-  const RunFacts facts{write_deck(deck), build_description(), fingerprint};
+  const CheckpointFacts facts{.deck = write_deck(deck), .build = build_description(), .data = fingerprint};
   return std::make_unique<Checkpoints<T>>(*job.session, facts, log, lock);
 }
 

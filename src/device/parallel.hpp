@@ -239,27 +239,19 @@ void split(int threads, std::int64_t n, std::int64_t grain, const Run& run) {
 template <class F>
 void parallel_for(Stream& stream, std::int64_t n, F f) {
   if (n <= 0) return;
-  auto run = [=, threads = stream.threads()] {
+  stream.run([=, threads = stream.threads()] {
     device_detail::split(threads, n, 4096,
                          [&](std::int64_t begin, std::int64_t end) { device_detail::run_for(begin, end, f); });
-  };
-  if (stream.runs_inline())
-    run();
-  else
-    stream.submit(run);
+  });
 }
 
 template <int at_once = 0, class F>
 void parallel_rows(Stream& stream, std::int64_t rows, F f) {
   if (rows <= 0) return;
-  auto run = [=, threads = stream.threads()] {
+  stream.run([=, threads = stream.threads()] {
     device_detail::split(threads, rows, 1,
                          [&](std::int64_t begin, std::int64_t end) { device_detail::run_rows(begin, end, f); });
-  };
-  if (stream.runs_inline())
-    run();
-  else
-    stream.submit(run);
+  });
 }
 
 template <class F>

@@ -39,6 +39,8 @@ struct LocalPiece {
   Box box;                    // of the whole tensor
   std::int64_t offset = 0;
   bool owned = true;  // counted by this tp rank in norms and written by it; the copies elsewhere are not
+
+  Range range() const { return {offset, offset + box.size()}; }  // of the unit's flat buffer
 };
 
 // A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, those that tp splits first, then

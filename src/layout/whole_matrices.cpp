@@ -217,36 +217,6 @@ class Rounds {
   WholeMatrices& out_;
 };
 
-}  // namespace
-
-WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout,
-                             const OptimizerDeck& deck) {
-  WholeMatrices all;
-  all.rotates = row_of(deck.name).rotates();
-  const auto sharers = [](const Zero& zero, int pieces, int piece) {
-    return Sharers{zero.shards, pieces, zero.shard * pieces + piece, zero.shards_state()};
-  };
-  const Sharers dense = sharers(layout.zero, layout.tp, layout.tp_rank),
-                experts = sharers(layout.expert_zero, layout.etp, layout.etp_rank);
-  Rounds(units, dense, false, deck, all).add();
-  Rounds(units, experts, true, deck, all).add();
-  if (dense.size() > 1 || experts.size() > 1) all.places = 3;
-  return all;
-}
-
-// X Xᵀ or XᵀX, its square, and their polynomial times X.
-double newton_schulz_flops(std::int64_t rows, std::int64_t columns) {
-  const auto least = static_cast<double>(std::min(rows, columns)), most = static_cast<double>(std::max(rows, columns));
-  return newton_schulz_steps * (2 * least * least * most + 2 * least * least * least + 2 * least * least * most);
-}
-
-double rotated_flops(const RotatedState& s) {
-  const auto m = static_cast<double>(s.rows), n = static_cast<double>(s.columns);
-  return 4 * 2 * m * n * ((s.rotates_rows ? m : 0) + (s.rotates_columns ? n : 0));
-}
-
-namespace {
-
 void list_rotations(Segments& list, const RotatedState& s, std::int64_t matrices) {
   const std::int64_t m = s.rows, n = s.columns;
   const DType type = list.c.precision.accumulate;
@@ -289,6 +259,32 @@ void list_stack(Segments& list, const MatrixStack& stack) {
 }
 
 }  // namespace
+
+WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout,
+                             const OptimizerDeck& deck) {
+  WholeMatrices all;
+  all.rotates = row_of(deck.name).rotates();
+  const auto sharers = [](const Zero& zero, int pieces, int piece) {
+    return Sharers{zero.shards, pieces, zero.shard * pieces + piece, zero.shards_state()};
+  };
+  const Sharers dense = sharers(layout.zero, layout.tp, layout.tp_rank),
+                experts = sharers(layout.expert_zero, layout.etp, layout.etp_rank);
+  Rounds(units, dense, false, deck, all).add();
+  Rounds(units, experts, true, deck, all).add();
+  if (dense.size() > 1 || experts.size() > 1) all.places = 3;
+  return all;
+}
+
+// X Xᵀ or XᵀX, its square, and their polynomial times X.
+double newton_schulz_flops(std::int64_t rows, std::int64_t columns) {
+  const auto least = static_cast<double>(std::min(rows, columns)), most = static_cast<double>(std::max(rows, columns));
+  return newton_schulz_steps * (2 * least * least * most + 2 * least * least * least + 2 * least * least * most);
+}
+
+double rotated_flops(const RotatedState& s) {
+  const auto m = static_cast<double>(s.rows), n = static_cast<double>(s.columns);
+  return 4 * 2 * m * n * ((s.rotates_rows ? m : 0) + (s.rotates_columns ? n : 0));
+}
 
 void list_round(Segments& list, const MatrixRound& round) {
   for (const MatrixStack& stack : round.stacks) list_stack(list, stack);

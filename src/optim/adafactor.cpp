@@ -53,9 +53,7 @@ Moments<acc_t<T>> moments_of(const FactoredRun<T>& run, const FactoredPart& part
 template <class T>
 void add_squares(Stream& stream, const FactoredRun<T>& run) {
   using A = acc_t<T>;
-  const RankUnit<T>& unit = run.unit;
-  const FactoredUnit& plan = run.plan;
-  const FactoredBuffers& b = run.buffers;
+  const auto& [unit, plan, b, line_moments] = run;
   fill_zero(stream, b.sums.data, to_size(b.sums.size()) * sizeof(double));
   fill_zero(stream, b.updates.data, to_size(b.updates.size()) * sizeof(double));
   for (const FactoredPart& part : plan.counted) {
@@ -84,9 +82,7 @@ void add_squares(Stream& stream, const FactoredRun<T>& run) {
 template <class T>
 void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& run) {
   using A = acc_t<T>;
-  const RankUnit<T>& unit = run.unit;
-  const FactoredUnit& plan = run.plan;
-  const FactoredBuffers& b = run.buffers;
+  const auto& [unit, plan, b, line_moments] = run;
   const double share = std::pow(static_cast<double>(update.number), decay_power);
   const View<const StepScalars, 1> scalars = update.scalars;
   for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
@@ -121,9 +117,7 @@ void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& 
 template <class T>
 void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run) {
   using A = acc_t<T>;
-  const RankUnit<T>& unit = run.unit;
-  const FactoredUnit& plan = run.plan;
-  const FactoredBuffers& b = run.buffers;
+  const auto& [unit, plan, b, line_moments] = run;
   const View<const StepScalars, 1> scalars = update.scalars;
   for (const FactoredPart& part : plan.counted) {
     const Moments<A> moments = moments_of(run, part);
@@ -149,9 +143,7 @@ void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run
 template <class T>
 void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& run) {
   using A = acc_t<T>;
-  const RankUnit<T>& unit = run.unit;
-  const FactoredUnit& plan = run.plan;
-  const FactoredBuffers& b = run.buffers;
+  const auto& [unit, plan, b, line_moments] = run;
   const View<const StepScalars, 1> scalars = update.scalars;
   const double most = 1 / std::sqrt(static_cast<double>(update.number));
   for (const FactoredPart& part : plan.held) {

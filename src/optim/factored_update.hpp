@@ -31,17 +31,4 @@ void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run
 template <class T>
 void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& run);
 
-// Updates units by layout/factored_moments.hpp, with two sums over the ranks that share one.
-template <class T>
-class FactoredUpdate {
- public:
-  FactoredUpdate(const ParameterStorage<T>& storage, const UpdateTools<T>& tools) : storage_(storage), tools_(tools) {}
-
-  void update(Stream& stream, std::size_t unit, const Update& update) const;
-
- private:
-  const ParameterStorage<T>& storage_;
-  UpdateTools<T> tools_;
-};
-
 }  // namespace forge

@@ -72,6 +72,18 @@ void adam_direction(Stream& stream, const OptimizerDeck& deck, const UpdateStep&
   });
 }
 
+// u = clip · g, 0 of a step that isn't finite. G: the type of g.
+template <class G, class T>
+void prepare_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
+  using A = acc_t<T>;
+  const View<const StepScalars, 1> scalars = step.scalars;
+  const G* const gs = run.template gradients<G>();
+  T* const us = values.data;
+  parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
+    us[i] = T(scalars[0].finite == 0 ? A(0) : A(gs[i]) * A(scalars[0].clip_coefficient));
+  });
+}
+
 }  // namespace
 
 // Views of what is kept of a matrix, and of the memory.
@@ -166,22 +178,6 @@ void Rotation<T>::operator()(Stream& stream, const OptimizerDeck& deck, const Up
 }
 
 FORGE_INSTANTIATE_CLASS(Rotation);
-
-namespace {
-
-// u = clip · g, 0 of a step that isn't finite. G: the type of g.
-template <class G, class T>
-void prepare_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
-  using A = acc_t<T>;
-  const View<const StepScalars, 1> scalars = step.scalars;
-  const G* const gs = run.template gradients<G>();
-  T* const us = values.data;
-  parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
-    us[i] = T(scalars[0].finite == 0 ? A(0) : A(gs[i]) * A(scalars[0].clip_coefficient));
-  });
-}
-
-}  // namespace
 
 // What is sent to the owner: the gradient, 0 of a step that isn't finite.
 template <class T>

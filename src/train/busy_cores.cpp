@@ -2,6 +2,7 @@
 #include "core/bytes.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace forge {

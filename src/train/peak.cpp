@@ -11,6 +11,7 @@
 #include "device/core_use.hpp"
 #include "device/random_values.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "model/buffers.hpp"
 
 namespace forge {
 
@@ -99,14 +100,9 @@ double measure_peak(int threads, std::size_t library_bytes, std::size_t arena_by
   Arena arena(arena_bytes);
   Gemm gemm(arena.allocate(library_bytes, Category::library), library_bytes);
   const std::int64_t n = std::string_view(device_info().kind) == "cuda" ? 8192 : 1024;
-  switch (compute) {
-    case DType::f64:
-      return measure<double>(stream, arena, gemm, n / 4, ranks_of_node);
-    case DType::bf16:
-      return measure<bf16>(stream, arena, gemm, n, ranks_of_node);
-    default:
-      return measure<float>(stream, arena, gemm, n, ranks_of_node);
-  }
+  return with_compute_type(compute, [&](auto type) {
+    return measure<decltype(type)>(stream, arena, gemm, compute == DType::f64 ? n / 4 : n, ranks_of_node);
+  });
 }
 
 }  // namespace forge

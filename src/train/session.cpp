@@ -1,7 +1,6 @@
 #include "train/session.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/faults.hpp"
@@ -250,17 +249,6 @@ void Session<T>::put_averages() {
     const View<const acc_t<T>, 1> lead(static_cast<const acc_t<T>*>(s.optimizer[1].data), {{s.master.size()}});
     schedule_free_averages<acc_t<T>>(stream_, setup_.deck.optimizer, s.master, lead, s.gradient);
   }
-}
-
-template <class T>
-void Session<T>::use_averages() {
-  put_averages();
-  exchange_weights();
-}
-
-template <class T>
-void Session<T>::use_trained() {
-  exchange_weights();
 }
 
 // Master weights against what stands where the gradients were.
