@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "app/common_facts.hpp"
 #include "app/job.hpp"
 #include "app/model_text.hpp"
 #include "app/open_data.hpp"
@@ -109,7 +110,7 @@ void refuse_missing_history(const Deck& deck) {
 
 void run_evaluate(const CommandLine& line, const World& world) {
   Deck deck = load_deck(line, Needs::training, world);
-  agree_on_deck(deck, world);
+  agree_on_start(deck, world);
   const std::string choice = choose_parameters(line, deck, *world.make_world());
   refuse_missing_history(deck);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, world, choice); });

@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "app/common_facts.hpp"
 #include "app/job.hpp"
 #include "app/open_data.hpp"
 #include "app/outputs.hpp"
@@ -59,7 +60,7 @@ void run_gradients(const CommandLine& line, const World& world) {
     check_outputs(line, deck);
     locks = lock_outputs(line);
   }
-  agree_on_deck(deck, world);
+  agree_on_start(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, world); });
 }
 

@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include "app/common_facts.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/libraries.hpp"
@@ -168,7 +169,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
 void run_train(const CommandLine& line, const World& world) {
   const Deck deck = load_deck(line, Needs::training, world);
   if (deck.checkpoint.directory.empty()) end_on_stop_signals();  // there is nothing to save
-  agree_on_deck(deck, world);
+  agree_on_start(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(line, deck, world); });
 }
 

@@ -56,21 +56,6 @@ Deck deck_of_checkpoint(const std::string& text, const std::string& where) {
   }
 }
 
-std::string fingerprint(const TokenSet& set) {
-  constexpr std::int64_t looked_at = 64;
-  Sample sample(set.sequence_tokens());
-  std::uint64_t sum = 0;
-  const std::int64_t n = set.samples();
-  const bool plain = set.options().mask_files.empty() && !set.plan();
-  for (std::int64_t i = 0; i < std::min(n, looked_at); ++i) {
-    set.read(n <= looked_at ? i : i * (n - 1) / (looked_at - 1), sample);
-    for (const std::int32_t token : sample.tokens) sum = mix(sum, static_cast<std::uint64_t>(token));
-    if (plain) continue;
-    for (const std::int32_t label : sample.labels) sum = mix(sum, static_cast<std::uint64_t>(label));
-  }
-  return std::to_string(set.tokens()) + " tokens, " + std::to_string(n) + " samples, contents " + std::to_string(sum);
-}
-
 }  // namespace
 
 bool resets_optimizer(const Deck& now, const std::string& checkpoint_deck, const std::string& where) {
@@ -101,10 +86,26 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
   return changes;
 }
 
+std::string data_fingerprint(const TokenSet& set) {
+  constexpr std::int64_t looked_at = 64;
+  Sample sample(set.sequence_tokens());
+  std::uint64_t sum = 0;
+  const std::int64_t n = set.samples();
+  const bool plain = set.options().mask_files.empty() && !set.plan();
+  for (std::int64_t i = 0; i < std::min(n, looked_at); ++i) {
+    set.read(n <= looked_at ? i : i * (n - 1) / (looked_at - 1), sample);
+    for (const std::int32_t token : sample.tokens) sum = mix(sum, static_cast<std::uint64_t>(token));
+    if (plain) continue;
+    for (const std::int32_t label : sample.labels) sum = mix(sum, static_cast<std::uint64_t>(label));
+  }
+  return std::to_string(set.tokens()) + " tokens, " + std::to_string(n) + " samples, contents " + std::to_string(sum);
+}
+
 std::string data_fingerprint(const SampleStream& data) {
   std::string text;
   for (const DataSource& source : data.sources())
-    text += (text.empty() ? "" : "; ") + (source.name.empty() ? "" : source.name + ": ") + fingerprint(*source.set);
+    text +=
+        (text.empty() ? "" : "; ") + (source.name.empty() ? "" : source.name + ": ") + data_fingerprint(*source.set);
   return text;
 }
 
