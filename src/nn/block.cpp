@@ -70,7 +70,8 @@ void Block<T>::recompute() {
       const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
       const RowOperand<T> normed = forward_to_norm2(s);
       of_feed_forward(
-          p.spec(), p.layer, Halves<T>{*this}, [&](const Mlp<T>& mlp) { mlp.forward_to_activation(normed, s.rows); },
+          p.spec(), p.layer, Halves<T>{*this},
+          [&](const Mlp<T>& mlp) { mlp.forward_to_activation(normed, s.rows, false); },
           [&](const Moe<T>& moe) { moe.recompute(normed, s.moe, s.rows); });
     }
   }

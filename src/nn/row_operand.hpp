@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "kernels/fp8/fp8_operand.hpp"
 #include "nn/fp8/count_operands.hpp"
 
 namespace forge {
@@ -34,26 +37,46 @@ OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct 
   return {place(tensors[0], 0, p.a.groups()), place(tensors[1], p.a.groups(), p.groups())};
 }
 
-// Rows (R, K) that a product reads, with their amaxes where measured() made them for it.
+// A product in FP8 and the amaxes of its operands.
+struct FoundAmaxes {
+  ScaledProduct p;
+  OperandAmaxes amax;
+  OperandAmaxes seen = {};  // where those of the numbers at hand go, for the steps to come
+};
+// … and their codes.
+struct CodedProduct {
+  FoundAmaxes found;
+  CodeOperands codes;
+};
+
+// Of the rows of a first operand whose largest magnitude is found.
+template <class T>
+View<const std::int64_t, 1> recorded_samples(const Context<T>& ctx, const OperandAmaxes& seen, std::int64_t rows) {
+  return seen.a.empty() ? View<const std::int64_t, 1>() : samples_of(ctx, rows);
+}
+
+// Rows (R, K) that a product reads, with their amaxes where measured() made them for it, or the codes of both operands
+// (code_together() of nn/fp8/operands.hpp).
 template <class T>
 class RowOperand {
  public:
   RowOperand(View<const T, 2> values) : values_(values) {}
   RowOperand(View<T, 2> values) : values_(values) {}
+  RowOperand(View<const T, 2> values, const CodedProduct& coded) : values_(values), coded_(coded) {}
 
   // make(amaxes) fills y, the first operand of a product with the weight w, which is the next to run in FP8; where that
-  // would take amaxes, it finds those that `make` has left.
+  // would take amaxes, it finds those that `make` has left; where it has y's codes, `make` writes these, too.
   template <class Make>
-  static RowOperand measured(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<T, 2> y, Make make) {
-    RowOperand operand(y);
-    const RowAmaxes amaxes = amaxes_of(ctx, of, w, y.rows());
-    operand.measured_ = amaxes.amax != nullptr;
+  static RowOperand measured(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, RowOperand y, Make make) {
+    const RowAmaxes amaxes = y.coded_ ? with_codes(ctx, *y.coded_) : amaxes_of(ctx, of, w, y.values().rows());
+    y.measured_ = amaxes.amax != nullptr;
     make(amaxes);
-    return operand;
+    return y;
   }
 
   View<const T, 2> values() const { return values_; }
   bool measured() const { return measured_; }
+  const std::optional<CodedProduct>& coded() const { return coded_; }
 
  private:
   // A product whose rows of W are split reads x of all tp ranks, gathered: their rows aren't measured.
@@ -67,8 +90,23 @@ class RowOperand {
             samples_of(ctx, rows).data};
   }
 
+  // For the history, and for the product.
+  static RowAmaxes with_codes(const Context<T>& ctx, const CodedProduct& coded) {
+    const Fp8Codes& to = coded.codes.a.codes;
+    const OperandAmaxes& seen = coded.found.seen;
+    const std::int64_t rows = to.codes.rows();
+    std::uint8_t* const codes = ctx.services.rounding.a_codes.data;
+    return {seen.a.data,
+            true,
+            0,
+            rows,
+            recorded_samples(ctx, seen, rows).data,
+            {codes, to.codes.pitch, to.amax, to.format, to.exact}};
+  }
+
   View<const T, 2> values_;
   bool measured_ = false;
+  std::optional<CodedProduct> coded_;
 };
 
 }  // namespace forge

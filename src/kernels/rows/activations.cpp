@@ -20,6 +20,7 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, co
           return magnitude(out);
         },
         gate, gate + n, act.row(r));
+    leave_codes(team, n, amax.codes, r, act.row(r));
   });
 }
 
@@ -42,6 +43,7 @@ void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> 
           return larger(magnitude(d_gate_j), magnitude(d_up));
         },
         gate, gate + n, d_act.row(r), d_gate, d_gate + n);
+    leave_codes(team, 2 * n, amax.codes, r, d_gate);
   });
 }
 
@@ -144,6 +146,7 @@ void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, const Row
           return magnitude(out);
         },
         x.row(r), act.row(r));
+    leave_codes(team, n, amax.codes, r, act.row(r));
   });
 }
 
@@ -159,6 +162,7 @@ void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, 
           return magnitude(out);
         },
         x.row(r), d_act.row(r), dx.row(r));
+    leave_codes(team, n, amax.codes, r, dx.row(r));
   });
 }
 
