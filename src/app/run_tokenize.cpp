@@ -69,14 +69,14 @@ void check_list(const CommandLine& line) {
 
 // More of it than a slip of a pen here and there says that it is no text, or one in another encoding.
 void warn_of(const IllFormedBytes& ill_formed, const char* what_becomes_of_them) {
-  constexpr double least_share = 0.01;
-  const double share =
+  constexpr double least_fraction = 0.01;
+  const double fraction =
       ill_formed.of > 0 ? static_cast<double>(ill_formed.bytes) / static_cast<double>(ill_formed.of) : 0;
-  if (share < least_share) return;
+  if (fraction < least_fraction) return;
   std::fprintf(stderr,
                "forge: tokenize: warning: %.1f %% of the bytes are no UTF-8, the first in %s; they %s; iconv turns "
                "other encodings into UTF-8, and binary data is no text\n",
-               100 * share, ill_formed.first.c_str(), what_becomes_of_them);
+               100 * fraction, ill_formed.first.c_str(), what_becomes_of_them);
 }
 
 // The lines of a deck that go with a token file; `end` below 0: it has no ends of documents.

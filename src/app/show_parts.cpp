@@ -73,7 +73,7 @@ BufferList saved_of_block(const BufferContext& context, std::int64_t layer, Reco
   return with_compute_type(c.precision, [&](auto type) {
     LayerBuffers<decltype(type)> members;
     const StageLayer block{LayerKind::block, layer};
-    return buffers_in(Kept::saved, c, {.first_layer = static_cast<int>(layer) - 1}, block, members);
+    return buffers_in(LayerMemory::saved, c, {.first_layer = static_cast<int>(layer) - 1}, block, members);
   });
 }
 

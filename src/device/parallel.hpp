@@ -222,8 +222,8 @@ void run_rows(std::int64_t begin, std::int64_t end, const F& f) {
 }
 
 // Splits [0, n) into blocks for the threads of the stream. Blocks start at multiples of `grain`.
-template <class Run>
-void split(int threads, std::int64_t n, std::int64_t grain, const Run& run) {
+template <class Body>
+void split(int threads, std::int64_t n, std::int64_t grain, const Body& run) {
   const std::int64_t blocks = (n + grain - 1) / grain;
   if (threads == 1 || blocks < 2) return run(0, n);
 #pragma omp parallel for num_threads(threads) schedule(static)

@@ -149,8 +149,8 @@ std::vector<LocalUnit> whole_units(const ModelSpec& spec) {
   return local_units(spec, parameter_units(spec), {{true, 0, static_cast<int>(spec.L()), 0, true}}, {});
 }
 
-std::vector<Run> runs_of(const LocalUnit& unit, const Range& range) {
-  std::vector<Run> runs;
+std::vector<ElementRun> runs_of(const LocalUnit& unit, const Range& range) {
+  std::vector<ElementRun> runs;
   for (const LocalPiece& piece : unit.pieces) {
     const Extents& shape = unit.parameters[piece.parameter].shape;
     const bool columns = shape.size() == 2 && piece.box.extent[1] < shape[1];

@@ -105,12 +105,12 @@ std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit
 std::vector<LocalUnit> whole_units(const ModelSpec& spec);
 
 // A stretch of a flat buffer whose elements follow each other in the whole tensor, too.
-struct Run {
+struct ElementRun {
   const LocalPiece* piece;
   std::int64_t local, global, count;  // first element here, in the tensor's row-major order; how many
 };
 // The runs of a range of the unit's buffer, in order; padding is left out.
-std::vector<Run> runs_of(const LocalUnit& unit, const Range& range);
+std::vector<ElementRun> runs_of(const LocalUnit& unit, const Range& range);
 
 // The parts of a unit's shard that this rank owns: every element of the model is owned by one rank of a replica.
 std::vector<Range> owned_ranges(const LocalUnit& unit);

@@ -66,7 +66,7 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
   const DType sums = zero.rounds_gradients ? p.compute : p.accumulate;
   if (kind.gradients && zero.reduce_each) list.push_back({UnitBuf::gradient, Category::gradients, state, sums});
   if (kind.gradients && !zero.reduce_each) list.push_back({UnitBuf::accumulator, Category::gradients, n, sums});
-  if (kind.gradients && zero.adds_in_places() && unit.vectors_begin < n)
+  if (kind.gradients && zero.adds_in_buffers() && unit.vectors_begin < n)
     list.push_back({UnitBuf::vectors, Category::gradients, n - unit.vectors_begin, p.accumulate});
   for (const StateBuffer& buffer : kind.optimizer)
     if (buffer.is_of_elements())
@@ -89,7 +89,7 @@ PoolClass pool_of(const LocalUnit& unit) {
 
 // Sums that stay on the rank have left their place when the next unit asks for it.
 PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c) {
-  PoolSize size = pool_size(units, c, [](const Zero& zero) { return zero.adds_in_places(); });
+  PoolSize size = pool_size(units, c, [](const Zero& zero) { return zero.adds_in_buffers(); });
   const bool shared = std::any_of(units.begin(), units.end(), [&](const LocalUnit& unit) {
     return pool_of(unit) == c && (unit.zero.reduce_each || unit.zero.shards * unit.zero.replicas > 1);
   });

@@ -12,14 +12,14 @@ template <class T>
 ScaledProduct product_in_fp8(const Context<T>& ctx, ProductOf of, std::int64_t rows, const MatrixSplit& w) {
   ScaledProduct p = scaled_product(ctx.buffers, of, rows, w, ctx.groups.tp_rank());
   p.coded = of != ProductOf::weight_gradient && ctx.buffers.rounding.has_coded_block(ctx.rounding.layer);
-  set_known(p, ctx.buffers, of, w.product, ctx.rounding.kept.recomputes);
+  set_known(p, ctx.buffers, of, w.product, ctx.rounding.saved.recomputes);
   return p;
 }
 
 // Whether the block keeps a product's amaxes: then it has cleared them, and they are raised.
 template <class T>
-bool keeps_amaxes_of(const Context<T>& ctx, const ScaledProduct& p) {
-  return p.experts == 0 && !ctx.rounding.kept.rows.empty();
+bool saves_amaxes_of(const Context<T>& ctx, const ScaledProduct& p) {
+  return p.experts == 0 && !ctx.rounding.saved.rows.empty();
 }
 
 // Where the amaxes of a product's operands stand: of weights where those were taken behind the update, of the others
@@ -31,7 +31,7 @@ OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct 
     const View<float, 1>& weight = ctx.rounding.weights[to_size(product)];
     if (tensor == RoundedTensor::weights && !weight.empty()) return weight;
     require(tensor != RoundedTensor::weights || p.takes_b(), "the largest magnitudes of a weight were not taken");
-    return keeps_amaxes_of(ctx, p) ? ctx.rounding.kept.of(product, tensor)
+    return saves_amaxes_of(ctx, p) ? ctx.rounding.saved.of(product, tensor)
                                    : ctx.services.rounding.amax.slice(begin, end);
   };
   return {place(tensors[0], 0, p.a.groups()), place(tensors[1], p.a.groups(), p.groups())};

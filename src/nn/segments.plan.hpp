@@ -9,8 +9,8 @@
 
 #include "fp8/amax_history.hpp"
 #include "fp8/codes.hpp"
-#include "fp8/kept_amaxes.hpp"
 #include "fp8/kernel_names.hpp"
+#include "fp8/saved_amaxes.hpp"
 
 namespace forge {
 

@@ -10,7 +10,7 @@ namespace forge {
 //   m ← β1 m + (1−β1) g;  v ← β2 v + (1−β2) g²;  p ← p (1 − lr·decay);  p ← p − lr · m̂ / (√v̂ + ε)
 //   m̂ = m / (1 − β1^t), v̂ = v / (1 − β2^t)
 template <class T>
-void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run) {
   using A = acc_t<T>;
   const auto t = static_cast<double>(step.number);
   // Each rounded once from double, as PyTorch does.
@@ -27,8 +27,8 @@ void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, co
   };
   update_weights<2>(stream, step, run, new_weight);
 }
-template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
-template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
-template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<double>&);
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<float>&);
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<bf16>&);
 
 }  // namespace forge

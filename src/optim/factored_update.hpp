@@ -7,7 +7,7 @@ namespace forge {
 
 // A unit whose matrices have second moments by row and by column, in an update.
 template <class T>
-struct FactoredRun {
+struct FactoredArgs {
   using A = acc_t<T>;
   const RankUnit<T>& unit;
   const FactoredUnit& plan;
@@ -23,12 +23,12 @@ struct FactoredRun {
 // What a rank adds to the sums of squares of gradients and weights; moments from the sums over all ranks; what it adds
 // to the squares of the updates; the updates (adafactor.cpp).
 template <class T>
-void add_squares(Stream& stream, const FactoredRun<T>& run);
+void add_squares(Stream& stream, const FactoredArgs<T>& run);
 template <class T>
-void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& run);
+void update_moments(Stream& stream, const Update& update, const FactoredArgs<T>& run);
 template <class T>
-void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run);
+void add_updates(Stream& stream, const Update& update, const FactoredArgs<T>& run);
 template <class T>
-void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& run);
+void apply_updates(Stream& stream, const Update& update, const FactoredArgs<T>& run);
 
 }  // namespace forge

@@ -29,7 +29,7 @@ Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck&
 
 template <class T>
 void Optimizer<T>::update_elements(Stream& stream, const Update& update) const {
-  for (const UpdateRun<T>& run : runs_) update_run<T>(stream, deck_, update.of(run.rule), run);
+  for (const UpdateArgs<T>& run : runs_) update_run<T>(stream, deck_, update.of(run.rule), run);
 }
 
 template <class T>
@@ -40,8 +40,8 @@ void Optimizer<T>::update_factored(Stream& stream, std::size_t u, const Update& 
   const Frame frame(tools_.arena);
   FactoredBuffers buffers;
   allocate(tools_.arena, tools_.buffers, Category::workspace, buffers, plan);
-  const FactoredRun<T> run{unit, plan, buffers,
-                           tools_.line_moments.slice(plan.first_moment, plan.first_moment + plan.moments)};
+  const FactoredArgs<T> run{unit, plan, buffers,
+                            tools_.line_moments.slice(plan.first_moment, plan.first_moment + plan.moments)};
   add_squares(stream, run);
   group.all_reduce(stream, buffers.sums);
   update_moments(stream, update, run);

@@ -44,7 +44,7 @@ class Optimizer {
   const ParameterStorage<T>& storage_;
   UpdateTools<T> tools_;
   HeadClip<T> heads_;
-  std::vector<UpdateRun<T>> runs_;             // of elements that are updated one by one
+  std::vector<UpdateArgs<T>> runs_;            // of elements that are updated one by one
   std::unique_ptr<MatrixUpdate<T>> matrices_;  // null: none is updated whole
 };
 

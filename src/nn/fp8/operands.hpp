@@ -57,7 +57,7 @@ void take_amax(const Context<T>& ctx, const ScaledProduct& p, View<const T, 2> x
                View<float, 1> amax, std::int64_t matrices, bool rows) {
   const View<const std::int64_t, 1> samples =
       rows && p.experts == 0 ? samples_of(ctx, x.rows()) : View<const std::int64_t, 1>();
-  take_amax<T>(ctx.stream, x, operand, amax, matrices, samples, keeps_amaxes_of(ctx, p));
+  take_amax<T>(ctx.stream, x, operand, amax, matrices, samples, saves_amaxes_of(ctx, p));
 }
 
 // The amaxes of a and b, over the ranks that share them, but for those that are known. The kernel that made a may have
