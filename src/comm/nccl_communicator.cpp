@@ -149,7 +149,9 @@ class NcclCommunicator final : public Communicator {
     on_failure_ = on_failure_of(*host_, [this] {
       revoked_ = true;
       monitor_->forget(comm_);  // its error is that it was revoked
-      ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
+#if NCCL_VERSION_CODE >= 22807
+      ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);  // nobody asks older ones: ranks that are processes end together
+#endif
     });
   }
 

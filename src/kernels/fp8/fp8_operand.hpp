@@ -61,4 +61,7 @@ struct CodeOperands {
 CodeOperands fp8_encode(Stream&, const Fp8Input& a, const Fp8Input& b, bool exact, CodeScaling scaling,
                         View<float, 1> factors);
 
+// Whether the cuBLASLt of this build has such scales: those of lines and slots came with CUDA 12.9.
+bool cublaslt_scales_by(CodeScaling scaling);
+
 }  // namespace forge
