@@ -28,12 +28,13 @@ FORGE_SHARE_GPU=yes expect 2 "FORGE_SHARE_GPU=yes: legal: 1" mpirun -n 2 "${run[
 
 # Two GPUs, and one that is shared: the same bits, and one algorithm of NCCL's.
 export FORGE_VGPU_REPORT="$work/report"
+ours="NCCL_ALGO=allreduce:ring;reducescatter:ring, NCCL_PROTO unset, NCCL_LAUNCH_ORDER_IMPLICIT=1, CUDA_DEVICE_MAX_CONNECTIONS=32"
 FORGE_VGPU_DEVICES=2 expect 0 "written" mpirun -n 2 "${run[@]}" --output "$work/two.safetensors"
-algorithm "NCCL_ALGO=Ring, NCCL_PROTO=Simple"
+algorithm "$ours"
 FORGE_SHARE_GPU=1 expect 0 "written" mpirun -n 2 "${run[@]}" --output "$work/shared.safetensors"
-algorithm "NCCL_ALGO=Ring, NCCL_PROTO=Simple"
+algorithm "$ours"
 cmp "$work/two.safetensors" "$work/shared.safetensors" || fail "a shared GPU changes the gradients"
-NCCL_ALGO=Tree NCCL_PROTO=LL FORGE_VGPU_DEVICES=2 expect 0 "written" mpirun -n 2 "${run[@]}" --output "$work/two.safetensors"
-algorithm "NCCL_ALGO=Tree, NCCL_PROTO=LL"
+NCCL_ALGO=Tree NCCL_PROTO=LL CUDA_DEVICE_MAX_CONNECTIONS=1 NCCL_LAUNCH_ORDER_IMPLICIT=0 FORGE_VGPU_DEVICES=2 expect 0 "written" mpirun -n 2 "${run[@]}" --output "$work/two.safetensors"
+algorithm "NCCL_ALGO=Tree, NCCL_PROTO=LL, NCCL_LAUNCH_ORDER_IMPLICIT=0, CUDA_DEVICE_MAX_CONNECTIONS=1"
 
 finish
