@@ -27,7 +27,7 @@ cuda=no
 case ${1:-} in
   "") ;;
   --tests)
-    optional+=(slurm-wlm munge iproute2 clang libclang-rt-dev environment-modules git)
+    optional+=(slurm-wlm munge iproute2 clang libclang-rt-dev environment-modules git clang-16 libomp-16-dev g++-aarch64-linux-gnu)
     if command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then cuda=yes; fi
     ;;
   --cuda) cuda=yes ;;

@@ -7,6 +7,7 @@
 #SBATCH --gpus-per-node=4
 #SBATCH --cpus-per-task=12
 #SBATCH --exclusive
+#SBATCH --mem=0
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append

@@ -4,7 +4,8 @@
 #  - A folder of src/ includes only itself and what stands to its left in the list below; some pairs are forbidden besides.
 #    The pure half of a layer, nn/NAME.plan.*, stands behind fp8/: no MPI, no device.
 #  - A third-party header is included only in its home.
-#  - A backend's #if stands only in core/macros.hpp and device/; one of an instruction set also in kernels/.
+#  - A backend's #if stands only in core/macros.hpp and device/; one of an instruction set also in kernels/. What a release of NCCL or
+#    cuBLAS lacks is asked by its version, in its home.
 #  - A namespace has one type of a name in all headers, but in pairs NAME_host.hpp and NAME_cuda.hpp: two would be one to the linker.
 #  - A name stands in one folder of src/: NAME.hpp, NAME.cpp and NAME.plan.* together.
 #  - No file has more than 400 lines; every source file is in its folder's list, and lists are explicit.
@@ -85,6 +86,8 @@ check_lines() {
     /^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|elifdef|elifndef)[^a-z]/ && !test {
       backend = $0 ~ /CUDA|NVCC|NVIDIA|HIP|NCCL|CUBLAS|CUDNN|DNNL|ONEDNN|FORGE_|OPEN_MPI|_OPENMP|MPI_VERSION/
       isa = $0 ~ /x86_64|__AVX|__AMX|__SSE|__FMA__|__aarch64__|__ARM/
+      if (folder == "comm" && $0 ~ /^#if NCCL_VERSION_CODE >= [0-9]+$/) backend = 0
+      if (folder == "kernels" && $0 ~ /^#if CUBLAS_VERSION >= [0-9]+$/) backend = 0
       if (backend && folder != "device" && FILENAME != "src/core/macros.hpp")
         report("a backend #if stands only in core/macros.hpp and device/")
       if (isa && folder != "device" && folder != "kernels" && FILENAME != "src/core/macros.hpp")

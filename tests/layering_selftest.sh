@@ -69,6 +69,8 @@ plant src/kernels/kernels_a.cpp '#ifdef FORGE_CUDA' && expect 'a backend #if sta
 plant src/comm/comm_a.cpp '#if defined(FORGE_NCCL)' && expect 'a backend #if stands only'
 plant src/nn/nn_a.cpp '#elif defined(__CUDACC__)' && expect 'a backend #if stands only'
 plant src/device/device_a.cpp '#ifdef FORGE_CUDA' && accept
+plant src/comm/comm_a.cpp '#if NCCL_VERSION_CODE >= 22700' && accept
+plant src/nn/nn_a.cpp '#if NCCL_VERSION_CODE >= 22700' && expect 'a backend #if stands only'
 plant src/core/macros.hpp '#if defined(__CUDACC__)' && accept
 plant src/nn/nn_a.cpp '#if defined(__AVX512F__)' && expect 'an instruction set #if'
 plant src/kernels/kernels_a.cpp '#if defined(__x86_64__)' && accept

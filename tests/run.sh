@@ -8,6 +8,7 @@
 #      of the preset's architectures, and the tests run on it (label gpu). CUTLASS's kernels only there and with --long.
 #   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, a sixth of verify, 16 to 18 layouts and a planted
 #      mistake drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
+#   5. with --long: the cpu preset by the oldest clang from 16 on that is here; it computes what g++'s does (labels of 1: kernels, verify).
 # JOBS sets how many compilers run at once (default: the cores); of tests it is two more. The last lines are what was skipped, and the wall
 # and processor seconds of each part.
 set -euo pipefail
@@ -101,6 +102,16 @@ run_vgpu_tsan() {
     FORGE_VGPU_DEVICES=4 FORGE_VGPU_MEMORY_GIB=1 build/vgpu-tsan/test_vgpu --gtest_filter='-Races.*'
 }
 
+# Cray's, AMD's and Intel's compilers are clang.
+run_clang() {
+  local compiler
+  compiler=$(compgen -c clang++- | grep -E '^clang[+]{2}-(1[6-9]|[2-9][0-9])$' | sort -V | head -n 1)
+  [ -n "$compiler" ] || { echo "no clang from 16 on here: nothing is built by it"; return 0; }
+  cmake --preset cpu -B build/clang -DCMAKE_CXX_COMPILER="$compiler" -DFORGE_WERROR=ON -DFORGE_TESTS=ON -DFORGE_UNITY=ON &&
+    cmake --build build/clang -j "$jobs" --target forge test_device test_kernels test_kernels_gemm test_kernels_attention &&
+    ctest --test-dir build/clang -j "$slots" -R '^(device|kernels|kernels_gemm|kernels_attention|verify)$' --no-tests=error
+}
+
 # find_cuda: puts nvcc on the PATH where it is installed in its usual place.
 find_cuda() {
   command -v nvcc > /dev/null && return 0
@@ -120,6 +131,7 @@ else
 fi
 step "an emulated GPU (vgpu)" run_vgpu
 if [ "${FORGE_LONG:-}" = 1 ]; then step "threads of the emulated GPU (vgpu-tsan)" run_vgpu_tsan; fi
+if [ "${FORGE_LONG:-}" = 1 ]; then step "build and kernels (clang)" run_clang; fi
 if [ -x build/cpu/forge ]; then
   step "tests (cpu)" ctest --test-dir build/cpu -j "$slots" --no-tests=error "$@"
 fi

@@ -8,12 +8,14 @@
 
 #include "app/job.hpp"
 #include "app/node_fit.hpp"
+#include "config/fp8_recipe.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/experts/grouped_cutlass.hpp"
+#include "kernels/fp8/fp8_operand.hpp"
 #include "predict/machine.hpp"
 #include "schedule/check_deck.hpp"
 
@@ -212,6 +214,14 @@ void refuse_grouped_products(GroupedProducts grouped) {
                    ", and the kernels are those of sm_90; legal: automatic, the default, library, or tensor_cores");
 }
 
+void refuse_scales(const RunSetup& setup) {
+  const Fp8Recipe recipe = setup.deck.train.fp8_recipe;
+  if (!setup.buffers.rounding.codes || cublaslt_scales_by(code_scaling(recipe))) return;
+  throw BadInput("train.fp8_recipe = " + std::string(properties_of(recipe).word) +
+                 ": this build's cuBLAS has no products with such scales; legal: current or delayed, or a build with "
+                 "CUDA 12.9 or later (docs/building.md)");
+}
+
 }  // namespace
 
 void refuse_what_the_device_lacks(const RunSetup& setup) {
@@ -219,6 +229,7 @@ void refuse_what_the_device_lacks(const RunSetup& setup) {
   if (std::string(device_info().kind) == "cpu") refuse_small_workspace(deck);
   refuse_attention(setup.buffers.kernels.attention);
   refuse_grouped_products(setup.buffers.kernels.grouped);
+  refuse_scales(setup);
 }
 
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world) {

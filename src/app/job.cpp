@@ -187,6 +187,8 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
       threads(prepared_threads(run.deck, world)),
       mesh(world.make_world(), run.mesh, groups_of(run)),
       memory(planned_memory(run, kind)) {
+  world.watchdog().start_other(0, "connections");
+  mesh.connect();
   world.watchdog().start_other(0, "parameters");
   session = std::make_unique<Session<T>>(setup, memory.total(), kind, mesh, threads);
   session->set_heartbeat(&world.watchdog().heartbeat());

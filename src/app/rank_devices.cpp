@@ -8,6 +8,7 @@
 #include "comm/device_communicator.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
+#include "device/near_cores.hpp"
 
 namespace forge {
 
@@ -31,6 +32,20 @@ std::string refusal(const World& world, const std::vector<std::string>& devices,
          (processes ? ", or, for a test that needs no speed, FORGE_SHARE_GPU=1" : "");
 }
 
+// The rank's cores become those near its GPU, which srun and mpirun don't know.
+void move_near(const std::string& device, const World& world, Communicator& ranks) {
+  const std::vector<std::string> own = ranks.gather_host(list_of(own_cores())),
+                                 near = ranks.gather_host(list_of(cores_near(device)));
+  std::vector<RankCores> here;
+  std::size_t position = 0;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (world.node(rank) == world.node(world.rank())) {
+      if (rank == world.rank()) position = here.size();
+      here.push_back({cores_from(own[to_size(rank)]), cores_from(near[to_size(rank)])});
+    }
+  if (const Cores cores = shared_out(here, position); cores != here[position].own) use_cores(cores);
+}
+
 }  // namespace
 
 void choose_device(const World& world) {
@@ -38,7 +53,9 @@ void choose_device(const World& world) {
   const std::string own = device_id();
   const bool processes = !world.node_name(0).empty();
   if (own.empty() || world.size() == 1 || (processes && devices_are_shared())) return;
-  const std::vector<std::string> devices = world.make_world()->gather_host(own);
+  const auto ranks = world.make_world();
+  if (processes) move_near(own, world, *ranks);
+  const std::vector<std::string> devices = ranks->gather_host(own);
   std::map<std::pair<int, std::string>, int> users;
   for (int rank = 0; rank < world.size(); ++rank) {
     const int node = world.node(rank);

@@ -129,7 +129,9 @@ void run_verify(const CommandLine& line, const World& world) {
   const std::vector<std::string> problems = reading([&] { return problems_of(line); });
   if (speaks) std::printf("%-24s %-5s %10s %10s %10s %10s\n", "problem", "", "loss", "grad norm", "gradients", "bound");
   for (const auto& problem : problems)
-    for (const auto& [precision, deck] : problem_decks(line, problem, world.size())) {
+    for (const auto& by_precision : problem_decks(line, problem, world.size())) {
+      const std::string& precision = by_precision.first;
+      const Deck& deck = by_precision.second;
       VerifyOutcome outcome;
       with_compute_type(deck, [&]<class T>(std::type_identity<T>) { outcome = run_problem<T>(deck, problem, world); });
       ++run;

@@ -115,6 +115,21 @@ void Communicator::broadcast(Stream& stream, void* data, std::int64_t count, DTy
   do_broadcast(stream, bytes_of(data), count, type, root);
 }
 
+void Communicator::connect(Stream& stream) {
+  if (size_ == 1) return;
+  const std::size_t half = byte_count(size_, DType::i32);
+  const Buffer numbers(2 * half);
+  fill_zero(stream, numbers.data(), numbers.bytes());
+  transfers_.clear();
+  for (const bool sends : {true, false})
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_)
+        transfers_.push_back(
+            {numbers.data() + (sends ? 0 : half) + byte_count(r, DType::i32), 1, DType::i32, r, sends});
+  do_exchange(stream, transfers_);
+  stream.synchronize();
+}
+
 void Communicator::all_to_all(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
   for (auto& [list, data] : {std::pair{&sent_, in}, {&received_, static_cast<const void*>(out)}}) {
     list->clear();

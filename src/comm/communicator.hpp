@@ -42,8 +42,12 @@ class Communicator {
   // Collective: the same ranks again, independent of this one.
   std::unique_ptr<Communicator> duplicate() { return split(0, rank_); }
 
-  // Collective: the same ranks again, numbered as before, on a grid of their number.
+  // Collective: the same ranks again, numbered as before, on a grid of their number, to make groups of. It may share
+  // memory and connections with this one, which outlives no work of it.
   std::unique_ptr<Communicator> cartesian(const Grid& grid);
+  // Of the groups that sub() and split() make from here on: the most blocks of a GPU that a collective takes; 0: as
+  // many as the library likes. No effect on the CPU.
+  virtual void limit_blocks(int) {}
   // Collective, of a communicator that cartesian() made: the ranks that differ from this one in these axes only, in
   // the grid's order. Each call makes a group of its own; where no axis has more than one rank, without any other rank.
   std::unique_ptr<Communicator> sub(AxisBits axes);
@@ -70,6 +74,8 @@ class Communicator {
     std::int64_t count = 0;
   };
   void all_to_all(Stream& stream, std::span<const Part> send, std::span<const Part> receive, DType type);
+  // A number to each rank and one from each, so that all of their connections exist; none of it counts as traffic.
+  void connect(Stream& stream);
   // Point to point. A send may wait for its receive, so that one to the rank itself needs a group. Between group_begin
   // and group_end, which takes the stream of them all, they proceed together, whatever their order. Messages between
   // two ranks match in the order given.

@@ -11,7 +11,7 @@ bool devices_are_shared() {
   return false;
 }
 
-void set_nccl_environment(int) {}
+void set_device_environment(int) {}
 
 std::string nccl_version() {
   return "";

@@ -54,7 +54,7 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
     : impl_(std::make_unique<Implementation>(watchdog)) {
   watchdog.start_other(0, "MPI_Init");
   inject_fault(launched_rank(), "init");
-  set_nccl_environment(launched_rank());  // before MPI's threads, which read the environment
+  set_device_environment(launched_rank());  // before MPI's threads, which read the environment
   int provided = MPI_THREAD_SINGLE;
   const std::string others = other_processes_of_launcher(mpi_version());  // before MPI changes the environment
   {

@@ -13,7 +13,7 @@ namespace forge {
 
 // The communicators of a rank, all made here, once and in one order on every rank. Streams that work side by
 // side have a communicator each, where they talk to the same ranks; one that two of them use serves one at a time. Axes
-// of one rank have groups of one rank.
+// of one rank, and what the deck has no use for, have groups of one rank. All are split off from that of all ranks.
 class Mesh {
  public:
   // `world`: all ranks, of MPI or of threads; the shape's product is its size.
@@ -48,13 +48,18 @@ class Mesh {
   // Matrices that are updated whole, in a stream of their own: dp_shard, cp, tp; of experts their shards and etp.
   Communicator& matrices(bool experts) { return of(experts ? Group::expert_matrices : Group::matrices); }
 
+  // Collective: connects all pairs of the groups in which any rank may send to any other, so that no step does, and a
+  // network that doesn't reach them all is found at the start.
+  void connect();
+
   // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;
   // Collectives of all groups are measured in the timeline while it runs; null: no more.
   void measure_in(Timeline* timeline);
 
  private:
-  void make_expert_groups(bool wanted, bool matrices);
+  void make_group(Communicator& device, Group group, AxisBits axes, bool wanted);
+  void make_expert_groups(const MeshGroups& groups);
   std::unique_ptr<Communicator>& group(Group group) { return groups_[to_size(group)]; }
 
   MeshShape shape_;

@@ -50,38 +50,63 @@ std::size_t bytes(std::int64_t count, DType type) {
   return to_size(count) * size_of(type);
 }
 
-// Over NCCL, between the devices of the ranks of a host communicator, which it owns and asks for host operations. A
-// group of one rank needs no NCCL. Sums are repeatable between runs with one algorithm: set_nccl_environment().
-class NcclCommunicator final : public Communicator {
+// NCCL's communicator of a group, watched for errors. Its end is collective: a rank that fails doesn't wait for the
+// others, nor they for it.
+class OwnedComm {
  public:
-  // Collective over the ranks of `host`.
-  explicit NcclCommunicator(std::unique_ptr<Communicator> host)
-      : Communicator(host->rank(), host->size()), host_(std::move(host)) {
-    if (size() == 1) return;
-    ncclUniqueId id{};
-    if (rank() == 0) nccl_check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    std::string text(id.internal, sizeof id.internal);
-    host_->broadcast_host(text, 0);
-    std::memcpy(id.internal, text.data(), sizeof id.internal);
-    nccl_check(ncclCommInitRank(&comm_, size(), id, rank()), "ncclCommInitRank");
-    monitor_ = std::make_shared<NcclMonitor>();
-    watch();
+  OwnedComm(ncclComm_t comm, std::shared_ptr<NcclMonitor> monitor) : comm_(comm), monitor_(std::move(monitor)) {
+    monitor_->watch(comm_);
   }
-  // A part of one that `monitor` watches.
-  NcclCommunicator(std::unique_ptr<Communicator> host, ncclComm_t comm, std::shared_ptr<NcclMonitor> monitor)
-      : Communicator(host->rank(), host->size()), host_(std::move(host)), comm_(comm), monitor_(std::move(monitor)) {
-    if (comm_) watch();
-  }
-  // Destroying is collective: a rank that fails doesn't wait for the others, nor they for it.
-  ~NcclCommunicator() override {
-    on_failure_.reset();
-    if (!comm_) return;
+  ~OwnedComm() {
     monitor_->forget(comm_);
     if (revoked_ || std::uncaught_exceptions() > exceptions_)
       ncclCommAbort(comm_);
     else
       ncclCommDestroy(comm_);
   }
+  OwnedComm(const OwnedComm&) = delete;
+  OwnedComm& operator=(const OwnedComm&) = delete;
+
+  ncclComm_t get() const { return comm_; }
+  const std::shared_ptr<NcclMonitor>& monitor() const { return monitor_; }
+  void revoke() {
+    if (revoked_.exchange(true)) return;
+    monitor_->forget(comm_);  // its error is that it was revoked
+#if NCCL_VERSION_CODE >= 22807
+    ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);  // nobody asks older ones: ranks that are processes end together
+#endif
+  }
+
+ private:
+  ncclComm_t comm_;
+  std::shared_ptr<NcclMonitor> monitor_;  // of it and of all that are split off
+  const int exceptions_ = std::uncaught_exceptions();
+  std::atomic<bool> revoked_{false};
+};
+
+std::shared_ptr<OwnedComm> join(Communicator& host) {
+  if (host.size() == 1) return nullptr;
+  ncclUniqueId id{};
+  if (host.rank() == 0) nccl_check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  std::string text(id.internal, sizeof id.internal);
+  host.broadcast_host(text, 0);
+  std::memcpy(id.internal, text.data(), sizeof id.internal);
+  ncclComm_t comm = nullptr;
+  nccl_check(ncclCommInitRank(&comm, host.size(), id, host.rank()), "ncclCommInitRank");
+  return std::make_shared<OwnedComm>(comm, std::make_shared<NcclMonitor>());
+}
+
+// Over NCCL, between the devices of the ranks of a host communicator, which it owns and asks for host operations. A
+// group of one rank needs no NCCL. Sums are repeatable between runs with one algorithm: set_device_environment().
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<OwnedComm> comm)
+      : Communicator(host->rank(), host->size()), host_(std::move(host)), owned_(std::move(comm)) {
+    if (!owned_) return;
+    comm_ = owned_->get();
+    on_failure_ = on_failure_of(*host_, [this] { owned_->revoke(); });
+  }
+  void limit_blocks(int most) override { most_blocks_ = most; }
 
  protected:
   void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) override {
@@ -123,7 +148,7 @@ class NcclCommunicator final : public Communicator {
     return with_host(host_->split(color, key), color, key);
   }
   std::unique_ptr<Communicator> do_cartesian(const Grid& grid) override {
-    return with_host(host_->cartesian(grid), 0, rank());
+    return std::make_unique<NcclCommunicator>(host_->cartesian(grid), owned_);
   }
   std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes) override {
     return with_host(host_->sub(axes), grid.group_number(rank(), axes), rank());
@@ -134,37 +159,33 @@ class NcclCommunicator final : public Communicator {
     nccl_check(ncclAllReduce(data, data, to_size(count), nccl_type(type), operation, comm_, native(stream)),
                "ncclAllReduce");
   }
-  // The NCCL communicator of `part`'s ranks, all of which give this color; groups of one rank have none.
+  // The NCCL communicator of `part`'s ranks, all of which give this color; groups of one rank have none. None shares
+  // channels with its parent (splitShare): NCCL forbids those to work side by side, as groups here do.
   std::unique_ptr<Communicator> with_host(std::unique_ptr<Communicator> part, int color, int key) {
     ncclComm_t comm = nullptr;
     const bool several = part && part->size() > 1;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    if (most_blocks_ > 0) config.maxCTAs = most_blocks_;
     if (comm_)
-      nccl_check(ncclCommSplit(comm_, several ? color : NCCL_SPLIT_NOCOLOR, key, &comm, nullptr), "ncclCommSplit");
+      nccl_check(ncclCommSplit(comm_, several ? color : NCCL_SPLIT_NOCOLOR, key, &comm, &config), "ncclCommSplit");
     if (!part) return nullptr;
-    return std::make_unique<NcclCommunicator>(std::move(part), comm, monitor_);
-  }
-
-  void watch() {
-    monitor_->watch(comm_);
-    on_failure_ = on_failure_of(*host_, [this] {
-      revoked_ = true;
-      monitor_->forget(comm_);  // its error is that it was revoked
-      ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
-    });
+    return std::make_unique<NcclCommunicator>(std::move(part),
+                                              comm ? std::make_shared<OwnedComm>(comm, owned_->monitor()) : nullptr);
   }
 
   std::unique_ptr<Communicator> host_;
+  std::shared_ptr<OwnedComm> owned_;  // may be that of all ranks, which cartesian() shares
   ncclComm_t comm_ = nullptr;
-  std::shared_ptr<NcclMonitor> monitor_;  // of it and of all that are split off
-  const int exceptions_ = std::uncaught_exceptions();
-  std::atomic<bool> revoked_{false};
+  int most_blocks_ = 0;
   std::shared_ptr<void> on_failure_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> device_communicator(Communicator& ranks) {
-  return std::make_unique<NcclCommunicator>(ranks.duplicate());
+  std::unique_ptr<Communicator> host = ranks.duplicate();
+  std::shared_ptr<OwnedComm> comm = join(*host);
+  return std::make_unique<NcclCommunicator>(std::move(host), std::move(comm));
 }
 
 bool devices_are_shared() {
@@ -175,15 +196,22 @@ bool devices_are_shared() {
   return text == "1";
 }
 
+// The guide of NCCL warns of deadlocks where communicators work side by side without an order; releases before 2.26
+// don't read the variable. Rings for sums alone: before 2.24 there are no lists by function. A rank has some 24
+// streams, with those of NCCL, and a device eight queues by default.
+//
 // NCCL refuses two ranks on one device where their hosts agree too, so each says that it is a host of its own; hosts
 // talk over the loopback interface, with few blocks each, as they take turns on the device.
-void set_nccl_environment(int rank) {
+void set_device_environment(int rank) {
   const auto set = [](const char* name, const std::string& value) {
     constexpr int keep_what_is_set = 0;
     setenv(name, value.c_str(), keep_what_is_set);
   };
-  set("NCCL_ALGO", "Ring");
-  set("NCCL_PROTO", "Simple");
+  int version = 0;
+  nccl_check(ncclGetVersion(&version), "ncclGetVersion");
+  set("NCCL_ALGO", version >= 22400 ? "allreduce:ring;reducescatter:ring" : "Ring");
+  set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  set("CUDA_DEVICE_MAX_CONNECTIONS", "32");
   if (!devices_are_shared()) return;
   set("NCCL_HOSTID", "rank" + std::to_string(rank));
   set("NCCL_NET", "Socket");

@@ -38,9 +38,9 @@ void check_mixture(const Deck& deck, Report& report) {
   for (std::size_t i = 0; i < d.phases.size(); ++i) {
     const PhaseDeck& phase = d.phases[i];
     const std::string where = "data.phases[" + std::to_string(i) + "]";
-    for (const auto& [name, weight] : phase.weights)
-      if (std::none_of(d.sources.begin(), d.sources.end(), [&](const SourceDeck& s) { return s.name == name; }))
-        report.add(where + ".weights names " + shown(name) + ", which is no source");
+    for (const auto& weight : phase.weights)
+      if (std::none_of(d.sources.begin(), d.sources.end(), [&](const SourceDeck& s) { return s.name == weight.first; }))
+        report.add(where + ".weights names " + shown(weight.first) + ", which is no source");
     if (const std::int64_t n = phase.sequence_tokens, T = deck.train.sequence_tokens; n > 0 && T % n != 0)
       report.add(where + ".sequence_tokens = " + std::to_string(n) + "; legal: a divisor of " +
                  equation("train.sequence_tokens", T));

@@ -33,8 +33,8 @@ class SaveFaults {
   void shard_written(const std::string& file, std::uint64_t tensor) const;
 
  private:
-  bool flips_ = false;
-  double bit_ = -1;  // of the file, negative: the first of a tensor
+  [[maybe_unused]] bool flips_ = false;  // builds without faults read neither
+  [[maybe_unused]] double bit_ = -1;     // of the file, negative: the first of a tensor
 };
 
 // A variable of the environment that only builds with tests read; nullptr where it isn't set, and in other builds.

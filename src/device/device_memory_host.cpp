@@ -61,8 +61,8 @@ void* allocate_pinned(std::size_t bytes) {
   return ::operator new(bytes);
 }
 
-void free_pinned(void* memory, std::size_t bytes) noexcept {
-  ::operator delete(memory, bytes);
+void free_pinned(void* memory, std::size_t /*bytes*/) noexcept {
+  ::operator delete(memory);
 }
 
 DeviceInfo device_info() {

@@ -15,8 +15,13 @@ void flush_denormals();
 
 #if defined(__x86_64__)
 #define FORGE_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2,f16c")))
+#if defined(__clang__)  // takes whole vectors without a word
+#define FORGE_WHOLE_VECTORS
+#else
+#define FORGE_WHOLE_VECTORS ",prefer-vector-width=512"
+#endif
 #define FORGE_TARGET_AVX512 \
-  __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,bmi,bmi2,f16c,prefer-vector-width=512")))
+  __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,bmi,bmi2,f16c" FORGE_WHOLE_VECTORS)))
 #endif
 
 }  // namespace forge

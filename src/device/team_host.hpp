@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 #include "core/array.hpp"
 #include "core/macros.hpp"
@@ -130,13 +132,28 @@ struct Team {
   template <class A, class F>
   FORGE_INLINE A max(std::int64_t n, const F& f) const {
     A value = -__builtin_inff();
-    A poison = 0;  // a maximum that keeps NaN would not vectorise: x - x is 0, or NaN for NaN and Inf
+    A poison = 0;       // a maximum that keeps NaN would not vectorise: x - x is 0, or NaN for NaN and Inf
+#if defined(__clang__)  // vectorises no maximum but that of integers: of bits, whose order is turned around below zero
+    using Bits = std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t>;
+    constexpr Bits all = std::numeric_limits<Bits>::max();  // but the sign
+    const auto turned = [](Bits bits) { return bits < 0 ? bits ^ all : bits; };
+    Bits most = turned(__builtin_bit_cast(Bits, value));
+#pragma omp simd reduction(max : most) reduction(+ : poison)
+    for (std::int64_t j = 0; j < n; ++j) {
+      const A x = A(f(j));
+      const Bits bits = turned(__builtin_bit_cast(Bits, x));
+      most = bits > most ? bits : most;
+      poison += x != x ? x : A(0);
+    }
+    value = __builtin_bit_cast(A, turned(most));
+#else
 #pragma omp simd reduction(max : value) reduction(+ : poison)
     for (std::int64_t j = 0; j < n; ++j) {
       const A x = A(f(j));
       value = x > value ? x : value;
       poison += x != x ? x : A(0);
     }
+#endif
     return value + poison;
   }
   template <class A, class F, class T, class... U>

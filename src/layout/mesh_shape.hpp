@@ -67,6 +67,8 @@ struct MeshGroups {
   std::vector<int> table_stages;  // pp coordinates that hold the token table
   bool experts = false;           // the expert view's groups are wanted
   bool matrices = false;          // those of optimizers that update whole matrices
+  bool whole = true;              // gradients are summed over all that hold a unit: ZeRO 0
+  bool sharded = true;            // or over shards and replicas, and parameters are gathered: ZeRO 1 to 3
 };
 
 }  // namespace forge

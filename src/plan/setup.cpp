@@ -97,9 +97,14 @@ RunSetup on_devices(RunSetup setup, int capability) {
 }
 
 MeshGroups groups_of(const RunSetup& setup) {
-  return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0,
+  const bool sharded = setup.deck.train.zero_stage > 0;
+  return {kv_copies(setup.spec, setup.mesh.tp),
+          token_table_stages(setup.model_share()),
+          setup.spec.E() > 0,
           row_of(setup.deck.optimizer.name).shares_matrices() || gathers_codes(setup.deck) ||
-              setup.buffers.rounding.keeps_amaxes()};
+              setup.buffers.rounding.keeps_amaxes(),
+          !sharded,
+          sharded};
 }
 
 }  // namespace forge

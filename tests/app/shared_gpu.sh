@@ -11,7 +11,7 @@ export FORGE_VGPU_SEED=1 FORGE_VGPU_DEVICES=1
 algorithm() { # TEXT: of every communicator that the last run made
   [ -s "$work/report" ] || fail "no report of the devices"
   ! grep -v -F "\"communicators of $1\"" "$work/report" || fail "NCCL was told otherwise than $1"
-  rm -f "$work/report"
+  mv "$work/report" "$work/devices"
 }
 
 expect 2 "ranks 0 and 1 on $(hostname) have the same GPU: the node has 2 ranks and 1 GPU" mpirun -n 2 "${run[@]}" \
@@ -28,12 +28,17 @@ FORGE_SHARE_GPU=yes expect 2 "FORGE_SHARE_GPU=yes: legal: 1" mpirun -n 2 "${run[
 
 # Two GPUs, and one that is shared: the same bits, and one algorithm of NCCL's.
 export FORGE_VGPU_REPORT="$work/report"
+ours="NCCL_ALGO=allreduce:ring;reducescatter:ring, NCCL_PROTO unset, NCCL_LAUNCH_ORDER_IMPLICIT=1, CUDA_DEVICE_MAX_CONNECTIONS=32"
 FORGE_VGPU_DEVICES=2 expect 0 "written" mpirun -n 2 "${run[@]}" --output "$work/two.safetensors"
-algorithm "NCCL_ALGO=Ring, NCCL_PROTO=Simple"
+algorithm "$ours"
 FORGE_SHARE_GPU=1 expect 0 "written" mpirun -n 2 "${run[@]}" --output "$work/shared.safetensors"
-algorithm "NCCL_ALGO=Ring, NCCL_PROTO=Simple"
+algorithm "$ours"
+# One communicator is joined; all others are split off: under ZeRO 3 those of gradients and parameters, which leave products room.
+counted() { grep -oE "\"communicators of $1\": [0-9]+" "$work/devices" | grep -oE '[0-9]+$' | sort -u; }
+[ "$(counted 'NCCL_ALGO[^"]*')" = 3 ] || fail "a rank has other communicators than three: $(cat "$work/devices")"
+[ "$(counted "at most 16 blocks")" = 2 ] || fail "communicators beside computation have other limits: $(cat "$work/devices")"
 cmp "$work/two.safetensors" "$work/shared.safetensors" || fail "a shared GPU changes the gradients"
-NCCL_ALGO=Tree NCCL_PROTO=LL FORGE_VGPU_DEVICES=2 expect 0 "written" mpirun -n 2 "${run[@]}" --output "$work/two.safetensors"
-algorithm "NCCL_ALGO=Tree, NCCL_PROTO=LL"
+NCCL_ALGO=Tree NCCL_PROTO=LL CUDA_DEVICE_MAX_CONNECTIONS=1 NCCL_LAUNCH_ORDER_IMPLICIT=0 FORGE_VGPU_DEVICES=2 expect 0 "written" mpirun -n 2 "${run[@]}" --output "$work/two.safetensors"
+algorithm "NCCL_ALGO=Tree, NCCL_PROTO=LL, NCCL_LAUNCH_ORDER_IMPLICIT=0, CUDA_DEVICE_MAX_CONNECTIONS=1"
 
 finish

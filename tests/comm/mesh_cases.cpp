@@ -90,6 +90,32 @@ void one_mesh(Communicator& world, const MeshShape& shape, int copies) {
   EXPECT_EQ(mesh.tp().rank(), mesh.coordinate(Axis::tp));
   EXPECT_EQ(mesh.pipeline().rank(), mesh.coordinate(Axis::pp));
   EXPECT_EQ(mesh.of(Group::gradients).rank(), mesh.index(gradient_axes));
+  const auto sent = [&mesh] {
+    std::int64_t bytes = 0;
+    for (const auto& [name, traffic] : mesh.traffic()) bytes += traffic.total_bytes();
+    return bytes;
+  };
+  const std::int64_t before = sent();
+  mesh.connect();
+  EXPECT_EQ(sent(), before);
+}
+
+// What a stage of ZeRO has no use for isn't made.
+void unused_groups(Communicator& world) {
+  MeshShape shape;
+  shape.dp_shard = shape.edp = world.size();
+  for (const bool sharded : {false, true}) {
+    MeshGroups groups;
+    groups.experts = true;
+    groups.whole = !sharded;
+    groups.sharded = sharded;
+    Mesh mesh(world.duplicate(), shape, groups);
+    const int all = world.size();
+    for (const Group g : {Group::gradients, Group::expert_gradients}) EXPECT_EQ(mesh.of(g).size(), sharded ? 1 : all);
+    for (const Group g : {Group::gradient_shards, Group::parameter_shards, Group::expert_gradient_shards,
+                          Group::expert_parameter_shards})
+      EXPECT_EQ(mesh.of(g).size(), sharded ? all : 1);
+  }
 }
 
 }  // namespace
@@ -98,6 +124,7 @@ void every_mesh(Communicator& world) {
   for (const MeshShape& shape : shapes_of(world.size()))
     for (int copies = 1; copies <= shape.tp; ++copies)
       if (shape.tp % copies == 0) one_mesh(world, shape, copies);
+  unused_groups(world);
   MeshShape wrong;
   wrong.tp = world.size() + 1;
   EXPECT_THROW(Mesh(world.duplicate(), wrong), Error);

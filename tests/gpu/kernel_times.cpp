@@ -32,7 +32,8 @@ void CUPTIAPI read_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
   CUpti_Activity* record = nullptr;
   while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
-    const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+    // Newer releases, which have a newer type, write these members at the same places.
+    const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel9*>(record);
     Time& time = times[kernel->name];
     time.nanoseconds += kernel->end - kernel->start;
     ++time.launches;

@@ -12,6 +12,7 @@ cudaDataType_t type_of(Fp8Format format) {
   return format == Fp8Format::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
+#if CUBLAS_VERSION >= 120900
 cublasLtMatmulMatrixScale_t mode_of(FactorOrder order) {
   switch (order) {
     case FactorOrder::groups:
@@ -25,6 +26,15 @@ cublasLtMatmulMatrixScale_t mode_of(FactorOrder order) {
   }
   return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 }
+void set_modes(cublasLtMatmulDesc_t operation, FactorOrder of_a, FactorOrder of_b) {
+  set_attribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(mode_of(of_b)));
+  set_attribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(mode_of(of_a)));
+}
+constexpr bool has_modes = true;
+#else
+void set_modes(cublasLtMatmulDesc_t, FactorOrder, FactorOrder) {}
+constexpr bool has_modes = false;
+#endif
 
 // cuBLASLt's first operand is B, as its result is Cᵀ.
 void set_factors(cublasLtMatmulDesc_t operation, const float* of_a, const float* of_b) {
@@ -42,6 +52,10 @@ int64_t end_of_run(const Fp8Slots& a, const Fp8Slots& b, int64_t slot) {
 
 }  // namespace
 
+bool cublaslt_scales_by(CodeScaling scaling) {
+  return has_modes || scaling == CodeScaling::tensor;
+}
+
 // TN, which alone sm_89 and sm_90 have: Cᵀ(n,m) = op(B)(n,k) A(k,m), both with the depth in consecutive bytes. Sums are
 // moved to fp32 from time to time (no fast accumulation).
 CublasLtPlan Fp8Matmul::make_plan(const CublasLt& library, const Shape& s, const float* of_a, const float* of_b) {
@@ -52,8 +66,7 @@ CublasLtPlan Fp8Matmul::make_plan(const CublasLt& library, const Shape& s, const
   set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
   set_attribute(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{0});
-  set_attribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(mode_of(s.b_order)));
-  set_attribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(mode_of(s.a_order)));
+  set_modes(operation, s.a_order, s.b_order);
   set_factors(operation, of_a, of_b);
   plan.a = matrix_layout(s.a_type, s.m, s.k, s.a_pitch);
   plan.b = matrix_layout(s.b_type, s.n, s.k, s.b_pitch);

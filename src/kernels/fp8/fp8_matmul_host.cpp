@@ -9,6 +9,10 @@ Array<CodeOperands, 2> fp8_encode(Stream&, std::span<const Fp8Input>, bool, Code
   throw Error("this build computes on the CPU and has no products of 8-bit operands");
 }
 
+bool cublaslt_scales_by(CodeScaling) {
+  return false;
+}
+
 template <class TC>
 void Gemm::code_product(Stream&, const CodeOperands&, CodeScaling, bool, View<TC, 2>) {
   throw Error("this build computes on the CPU and has no products of 8-bit operands");

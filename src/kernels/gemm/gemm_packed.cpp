@@ -11,7 +11,6 @@ namespace {
 using std::int64_t;
 
 constexpr int64_t depth = 256;   // rows of a packed panel: K is summed in blocks of this many, always
-constexpr int max_rows = 12;     // of a block of C in registers, over all vector paths
 constexpr int max_columns = 32;  // float lanes of two of the widest vectors
 constexpr std::size_t line = 64;
 

@@ -9,6 +9,8 @@
 #include "cuda_runtime.h"
 #include "library_types.h"
 
+#define CUBLAS_VERSION 130100
+
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
   CUBLAS_STATUS_NOT_INITIALIZED = 1,

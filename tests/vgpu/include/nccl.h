@@ -3,6 +3,7 @@
 // The part of NCCL that forge uses, as the emulated devices offer it: names, values and meaning of the NCCL
 // documentation. What is stricter or missing stands in docs/vgpu.md.
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,7 +18,15 @@ using ncclComm_t = struct ncclComm*;
 struct ncclUniqueId {
   char internal[NCCL_UNIQUE_ID_BYTES];
 };
-struct ncclConfig_t;
+#define NCCL_CONFIG_UNDEF_INT INT_MIN
+// Of its attributes those that forge sets.
+struct ncclConfig_t {
+  std::size_t size;
+  unsigned magic, version;
+  int minCTAs, maxCTAs, splitShare;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  { sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT }
 
 enum ncclResult_t {
   ncclSuccess = 0,

@@ -222,13 +222,21 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
   return vgpu::make(comm, ranks, id, rank);
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t*) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   if (!comm || (color < 0 && color != NCCL_SPLIT_NOCOLOR))
     return refuse(ncclInvalidArgument, "ncclCommSplit: no communicator, or a negative color");
   if (vgpu::group.depth > 0) return refuse(ncclInvalidUsage, "ncclCommSplit in a group is not emulated");
+  const int most = config ? config->maxCTAs : NCCL_CONFIG_UNDEF_INT;
+  if (config && (config->magic != 0xcafebeef || (most != NCCL_CONFIG_UNDEF_INT && most < 1)))
+    return refuse(ncclInvalidArgument, "ncclCommSplit: a configuration that is not initialized, or fewer than 1 block");
+  if (config && config->splitShare != NCCL_CONFIG_UNDEF_INT)
+    return refuse(ncclInvalidUsage, "ncclCommSplit: shared channels are not emulated");
   *made = nullptr;
   const vgpu::Comm::Part part = comm->comm->split(color, key);
-  return part.size == 0 ? ncclSuccess : vgpu::make(made, part.size, part.id, part.rank);
+  if (part.size == 0) return ncclSuccess;
+  if (most != NCCL_CONFIG_UNDEF_INT)
+    comm->comm->device().counters().add("communicators of at most " + std::to_string(most) + " blocks");
+  return vgpu::make(made, part.size, part.id, part.rank);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {

@@ -58,7 +58,10 @@ Comm::Comm(Device& device, int ranks, const ncclUniqueId& id, int rank)
   problem_ = duplicates();
   segment_.forget_name();
   if (problem_.empty()) map_peers();
-  device.counters().add("communicators of " + variable("NCCL_ALGO") + ", " + variable("NCCL_PROTO"));
+  std::string environment = variable("NCCL_ALGO");
+  for (const char* name : {"NCCL_PROTO", "NCCL_LAUNCH_ORDER_IMPLICIT", "CUDA_DEVICE_MAX_CONNECTIONS"})
+    environment += ", " + variable(name);
+  device.counters().add("communicators of " + environment);
 }
 
 void Comm::join() {
