@@ -43,8 +43,10 @@ void router_forward(Stream&, RouterOptions options, View<const A, 2> logits, Vie
 template <class A>
 void router_weights(Stream&, RouterOptions options, View<const A, 2> logits, View<const std::int32_t, 2> experts,
                     View<A, 2> weights, View<A, 2> scores);
-// A choice that loads all experts alike, for benchmarks: expert (position·k + c) mod E; −1 for filler, as above.
-void balanced_experts(Stream&, std::int64_t experts_in_all, View<const std::int32_t, 1> positions,
+// A choice that loads all experts alike over E positions, for benchmarks, of experts far apart: expert
+// (position + c·E/k) mod E. Where groups limit the choice, to G' of G: group (position·G/E + (c mod G')·G/G') mod G of
+// g experts, and there (position + (c div G')·g/⌈k/G'⌉) mod g. −1 for filler, as above.
+void balanced_experts(Stream&, RouterOptions options, View<const std::int32_t, 1> positions,
                       View<std::int32_t, 2> experts, View<const std::int64_t, 1> samples = {});
 // d_logits(R,E) from d_weights(R,k) and, unless empty, d_scores(R,E), which may be the same memory as d_logits.
 // `experts` as chosen, before any were dropped; d_weights of dropped assignments is 0. Filler gets 0, whatever d_scores
