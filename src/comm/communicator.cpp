@@ -154,22 +154,24 @@ void Communicator::all_to_all(Stream& stream, const void* in, std::span<const st
   all_to_all(stream, sent_, received_, type);
 }
 
-void Communicator::all_to_all(Stream& stream, std::span<const Part> send, std::span<const Part> receive, DType type) {
+void Communicator::all_to_all(Stream& stream, std::span<const Exchange> exchanges) {
   const auto size = to_size(size_), self = to_size(rank_);
-  require(send.size() == size && receive.size() == size, "an all-to-all needs one part a rank");
-  require(send[self].count == receive[self].count, "an all-to-all's own part has two lengths");
   transfers_.clear();
-  std::int64_t sent = 0;
-  for (std::size_t r = 0; r < size; ++r) {
-    if (r == self) continue;
-    const int peer = static_cast<int>(r);
-    if (send[r].count > 0) transfers_.push_back({bytes_of(send[r].data), send[r].count, type, peer, true});
-    if (receive[r].count > 0) transfers_.push_back({bytes_of(receive[r].data), receive[r].count, type, peer, false});
-    sent += send[r].count;
+  std::size_t sent = 0;
+  for (const auto& [send, receive, type] : exchanges) {
+    require(send.size() == size && receive.size() == size, "an all-to-all needs one part a rank");
+    require(send[self].count == receive[self].count, "an all-to-all's own part has two lengths");
+    for (std::size_t r = 0; r < size; ++r) {
+      if (r == self) continue;
+      const int peer = static_cast<int>(r);
+      if (send[r].count > 0) transfers_.push_back({bytes_of(send[r].data), send[r].count, type, peer, true});
+      if (receive[r].count > 0) transfers_.push_back({bytes_of(receive[r].data), receive[r].count, type, peer, false});
+      sent += byte_count(send[r].count, type);
+    }
+    if (send[self].count > 0 && send[self].data != receive[self].data)
+      copy_on_device(stream, receive[self].data, send[self].data, byte_count(send[self].count, type));
   }
-  count_sent(Collective::all_to_all, sent, type);
-  if (send[self].count > 0 && send[self].data != receive[self].data)
-    copy_on_device(stream, receive[self].data, send[self].data, byte_count(send[self].count, type));
+  traffic_.add(Collective::all_to_all, static_cast<std::int64_t>(sent));
   if (!transfers_.empty()) exchange(stream, transfers_, Collective::all_to_all);
 }
 

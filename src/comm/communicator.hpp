@@ -73,7 +73,16 @@ class Communicator {
     void* data = nullptr;
     std::int64_t count = 0;
   };
-  void all_to_all(Stream& stream, std::span<const Part> send, std::span<const Part> receive, DType type);
+  void all_to_all(Stream& stream, std::span<const Part> send, std::span<const Part> receive, DType type) {
+    const Exchange one{send, receive, type};
+    all_to_all(stream, {&one, 1});
+  }
+  // Several of them as one call, which counts once.
+  struct Exchange {
+    std::span<const Part> send, receive;
+    DType type;
+  };
+  void all_to_all(Stream& stream, std::span<const Exchange> exchanges);
   // A number to each rank and one from each, so that all of their connections exist; none of it counts as traffic.
   void connect(Stream& stream);
   // Point to point. A send may wait for its receive, so that one to the rank itself needs a group. Between group_begin

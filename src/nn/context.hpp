@@ -68,6 +68,8 @@ class OperationTape {
                          const AttentionProduct& heads) = 0;
 };
 
+class HostCounts;
+
 // What the layers of a rank share for the whole run: made once, and never changed.
 template <class T>
 struct LayerServices {
@@ -87,6 +89,7 @@ struct LayerServices {
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   RoundingBuffers<T> rounding = {};  // workspace of rounded products
   AmaxHistory amax_history = {};     // with the delayed recipe
+  HostCounts* counts = nullptr;      // of experts' rows; null: of a model without experts
 };
 
 // Factors of the routers' losses in a step's total_loss: of each scope's auxiliary loss, of each row's z-loss.

@@ -123,6 +123,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   LayerServices<T> services{stream_, gemm_, arena_, buffers, run_buffers_.cosine, run_buffers_.sine};
   services.routers.bias = run_buffers_.routers.bias;  // without sums: nothing is counted
   services.rounding = rounded_;
+  services.counts = &counts_;
   PassState<T> state{.step = 0, .training = false, .cache = &cache_};
   const Context<T> ctx{state, services};
   Frame frame(arena_);

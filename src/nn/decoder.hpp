@@ -5,6 +5,7 @@
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
+#include "nn/host_counts.hpp"
 #include "nn/parameter_views.hpp"
 #include "nn/run.plan.hpp"
 
@@ -69,6 +70,7 @@ class Decoder {
   KvCache<T> cache_;
   DecoderBuffers<T> buffers_;
   RoundingBuffers<T> rounded_;
+  HostCounts counts_;
   EmbeddingParameters<const T> embedding_;
   std::vector<BlockParameters<const T>> blocks_;
   HeadParameters<const T> head_;

@@ -1,30 +1,21 @@
 #include "nn/dispatch.hpp"
 
-#include "core/to_size.hpp"
-#include "device/device_memory.hpp"
 #include "kernels/experts/expert_kernels.hpp"
 #include "nn/exchange_dispatch.hpp"
 #include "nn/gather_dispatch.hpp"
+#include "nn/host_counts.hpp"
 #include "nn/local_dispatch.hpp"
 
 namespace forge {
 
 namespace {
 
-// Assignments of each expert of this rank's rows, or, where one rank has sorted those of all, of the group's.
-template <class T>
-void add_load(const Context<T>& ctx, const SortScratch& sorting, View<double, 1> load) {
-  const bool of_group = moe_shape(ctx.buffers).gathers;
-  const bool first = ctx.groups.ep_rank() == 0 && ctx.groups.etp_rank() == 0;
-  if (!load.empty() && (!of_group || first)) add_counts(ctx.stream, sorting.counts, load);
-}
-
-// The order of this rank's choices.
+// The order of this rank's choices, whose places are the first ones of all sources'.
 template <class T>
 void sort_own(const Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
               const DispatchBuffers<T>& b) {
-  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets, b.order,
-           b.place);
+  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets,
+           b.order.slice(0, choices.size()), b.place.slice(0, choices.rows()));
 }
 
 // Without counts on the host rounding takes the magnitudes of all rows: those of filler, which are zero, then go to the
@@ -36,13 +27,16 @@ void give_away_filler(const Context<T>& ctx, const DispatchBuffers<T>& b) {
   fill_counts(ctx.stream, m.places, b.offsets.slice(m.experts, m.experts + 1));
 }
 
-// Behind it: the counts that the host will read.
+// Behind it: the host reads the counts; where rows are gathered, the begins of experts.
 template <class T>
-void finish_own(const Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
+void read_counts(const Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
   if (!m.reads_counts) return;
-  if (m.exchanges()) return ExchangeDispatch<T>::share(ctx, sorting, b);
-  copy_on_device(ctx.stream, b.counts.data, sorting.counts.data, to_size(m.experts) * sizeof(std::int64_t));
+  const auto read = [&](const auto& counts) { ctx.services.counts->read(ctx.stream, b.order.data, counts); };
+  if (m.gathers) return read(View<const std::int64_t, 1>(b.offsets));
+  if (!m.exchanges()) return read(View<const std::int64_t, 1>(sorting.counts));
+  ExchangeDispatch<T>::share(ctx, sorting, b);
+  read(View<const std::int64_t, 2>(b.counts));
 }
 
 }  // namespace
@@ -52,20 +46,26 @@ std::unique_ptr<Dispatch<T>> sort_assignments(const Context<T>& ctx, View<const 
                                               View<const std::int32_t, 2> kept, const SortScratch& sorting,
                                               const DispatchBuffers<T>& b, const DispatchScratch<T>& s,
                                               View<double, 1> load) {
-  const bool gathers = moe_shape(ctx.buffers).gathers;
+  const bool gathers = moe_shape(ctx.buffers).gathers, first = ctx.groups.ep_rank() == 0 && ctx.groups.etp_rank() == 0;
   const auto sort = [&](View<const std::int32_t, 2> list) {
     if (gathers)
       GatherDispatch<T>::sort(ctx, list, sorting, b);
     else
       sort_own(ctx, list, sorting, b);
   };
-  if (kept.empty() || !load.empty()) sort(choices);
-  add_load(ctx, sorting, load);
-  if (!kept.empty()) sort(kept);
-  if (!gathers) {
-    give_away_filler(ctx, b);
-    finish_own(ctx, sorting, b);
+  if (kept.empty()) {
+    sort(choices);
+    // Gathered choices are in every rank's counts: one of them adds them.
+    if (!load.empty() && (!gathers || first)) add_counts(ctx.stream, sorting.counts, load);
+  } else {
+    if (!load.empty()) {
+      sort_own(ctx, choices, sorting, b);
+      add_counts(ctx.stream, sorting.counts, load);
+    }
+    sort(kept);
   }
+  give_away_filler(ctx, b);
+  read_counts(ctx, sorting, b);
   return sorted_assignments(ctx, b, s);
 }
 

@@ -10,8 +10,18 @@
 
 namespace forge {
 
+// Rows on their way to experts.
+template <class T>
+struct RowsOut {
+  View<const T, 2> x;                  // (S, C)
+  View<T, 2> to;                       // (N, C) by expert: rows of x, once for each choice
+  std::optional<ScaledOperand> codes;  // rounded to this operand, they travel as codes (rows_to_codes)
+  View<const acc_t<T>, 2> weights;     // (S, k); empty: none travel
+  View<acc_t<T>, 1> weights_to;        // (N) by expert
+};
+
 // Moves the rows of a layer's assignments to the ranks that have their experts, and back, in rounds of bounded size.
-// The host reads the counts of assignments once, when a Dispatch is made, where MoeShape::reads_counts; every rank that
+// The host reads the counts of assignments once, in sort_assignments(), where MoeShape::reads_counts; every rank that
 // shares the layer's experts then takes the same number of rounds, and in each calls the same operations.
 template <class T>
 class Dispatch {
@@ -35,18 +45,13 @@ class Dispatch {
   virtual void prepare(int round) = 0;
   void send_in(Stream& stream) { stream_ = &stream; }
 
-  // to(N, C), by expert: rows of x(S, C), once for each choice. With `codes`, the operand that they become, they are
-  // rounded to it and travel as codes (rows_to_codes), in the places of the rows.
-  virtual void send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes, View<T, 2> to) = 0;
-  // to(N), by expert: values(S, k).
-  virtual void send_weights(int round, View<const A, 2> values, View<A, 1> to) = 0;
+  virtual void send(int round, const RowsOut<T>& rows) = 0;
   // The way back, of rows that stand in outbox(round, …): `buffer` (N, C), or, where nothing moves, the assignments'
-  // own places. After all rounds: y(S, C), (+)= over the choices of a row, of which dropped ones count 0.
+  // own places; and of the gradients of their weights (N), unless that is empty.
   virtual View<T, 2> outbox(int round, View<T, 2> buffer) const = 0;
-  virtual void return_rows(int round, View<const T, 2> from) = 0;
+  virtual void give_back(int round, View<const T, 2> rows, View<const A, 1> weights) = 0;
+  // After all rounds: y(S, C), (+)= over the choices of a row, and values(S, k). Dropped ones count 0.
   virtual void sum_rows(bool add, View<T, 2> y) = 0;
-  // And values(S, k); 0 for dropped ones.
-  virtual void return_weights(int round, View<A, 1> from) = 0;
   virtual void place_weights(View<A, 2> values) = 0;
 
  protected:
@@ -57,9 +62,9 @@ class Dispatch {
   Stream* stream_;
 };
 
-// Forward: from the choices (the kept ones, where a capacity dropped some: else empty) to the order of assignments and
-// the counts, which stay in `b`. Adds the assignments of each expert of this rank's rows, before any were dropped, to
-// `load` (E), unless that is empty.
+// Forward: from the choices (the kept ones, where a capacity dropped some: else empty) to the order of assignments,
+// which stays in `b`, and the counts, which the host keeps (HostCounts). Adds the assignments of each expert of this
+// rank's rows, before any were dropped, to `load` (E), unless that is empty.
 template <class T>
 std::unique_ptr<Dispatch<T>> sort_assignments(const Context<T>& ctx, View<const std::int32_t, 2> choices,
                                               View<const std::int32_t, 2> kept, const SortScratch& sorting,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/balanced_rows.hpp"
 
@@ -79,96 +80,95 @@ void reduce_of_group(Segments& list, std::int64_t columns, DType type) {
   list.send(Group::etp, Collective::reduce_scatter, list.S * columns, type);
 }
 
-// What a round sends: rows of assignments to their experts, and back, where `adds` lists what adds up those of an etp
-// rank.
-void exchange_out(Segments& list, std::int64_t columns, DType type) {
-  const std::int64_t count = moe_shape(list.c).places * columns;
-  list.send(Group::ep, Collective::all_to_all, count / list.c.ep, type);
-  list.send(Group::etp, Collective::all_to_all, count, type);
+// Assignments between a rank and each of a group's, which have so many parts of them: rows, and perhaps weights, in one
+// call.
+void exchange(Segments& list, Group group, int parts, std::int64_t columns, DType type, bool weights) {
+  const std::int64_t places = moe_shape(list.c).places, size = static_cast<std::int64_t>(size_of(type)),
+                     sum = static_cast<std::int64_t>(size_of(list.c.precision.accumulate));
+  const std::int64_t bytes = places * columns / parts * size + (weights ? places / parts * sum : 0);
+  list.send(group, Collective::all_to_all, bytes, DType::u8);
 }
-template <class Adds>
-void exchange_back(Segments& list, std::int64_t columns, DType type, Adds adds) {
-  const std::int64_t count = moe_shape(list.c).places * columns;
+// Sums of a round's rows over etp, one other rank after the other.
+void add_of_etp(Segments& list, std::int64_t columns, DType type) {
+  const std::int64_t rows = expected_expert_rows(list.c) / list.c.etp, bytes = static_cast<std::int64_t>(size_of(type));
   for (int peer = 1; peer < list.c.etp; ++peer) {
-    list.send(Group::etp, Collective::send, count, type);
-    adds();
+    list.send(Group::etp, Collective::send, moe_shape(list.c).places * columns, type);
+    list.add(RowKernel{"add", rows, columns, 2 * rows * columns * bytes, rows * columns * bytes});
   }
-  list.send(Group::ep, Collective::all_to_all, count / list.c.ep, type);
 }
 
 }  // namespace
 
-// Kernels of moe_sort: counts of chunks, their sums by expert, the experts' offsets, places.
-constexpr std::int64_t moe_sort_launches = 4;
+// Kernels of moe_sort: counts of chunks, their sums by expert, the experts' offsets, places. Those of received_order:
+// begins of blocks, places.
+constexpr std::int64_t moe_sort_launches = 4, received_order_launches = 2;
 
 void list_sort(Segments& list) {
   const MoeShape m = moe_shape(list.c);
   const int more = !m.gathers && gives_filler_away(list.c, list.rounds);
+  const std::int64_t own = m.rows * m.chosen;
+  // Of all assignments, before any are dropped, for the load.
+  const bool counts_dropped = m.capacity > 0 && !list.recomputes;
+  if (counts_dropped) list.over_indices("moe_sort", own, 2, 2, moe_sort_launches);
+  if (counts_dropped) list.over_indices("add_counts", m.experts, 4, 2);
   if (m.gathers) gather_of_group(list, m.chosen, DType::i32);
-  list.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2, moe_sort_launches + more);
-  if (!list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
+  list.over_indices("moe_sort", m.gathers ? m.sources * own : own, 2, 2, moe_sort_launches + more);
+  if (m.capacity == 0 && !list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
+  list.count_reads += m.reads_counts;
   if (m.gathers) return;
   list.send(Group::etp, Collective::all_gather, m.experts, DType::i64);
   list.send(Group::ep, Collective::all_gather, list.c.etp * m.experts, DType::i64);
 }
 
-void list_received(Segments& list) {
+void list_rows_out(Segments& list, const ScaledOperand* codes, bool weights) {
   const MoeShape m = moe_shape(list.c);
-  list.count_reads += m.reads_counts;
-  if (!m.exchanges() || m.gathers) return;
-  list.over_indices("moe_sort", expected_expert_rows(list.c), 2, 2, moe_sort_launches);
-}
-
-void list_rows_out(Segments& list, const ScaledOperand* codes) {
-  const MoeShape m = moe_shape(list.c);
-  const DType value = list.c.precision.compute;
+  const DType value = list.c.precision.compute, sum = list.c.precision.accumulate;
+  const bool exchanges = m.exchanges() && !m.gathers;
   const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c), sent = m.gathers ? m.rows : m.places,
                      numbers = C * static_cast<std::int64_t>(size_of(value)),
                      bytes = codes ? coded_row_bytes(*codes) : 0;
+  if (exchanges) list.over_indices("received_order", rows, 0, 2, received_order_launches);
   if (codes)
     list.add(RowKernel{rounding_kernels::encode_rows, sent, C, sent * numbers, sent * bytes});
-  else if (m.exchanges() && !m.gathers)
+  else if (exchanges)
     list.move_rows("permute_rows", C, m.places, m.places);
-  const auto send = m.gathers ? gather_of_group : exchange_out;
-  codes ? send(list, bytes, DType::u8) : send(list, C, value);
+  if (exchanges) {
+    if (weights) list.over_rows("permute_weights", m.places, 1, 0, 0, 1, 1);
+    for (const auto& [group, parts] : {std::pair{Group::ep, list.c.ep}, {Group::etp, 1}})
+      exchange(list, group, parts, codes ? bytes : C, codes ? DType::u8 : value, weights);
+  } else if (m.gathers) {
+    codes ? gather_of_group(list, bytes, DType::u8) : gather_of_group(list, C, value);
+  }
   if (codes)
     list.add(RowKernel{rounding_kernels::decode_rows, rows, C, rows * bytes, rows * numbers});
   else
     list.move_rows("permute_rows", C, rows, rows);
-}
-
-void list_weights_out(Segments& list) {
-  const MoeShape m = moe_shape(list.c);
-  const DType sum = list.c.precision.accumulate;
-  const std::int64_t rows = expected_expert_rows(list.c);
-  const bool exchanges = m.exchanges() && !m.gathers;
+  if (!weights) return;
   if (m.gathers) gather_of_group(list, m.chosen, sum);
-  list.over_rows("permute_weights", exchanges ? m.places : rows, 1, 0, 0, 1, 1);
-  if (!m.gathers) exchange_out(list, 1, sum);
-  if (exchanges) list.over_rows("permute_rows", rows, 1, 0, 0, 1, 1);
+  list.over_rows(exchanges ? "permute_rows" : "permute_weights", rows, 1, 0, 0, 1, 1);
 }
 
-void list_rows_back(Segments& list, bool adds) {
+void list_rows_back(Segments& list, bool adds, bool weights) {
   const MoeShape m = moe_shape(list.c);
-  const DType value = list.c.precision.compute;
+  const DType value = list.c.precision.compute, sum = list.c.precision.accumulate;
   const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c);
   if (m.gathers) {
     list.move_rows("unpermute_rows", C, rows, m.sources * m.rows);
     reduce_of_group(list, C, value);
     if (adds) list.over_rows("add", m.rows, C, 2, 1);
-    return;
+  } else if (m.exchanges()) {
+    list.move_rows("unpermute_rows", C, rows, rows);
+    add_of_etp(list, C, value);
+    if (weights) {
+      list.over_rows("unpermute_rows", rows, 1, 0, 0, 1, 1);
+      add_of_etp(list, 1, sum);
+    }
+    exchange(list, Group::ep, list.c.ep, C, value, weights);
+  } else if (weights) {
+    list.over_rows("copy_rows", rows, 1, 0, 0, 1, 1);
   }
-  if (m.exchanges()) list.move_rows("unpermute_rows", C, rows, rows);
-  exchange_back(list, C, value, [&] { list.over_rows("add", rows / list.c.etp, C, 2, 1); });
-  list.move_rows("unpermute_rows", C, m.places, (adds ? 2 : 1) * m.rows);
-}
-
-void list_weights_back(Segments& list) {
-  const MoeShape m = moe_shape(list.c);
-  const DType sum = list.c.precision.accumulate;
-  const bool exchanges = m.exchanges() && !m.gathers;
-  list.over_rows(exchanges ? "unpermute_rows" : "copy_rows", expected_expert_rows(list.c), 1, 0, 0, 1, 1);
-  if (!m.gathers) exchange_back(list, 1, sum, [] {});
+  if (!m.gathers) list.move_rows("unpermute_rows", C, m.places, (adds ? 2 : 1) * m.rows);
+  if (!weights) return;
   list.over_rows("unpermute_weights", m.places, 1, 0, 0, 1, 1);
   if (m.gathers) reduce_of_group(list, m.chosen, sum);
 }

@@ -20,7 +20,7 @@ struct MoeShape {
   std::int64_t round_rows = 0;    // N, rows that a rank takes in a round
   int sources = 1;                // ranks that share the layer's experts: ep · etp
   bool gathers = false;      // all rows of the sources go to each of them, and their assignments stand in one order
-  bool reads_counts = true;  // each pass waits until the host has read how many rows each expert gets
+  bool reads_counts = true;  // a forward pass waits until the host has read how many rows each expert gets
 
   bool exchanges() const { return sources > 1; }
 };
@@ -45,7 +45,7 @@ struct DispatchBuffers {
   View<std::int32_t, 2> place;    // (S, k) their places; of all sources where rows are gathered
   View<std::int64_t, 1> offsets;  // (E + 1) of assignments in one order: of all sources where rows are gathered, of
                                   // this rank where its products look for them on the device
-  View<std::int64_t, 2> counts;   // (sources, E), for the host; not where all rows are gathered
+  View<std::int64_t, 2> counts;   // (sources, E), where each row goes to the ranks of its experts
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -55,7 +55,7 @@ struct DispatchBuffers {
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
     else {
       if (l.c.grouped && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
-      if (m.reads_counts) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
+      if (m.exchanges()) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
     }
   }
 };
@@ -88,13 +88,10 @@ struct DispatchScratch {
   View<A, 2> weights;             // (P, 1), of assignments either way
   View<T, 2> received;            // (N, C)
   View<A, 2> received_line;       // (N, 1)
-  View<std::int64_t, 1> blocks;   // (sources, E / ep) rows
-  View<std::int32_t, 2> experts;  // (N, 1)
+  View<std::int64_t, 1> blocks;   // (E / ep sources + 1) workspace of received_order
   View<std::int32_t, 1> order;    // (N) to the order of experts …
   View<std::int32_t, 2> place;    // (N, 1) … and back
-  View<std::int64_t, 1> counts;   // (E / ep)
   View<std::int64_t, 1> offsets;  // (E / ep + 1)
-  View<std::int32_t, 2> sort;     // workspace of moe_sort
   View<T, 2> peer_rows;           // (N, C) what another etp rank made of the same rows
   View<A, 2> peer_line;           // (N, 1)
 
@@ -114,13 +111,10 @@ struct DispatchScratch {
     if (!m.exchanges()) return;
     l.add(received, "rows as received", N, C);
     l.add(received_line, "weights as received", N, 1);
-    l.add(blocks, "rows of each source and expert", m.sources * m.experts_here, 1);
-    l.add(experts, "experts of received rows", N, 1);
+    l.add(blocks, "begins of each expert and source", m.sources * m.experts_here + 1, 1);
     l.add(order, "received rows by expert", N, 1);
     l.add(place, "places of received rows", N, 1);
-    l.add(counts, "received rows of each expert", m.experts_here, 1);
-    l.add(offsets, "their begins", m.experts_here + 1, 1);
-    l.add(sort, "order of received rows", moe_sort_rows(N), m.experts_here);
+    l.add(offsets, "begins of received experts", m.experts_here + 1, 1);
     if (l.c.etp == 1) return;
     l.add(peer_rows, "rows from an etp rank", N, C);
     l.add(peer_line, "weights from an etp rank", N, 1);
@@ -132,14 +126,11 @@ inline std::int64_t coded_row_bytes(const ScaledOperand& rows) {
   return rows.columns + rows.by_column.count * static_cast<std::int64_t>(sizeof(float));
 }
 
-// Moments of a pass, where one round takes all rows: the order of this rank's assignments, and their counts; the host's
-// wait for these, and the order of rows as they will be received; rows, as numbers or as codes, and weights on their
-// way to experts; what experts made of the rows, and the gradients of the weights, on their way back.
+// Moments of a pass, where one round takes all rows: the order of this rank's assignments, their counts, and the host's
+// wait for these; the order of rows as they will be received, and rows, as numbers or as codes, perhaps with weights on
+// their way to experts; what experts made of the rows, perhaps with the gradients of the weights, on their way back.
 void list_sort(Segments& list);
-void list_received(Segments& list);
-void list_rows_out(Segments& list, const ScaledOperand* codes);
-void list_weights_out(Segments& list);
-void list_rows_back(Segments& list, bool adds);
-void list_weights_back(Segments& list);
+void list_rows_out(Segments& list, const ScaledOperand* codes, bool weights);
+void list_rows_back(Segments& list, bool adds, bool weights);
 
 }  // namespace forge

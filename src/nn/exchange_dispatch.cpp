@@ -3,6 +3,7 @@
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "kernels/experts/expert_kernels.hpp"
+#include "nn/host_counts.hpp"
 
 namespace forge {
 
@@ -14,16 +15,6 @@ ExpertRanks ExchangeDispatch<T>::ranks_of(const Context<T>& ctx) {
   return {g.ep_size(), g.ep_rank(), g.etp_size(), g.etp_rank(), ctx.spec().E()};
 }
 
-// All sources' counts.
-template <class T>
-std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(const Context<T>& ctx, const DispatchBuffers<T>& b) {
-  const MoeShape m = moe_shape(ctx.buffers);
-  std::vector<std::int64_t> counts(to_size(m.sources * m.experts));
-  copy_to_host(ctx.stream, counts.data(), b.counts.data, counts.size() * sizeof(std::int64_t));
-  ctx.stream.synchronize();
-  return counts;
-}
-
 template <class T>
 ExchangeDispatch<T>::ExchangeDispatch(const Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
     : Dispatch<T>(ctx.stream),
@@ -32,7 +23,7 @@ ExchangeDispatch<T>::ExchangeDispatch(const Context<T>& ctx, const DispatchBuffe
       s_(s),
       shape_(moe_shape(ctx.buffers)),
       ranks_(ranks_of(ctx)),
-      plan_(ranks_, read_counts(ctx, b), shape_.round_rows) {}
+      plan_(ranks_, ctx.services.counts->of(b.order.data), shape_.round_rows) {}
 
 // Gathered over etp, and those over ep: by ep coordinate, etp coordinate.
 template <class T>
@@ -46,106 +37,103 @@ void ExchangeDispatch<T>::share(const Context<T>& ctx, const SortScratch& sortin
   if (g.ep) g.ep->all_gather(ctx.stream, View<const std::int64_t, 2>(of_group), all);
 }
 
-// The experts of a round's received rows, which stand by source.
-template <class T>
-void ExchangeDispatch<T>::find_experts(int round) {
-  const std::vector<std::int64_t> blocks = plan_.blocks(round);
-  copy_to_device(ctx_.stream, s_.blocks.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
-  ctx_.stream.synchronize();  // `blocks` ends here
-  experts_of_blocks(ctx_.stream, s_.blocks, shape_.experts_here, line_of(s_.experts));
-}
-
-// Their order by expert.
+// The order of a round's received rows by expert.
 template <class T>
 void ExchangeDispatch<T>::sort_received(int round) {
   if (sorted_ == round) return;
   sorted_ = round;
-  find_experts(round);
-  moe_sort(ctx_.stream, s_.experts, s_.sort, s_.counts, s_.offsets, s_.order, s_.place);
+  const ReceivedRound received{ranks_.ep, ranks_.etp, ranks_.ep_rank * shape_.experts_here, round * shape_.round_rows,
+                               shape_.round_rows};
+  received_order(ctx_.stream, b_.counts, received, s_.blocks, s_.offsets, s_.order, s_.place);
 }
 
-namespace {
-
-// Parts of a buffer of rows, one for each rank of a group.
-template <class P>
-class Parts {
- public:
-  explicit Parts(View<P, 2> rows) : Parts(rows, rows.columns()) {}
-  // Parts begin where rows of `pitch` elements would.
-  Parts(View<P, 2> rows, std::int64_t pitch) : rows_(rows), pitch_(pitch) {}
-  void add(std::int64_t first, std::int64_t count) {
-    list_.push_back({rows_.data + first * pitch_, count * rows_.columns()});
-  }
-  // Behind the last one.
-  void append(std::int64_t count) {
-    add(next_, count);
-    next_ += count;
-  }
-  std::span<const Communicator::Part> list() const { return list_; }
-
- private:
-  View<P, 2> rows_;
-  std::int64_t pitch_, next_ = 0;
-  std::vector<Communicator::Part> list_;
-};
-
-}  // namespace
-
 template <class T>
-template <class P>
-void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> assignments, std::int64_t pitch, View<P, 2> received) {
-  std::int64_t begin = 0;
-  for (int peer = 0; peer < ranks_.etp_rank; ++peer) begin += plan_.received_of(round, peer);
-  const std::int64_t own = plan_.received_of(round, ranks_.etp_rank);
-  Parts<P> out(assignments, pitch), in(received.slice(begin, begin + own));
+std::vector<Range> ExchangeDispatch<T>::stretches(int round) const {
+  std::vector<Range> list;
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
-    out.add(places.begin, places.size());
-    in.append(plan_.received(round, peer, ranks_.etp_rank));
+    if (places.empty()) continue;
+    if (!list.empty() && list.back().end == places.begin)
+      list.back().end = places.end;
+    else
+      list.push_back(places);
   }
-  if (ctx_.groups.ep)
-    ctx_.groups.ep->all_to_all(this->sending(), out.list(), in.list(), dtype_of<P>);
-  else
-    copy_on_device(this->sending(), in.list()[0].data, out.list()[0].data, to_size(out.list()[0].count) * sizeof(P));
-  if (!ctx_.groups.etp) return;
-  Parts<P> mine(received), all(received);
-  for (int peer = 0; peer < ranks_.etp; ++peer) {
-    mine.add(begin, own);
-    all.append(plan_.received_of(round, peer));
-  }
-  ctx_.groups.etp->all_to_all(this->sending(), mine.list(), all.list(), dtype_of<P>);
+  return list;
 }
 
 template <class T>
 template <class P>
-void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 2> peer_rows, View<P, 2> assignments) {
+auto ExchangeDispatch<T>::traveller(int round, View<P, 2> assignments, std::int64_t pitch, View<P, 2> received) const
+    -> Traveller {
+  const std::int64_t columns = assignments.columns();
+  Traveller rows{dtype_of<P>, columns, reinterpret_cast<std::byte*>(received.data), {}, {}};
+  std::int64_t arrived = 0, stretch = 0, end = -1;
+  for (int peer = 0; peer < ranks_.etp_rank; ++peer) arrived += plan_.received_of(round, peer);
+  for (int peer = 0; peer < ranks_.ep; ++peer) {
+    const Range places = plan_.sent(round, peer);
+    if (!places.empty() && places.begin != end) stretch = places.begin;
+    if (!places.empty()) end = places.end;
+    const std::int64_t count = plan_.received(round, peer, ranks_.etp_rank);
+    P* const from = assignments.data + stretch * pitch + (places.begin - stretch) * columns;
+    rows.assignments.push_back({from, places.size() * columns});
+    rows.arrivals.push_back({received.data + arrived * columns, count * columns});
+    arrived += count;
+  }
+  return rows;
+}
+
+// Assignments to their ranks' arrivals, or back, all types in one call.
+template <class T>
+void ExchangeDispatch<T>::exchange_over_ep(Stream& stream, const Travellers& rows, bool back) {
+  std::vector<Communicator::Exchange> all;
+  for (const Traveller& t : rows)
+    all.push_back({back ? t.arrivals : t.assignments, back ? t.assignments : t.arrivals, t.type});
+  if (ctx_.groups.ep) return ctx_.groups.ep->all_to_all(stream, all);
+  for (const Communicator::Exchange& own : all)
+    copy_on_device(stream, own.receive[0].data, own.send[0].data, to_size(own.send[0].count) * size_of(own.type));
+}
+
+// What has arrived at a rank of etp, to the others.
+template <class T>
+void ExchangeDispatch<T>::share_over_etp(int round, const Travellers& rows) {
+  if (!ctx_.groups.etp) return;
+  std::vector<std::vector<Communicator::Part>> parts;
+  for (const Traveller& t : rows) {
+    std::vector<Communicator::Part> own, all;
+    std::int64_t begin = 0;
+    for (int peer = 0; peer < ranks_.etp; ++peer) {
+      const std::int64_t count = plan_.received_of(round, peer) * t.columns;
+      all.push_back({t.received + to_size(begin) * size_of(t.type), count});
+      begin += count;
+    }
+    own.assign(all.size(), all[to_size(ranks_.etp_rank)]);
+    parts.push_back(std::move(own));
+    parts.push_back(std::move(all));
+  }
+  std::vector<Communicator::Exchange> exchanges;
+  for (std::size_t i = 0; i < rows.size(); ++i) exchanges.push_back({parts[2 * i], parts[2 * i + 1], rows[i].type});
+  ctx_.groups.etp->all_to_all(this->sending(), exchanges);
+}
+
+// Rows that came from etp rank p get their sum there: p adds what the others made, one after the other.
+template <class T>
+template <class P>
+void ExchangeDispatch<T>::add_of_etp(int round, View<P, 2> received, View<P, 2> peer_rows) {
   std::vector<std::int64_t> begins{0};
   for (int peer = 0; peer < ranks_.etp; ++peer) begins.push_back(begins.back() + plan_.received_of(round, peer));
-  const auto own_begin = begins[to_size(ranks_.etp_rank)];
-  const auto own = received.slice(own_begin, begins[to_size(ranks_.etp_rank) + 1]);
-  // Rows that came from etp rank p get their sum there: p adds what the others made, one after the other.
+  const auto rows_of = [&](int peer) { return received.slice(begins[to_size(peer)], begins[to_size(peer) + 1]); };
+  const auto own = rows_of(ranks_.etp_rank);
   for (int distance = 1; distance < ranks_.etp; ++distance) {
     const int to = (ranks_.etp_rank + distance) % ranks_.etp;
     const int from = (ranks_.etp_rank + ranks_.etp - distance) % ranks_.etp;
-    const auto theirs = received.slice(begins[to_size(to)], begins[to_size(to) + 1]);
     const auto got = peer_rows.slice(0, own.rows());
     Communicator& etp = *ctx_.groups.etp;
     etp.group_begin();
-    etp.send(ctx_.stream, View<const P, 2>(theirs), to);
+    etp.send(ctx_.stream, View<const P, 2>(rows_of(to)), to);
     etp.receive(ctx_.stream, got, from);
     etp.group_end(ctx_.stream);
     add<P>(ctx_.stream, line_of(got), line_of(own));
   }
-  Parts<P> out(own), in(assignments);
-  for (int peer = 0; peer < ranks_.ep; ++peer) {
-    const Range places = plan_.sent(round, peer);
-    out.append(plan_.received(round, peer, ranks_.etp_rank));
-    in.add(places.begin, places.size());
-  }
-  if (ctx_.groups.ep)
-    ctx_.groups.ep->all_to_all(ctx_.stream, out.list(), in.list(), dtype_of<P>);
-  else
-    copy_on_device(ctx_.stream, in.list()[0].data, out.list()[0].data, to_size(out.list()[0].count) * sizeof(P));
 }
 
 // Received rows stand in an order of their own.
@@ -159,59 +147,40 @@ void ExchangeDispatch<T>::prepare(int round) {
   sort_received(round);
 }
 
-// As send_rows: the codes of a rank's places begin where the first of these does, and end before the last.
+// One launch of each kind where one round takes all rows: then their places follow each other. Only this round's
+// places: the others may hold what has come back. Codes begin where rows of the same stretch would.
 template <class T>
-void ExchangeDispatch<T>::send_codes(int round, View<const T, 2> x, const ScaledOperand& rows, View<T, 2> to) {
-  const std::int64_t bytes = coded_row_bytes(rows), n = plan_.rows(round);
-  const std::int64_t pitch = s_.assignments.columns() * static_cast<std::int64_t>(sizeof(T));
-  auto* const assignments = reinterpret_cast<std::uint8_t*>(s_.assignments.data);
-  const auto codes_of = [&](const Range& places) {
-    return View<std::uint8_t, 2>(assignments + places.begin * pitch, {{places.size(), bytes}});
-  };
-  for (int peer = 0; peer < ranks_.ep; ++peer) {
-    const Range places = plan_.sent(round, peer);
-    if (places.empty()) continue;
-    rows_to_codes<T>(this->sending(), x, rows, b_.order.slice(places.begin, places.end), shape_.chosen,
-                     codes_of(places));
-  }
+void ExchangeDispatch<T>::send(int round, const RowsOut<T>& out) {
+  Stream& stream = this->sending();
+  const std::int64_t n = plan_.rows(round), C = s_.assignments.columns();
+  const std::int64_t pitch = C * static_cast<std::int64_t>(sizeof(T)),
+                     bytes = out.codes ? coded_row_bytes(*out.codes) : 0;
+  const View<std::uint8_t, 2> coded(reinterpret_cast<std::uint8_t*>(s_.assignments.data), {{b_.order.rows(), bytes}});
   const View<std::uint8_t, 2> received(reinterpret_cast<std::uint8_t*>(s_.received.data), {{n, bytes}});
-  exchange_out<std::uint8_t>(round, {assignments, {{s_.assignments.rows(), bytes}}}, pitch, received);
-  sort_received(round);
-  codes_to_rows<T>(this->sending(), received, rows, s_.order.slice(0, n), 1, to.slice(0, n));
-}
-
-template <class T>
-void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes,
-                                    View<T, 2> to) {
-  if (codes) return send_codes(round, x, *codes, to);
-  // Only this round's places: the others may hold what has come back.
-  for (int peer = 0; peer < ranks_.ep; ++peer) {
-    const Range places = plan_.sent(round, peer);
-    if (!places.empty())
-      permute_rows<T>(this->sending(), x, b_.order.slice(places.begin, places.end), shape_.chosen,
-                      s_.assignments.slice(places.begin, places.end));
+  for (const Range& places : stretches(round)) {
+    const auto order = b_.order.slice(places.begin, places.end);
+    if (out.codes)
+      rows_to_codes<T>(stream, out.x, *out.codes, order, shape_.chosen,
+                       View<std::uint8_t, 2>(coded.data + places.begin * pitch, {{places.size(), bytes}}));
+    else
+      permute_rows<T>(stream, out.x, order, shape_.chosen, s_.assignments.slice(places.begin, places.end));
+    if (!out.weights.empty())
+      permute_weights<A>(stream, out.weights, order, line_of(s_.weights).slice(places.begin, places.end));
   }
-  const std::int64_t rows = plan_.rows(round);
-  const auto received = s_.received.slice(0, rows);
-  exchange_out<T>(round, s_.assignments, s_.assignments.columns(), received);
+  Travellers rows;
+  rows.push_back(out.codes ? traveller(round, coded, pitch, received)
+                           : traveller(round, s_.assignments, C, s_.received));
+  if (!out.weights.empty()) rows.push_back(traveller(round, s_.weights, 1, s_.received_line));
+  exchange_over_ep(stream, rows, false);
+  share_over_etp(round, rows);
   sort_received(round);
-  permute_rows<T>(this->sending(), received, s_.order.slice(0, rows), 1, to.slice(0, rows));
-}
-
-template <class T>
-void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
-  const View<A, 1> assignments = line_of(s_.weights);
-  const std::int64_t rows = plan_.rows(round);
-  for (int peer = 0; peer < ranks_.ep; ++peer) {
-    const Range places = plan_.sent(round, peer);
-    if (!places.empty())
-      permute_weights<A>(this->sending(), values, b_.order.slice(places.begin, places.end),
-                         assignments.slice(places.begin, places.end));
-  }
-  const auto received = s_.received_line.slice(0, rows);
-  exchange_out<A>(round, s_.weights, 1, received);
-  sort_received(round);
-  permute_rows<A>(this->sending(), received, s_.order.slice(0, rows), 1, View<A, 2>(to.data, {{rows, 1}}));
+  const auto order = s_.order.slice(0, n);
+  if (out.codes)
+    codes_to_rows<T>(stream, received, *out.codes, order, 1, out.to.slice(0, n));
+  else
+    permute_rows<T>(stream, s_.received.slice(0, n), order, 1, out.to.slice(0, n));
+  if (!out.weights.empty())
+    permute_rows<A>(stream, s_.received_line.slice(0, n), order, 1, View<A, 2>(out.weights_to.data, {{n, 1}}));
 }
 
 template <class T>
@@ -220,27 +189,25 @@ View<T, 2> ExchangeDispatch<T>::outbox(int round, View<T, 2> buffer) const {
 }
 
 template <class T>
-void ExchangeDispatch<T>::return_rows(int round, View<const T, 2> from) {
-  const std::int64_t rows = plan_.rows(round);
+void ExchangeDispatch<T>::give_back(int round, View<const T, 2> from, View<const A, 1> weights) {
+  const std::int64_t n = plan_.rows(round);
   sort_received(round);
-  const auto received = s_.received.slice(0, rows);
-  unpermute_rows<T>(ctx_.stream, from.slice(0, rows), s_.place.slice(0, rows), 0, {}, false, received);
-  exchange_back<T>(round, received, s_.peer_rows, s_.assignments);
+  const auto place = s_.place.slice(0, n);
+  Travellers rows{traveller(round, s_.assignments, s_.assignments.columns(), s_.received)};
+  unpermute_rows<T>(ctx_.stream, from.slice(0, n), place, 0, {}, false, s_.received.slice(0, n));
+  add_of_etp<T>(round, s_.received, s_.peer_rows);
+  if (!weights.empty()) {
+    rows.push_back(traveller(round, s_.weights, 1, s_.received_line));
+    unpermute_rows<A>(ctx_.stream, View<const A, 2>(weights.data, {{n, 1}}), place, 0, {}, false,
+                      s_.received_line.slice(0, n));
+    add_of_etp<A>(round, s_.received_line, s_.peer_line);
+  }
+  exchange_over_ep(ctx_.stream, rows, true);
 }
 
 template <class T>
 void ExchangeDispatch<T>::sum_rows(bool add, View<T, 2> y) {
   unpermute_rows<T>(ctx_.stream, s_.assignments, b_.place, 0, {}, add, y);
-}
-
-template <class T>
-void ExchangeDispatch<T>::return_weights(int round, View<A, 1> from) {
-  const std::int64_t rows = plan_.rows(round);
-  const View<const A, 2> line(from.data, {{rows, 1}});
-  sort_received(round);
-  const auto received = s_.received_line.slice(0, rows);
-  unpermute_rows<A>(ctx_.stream, line, s_.place.slice(0, rows), 0, {}, false, received);
-  exchange_back<A>(round, received, s_.peer_line, s_.weights);
 }
 
 template <class T>

@@ -19,27 +19,34 @@ class ExchangeDispatch final : public Dispatch<T> {
   std::vector<std::int64_t> offsets(int round) const override { return plan_.offsets(round); }
   RowGroups groups(int round) const override;
   void prepare(int round) override;
-  void send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes, View<T, 2> to) override;
-  void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
+  void send(int round, const RowsOut<T>& rows) override;
   View<T, 2> outbox(int round, View<T, 2> buffer) const override;
-  void return_rows(int round, View<const T, 2> from) override;
+  void give_back(int round, View<const T, 2> rows, View<const A, 1> weights) override;
   void sum_rows(bool add, View<T, 2> y) override;
-  void return_weights(int round, View<A, 1> from) override;
   void place_weights(View<A, 2> values) override;
 
  private:
+  // Rows of one type on their way: where those of a round stand that go to each rank of ep, and that come from it.
+  struct Traveller {
+    DType type;
+    std::int64_t columns;
+    std::byte* received;
+    std::vector<Communicator::Part> assignments, arrivals;
+  };
+  using Travellers = std::vector<Traveller>;
+
   static ExpertRanks ranks_of(const Context<T>& ctx);
-  static std::vector<std::int64_t> read_counts(const Context<T>& ctx, const DispatchBuffers<T>& b);
 
   void sort_received(int round);
-  void find_experts(int round);
-  void send_codes(int round, View<const T, 2> x, const ScaledOperand& rows, View<T, 2> to);
-  // Rows of `columns` elements: assignments ↔ received, in the round. What goes to a rank begins where assignments of
-  // `pitch` elements would.
+  // Places of a round that follow each other.
+  std::vector<Range> stretches(int round) const;
+  // Rows of P; those of a stretch begin where rows of `pitch` elements would.
   template <class P>
-  void exchange_out(int round, View<P, 2> assignments, std::int64_t pitch, View<P, 2> received);
+  Traveller traveller(int round, View<P, 2> assignments, std::int64_t pitch, View<P, 2> received) const;
+  void exchange_over_ep(Stream& stream, const Travellers& rows, bool back);
+  void share_over_etp(int round, const Travellers& rows);
   template <class P>
-  void exchange_back(int round, View<P, 2> received, View<P, 2> peer, View<P, 2> assignments);
+  void add_of_etp(int round, View<P, 2> received, View<P, 2> peer_rows);
 
   const Context<T>& ctx_;
   DispatchBuffers<T> b_;

@@ -5,6 +5,7 @@
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "kernels/experts/expert_kernels.hpp"
+#include "nn/host_counts.hpp"
 
 namespace forge {
 
@@ -42,10 +43,12 @@ void GatherDispatch<T>::sort(const Context<T>& ctx, View<const std::int32_t, 2> 
 
 template <class T>
 GatherDispatch<T>::GatherDispatch(const Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
-    : Dispatch<T>(ctx.stream), ctx_(ctx), b_(b), s_(s), shape_(moe_shape(ctx.buffers)) {
-  offsets_.resize(to_size(shape_.experts + 1));
-  copy_to_host(ctx.stream, offsets_.data(), b.offsets.data, offsets_.size() * sizeof(std::int64_t));
-  ctx.stream.synchronize();
+    : Dispatch<T>(ctx.stream),
+      ctx_(ctx),
+      b_(b),
+      s_(s),
+      shape_(moe_shape(ctx.buffers)),
+      offsets_(ctx.services.counts->of(b.order.data)) {
   std::int64_t most = 0;
   for (std::size_t e = 0; e + 1 < offsets_.size(); e += to_size(shape_.experts_here))
     most = std::max(most, offsets_[e + to_size(shape_.experts_here)] - offsets_[e]);
@@ -99,23 +102,25 @@ View<std::uint8_t, 2> GatherDispatch<T>::gather_codes(View<const T, 2> x, const 
 }
 
 template <class T>
-void GatherDispatch<T>::send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes,
-                                  View<T, 2> to) {
-  if (codes) {
-    const View<const std::uint8_t, 2> all = gather_codes(x, *codes);
-    gathered_ = x.data;
-    return codes_to_rows<T>(this->sending(), all, *codes, order(round), shape_.chosen,
-                            to.slice(0, window(round).size()));
+void GatherDispatch<T>::send_rows(int round, const RowsOut<T>& rows) {
+  Stream& stream = this->sending();
+  const View<T, 2> to = rows.to.slice(0, window(round).size());
+  if (rows.codes) {
+    const View<const std::uint8_t, 2> all = gather_codes(rows.x, *rows.codes);
+    gathered_ = rows.x.data;
+    return codes_to_rows<T>(stream, all, *rows.codes, order(round), shape_.chosen, to);
   }
-  if (gathered_ != x.data) gather<T>(this->sending(), ctx_.groups, x, s_.group_rows);
-  gathered_ = x.data;
-  permute_rows<T>(this->sending(), s_.group_rows, order(round), shape_.chosen, to.slice(0, window(round).size()));
+  if (gathered_ != rows.x.data) gather<T>(stream, ctx_.groups, rows.x, s_.group_rows);
+  gathered_ = rows.x.data;
+  permute_rows<T>(stream, s_.group_rows, order(round), shape_.chosen, to);
 }
 
 template <class T>
-void GatherDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
-  gather<A>(this->sending(), ctx_.groups, values, s_.group_weights);
-  permute_weights<A>(this->sending(), s_.group_weights, order(round), to.slice(0, window(round).size()));
+void GatherDispatch<T>::send(int round, const RowsOut<T>& rows) {
+  send_rows(round, rows);
+  if (rows.weights.empty()) return;
+  gather<A>(this->sending(), ctx_.groups, rows.weights, s_.group_weights);
+  permute_weights<A>(this->sending(), s_.group_weights, order(round), rows.weights_to.slice(0, window(round).size()));
 }
 
 template <class T>
@@ -124,10 +129,15 @@ View<T, 2> GatherDispatch<T>::outbox(int round, View<T, 2> buffer) const {
 }
 
 template <class T>
-void GatherDispatch<T>::return_rows(int round, View<const T, 2> from) {
+void GatherDispatch<T>::give_back(int round, View<const T, 2> rows, View<const A, 1> weights) {
   const Range here = window(round);
-  unpermute_rows<T>(ctx_.stream, from.slice(0, here.size()), b_.place, here.begin, {}, summed_, s_.group_sums);
+  unpermute_rows<T>(ctx_.stream, rows.slice(0, here.size()), b_.place, here.begin, {}, summed_, s_.group_sums);
   summed_ = true;
+  if (weights.empty()) return;
+  const View<A, 2>& line = s_.weights;
+  if (!weighed_) fill_zero(ctx_.stream, line.data, to_size(line.size()) * sizeof(A));
+  weighed_ = true;
+  copy_on_device(ctx_.stream, line.data + here.begin, weights.data, to_size(here.size()) * sizeof(A));
 }
 
 template <class T>
@@ -138,15 +148,6 @@ void GatherDispatch<T>::sum_rows(bool add_to, View<T, 2> y) {
   gathered_ = nullptr;
   reduce<T>(s_.group_sums, own);
   add<T>(ctx_.stream, line_of(own), line_of(y));
-}
-
-template <class T>
-void GatherDispatch<T>::return_weights(int round, View<A, 1> from) {
-  const View<A, 2>& line = s_.weights;
-  if (!weighed_) fill_zero(ctx_.stream, line.data, to_size(line.size()) * sizeof(A));
-  weighed_ = true;
-  const Range here = window(round);
-  copy_on_device(ctx_.stream, line.data + here.begin, from.data, to_size(here.size()) * sizeof(A));
 }
 
 template <class T>

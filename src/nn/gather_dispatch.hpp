@@ -1,5 +1,8 @@
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "layout/boxes.hpp"
 #include "nn/dispatch.hpp"
 
@@ -21,18 +24,17 @@ class GatherDispatch final : public Dispatch<T> {
   std::vector<std::int64_t> offsets(int round) const override;
   RowGroups groups(int round) const override;
   void prepare(int round) override;
-  void send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes, View<T, 2> to) override;
-  void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
+  void send(int round, const RowsOut<T>& rows) override;
   View<T, 2> outbox(int round, View<T, 2> buffer) const override;
-  void return_rows(int round, View<const T, 2> from) override;
+  void give_back(int round, View<const T, 2> rows, View<const A, 1> weights) override;
   void sum_rows(bool add, View<T, 2> y) override;
-  void return_weights(int round, View<A, 1> from) override;
   void place_weights(View<A, 2> values) override;
 
  private:
   // This rank's places of a round in the order of all assignments; what stands there.
   Range window(int round) const;
   View<const std::int32_t, 1> order(int round) const;
+  void send_rows(int round, const RowsOut<T>& rows);
   // The codes of all ranks' rows, where the rows stand otherwise.
   View<std::uint8_t, 2> gather_codes(View<const T, 2> x, const ScaledOperand& rows);
   // own(S, columns) of all ranks, by ep coordinate and etp coordinate; and the sum of all ranks' parts, own rows.
@@ -45,7 +47,7 @@ class GatherDispatch final : public Dispatch<T> {
   DispatchBuffers<T> b_;
   DispatchScratch<T> s_;
   MoeShape shape_;
-  std::vector<std::int64_t> offsets_;  // (E + 1) in the order of all assignments
+  std::span<const std::int64_t> offsets_;  // (E + 1) in the order of all assignments
   int rounds_ = 1;
   const void* gathered_ = nullptr;  // whose rows stand in the group's buffer
   bool summed_ = false;             // the group's sums hold something of this pass

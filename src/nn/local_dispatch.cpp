@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/to_size.hpp"
-#include "device/device_memory.hpp"
 #include "kernels/experts/expert_kernels.hpp"
+#include "nn/host_counts.hpp"
 
 namespace forge {
 
@@ -18,16 +18,9 @@ LocalDispatch<T>::LocalDispatch(const Context<T>& ctx, const DispatchBuffers<T>&
       rows_(most_own_assignments(ctx.buffers)) {
   require(ctx.groups.ep_size() == 1 && ctx.groups.etp_size() == 1,
           "experts: the ep or etp group and the buffers differ");
-  if (shape_.reads_counts) read_counts();
-}
-
-template <class T>
-void LocalDispatch<T>::read_counts() {
-  std::vector<std::int64_t> counts(to_size(shape_.experts));
-  copy_to_host(ctx_.stream, counts.data(), b_.counts.data, counts.size() * sizeof(std::int64_t));
-  ctx_.stream.synchronize();
+  if (!shape_.reads_counts) return;
   begins_.push_back(0);
-  for (const std::int64_t count : counts) begins_.push_back(begins_.back() + count);
+  for (const std::int64_t count : ctx.services.counts->of(b.order.data)) begins_.push_back(begins_.back() + count);
   rows_ = begins_.back();
 }
 
@@ -59,21 +52,20 @@ RowGroups LocalDispatch<T>::groups(int round) const {
 
 // Codes stand where the rows of the same places would.
 template <class T>
-void LocalDispatch<T>::send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes,
-                                 View<T, 2> to) {
+void LocalDispatch<T>::send(int round, const RowsOut<T>& rows) {
+  Stream& stream = this->sending();
   const Range here = window(round);
   const auto order = b_.order.slice(here.begin, here.end);
-  if (!codes) return permute_rows<T>(this->sending(), x, order, shape_.chosen, to.slice(0, here.size()));
-  const View<std::uint8_t, 2> coded(reinterpret_cast<std::uint8_t*>(s_.assignments.row(here.begin)),
-                                    {{here.size(), coded_row_bytes(*codes)}});
-  rows_to_codes<T>(this->sending(), x, *codes, order, shape_.chosen, coded);
-  codes_to_rows<T>(this->sending(), coded, *codes, {}, 1, to.slice(0, here.size()));
-}
-
-template <class T>
-void LocalDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
-  const Range here = window(round);
-  permute_weights<A>(this->sending(), values, b_.order.slice(here.begin, here.end), to.slice(0, here.size()));
+  const View<T, 2> to = rows.to.slice(0, here.size());
+  if (rows.codes) {
+    const View<std::uint8_t, 2> coded(reinterpret_cast<std::uint8_t*>(s_.assignments.row(here.begin)),
+                                      {{here.size(), coded_row_bytes(*rows.codes)}});
+    rows_to_codes<T>(stream, rows.x, *rows.codes, order, shape_.chosen, coded);
+    codes_to_rows<T>(stream, coded, *rows.codes, {}, 1, to);
+  } else {
+    permute_rows<T>(stream, rows.x, order, shape_.chosen, to);
+  }
+  if (!rows.weights.empty()) permute_weights<A>(stream, rows.weights, order, rows.weights_to.slice(0, here.size()));
 }
 
 template <class T>
@@ -83,14 +75,16 @@ View<T, 2> LocalDispatch<T>::outbox(int round, View<T, 2>) const {
 }
 
 template <class T>
-void LocalDispatch<T>::sum_rows(bool add, View<T, 2> y) {
-  unpermute_rows<T>(ctx_.stream, s_.assignments, b_.place, 0, {}, add, y);
+void LocalDispatch<T>::give_back(int round, View<const T, 2>, View<const A, 1> weights) {
+  const Range here = window(round);
+  if (!weights.empty())
+    copy_rows<A>(ctx_.stream, View<const A, 2>(weights.data, {{here.size(), 1}}),
+                 s_.weights.slice(here.begin, here.end));
 }
 
 template <class T>
-void LocalDispatch<T>::return_weights(int round, View<A, 1> from) {
-  const Range here = window(round);
-  copy_rows<A>(ctx_.stream, View<const A, 2>(from.data, {{here.size(), 1}}), s_.weights.slice(here.begin, here.end));
+void LocalDispatch<T>::sum_rows(bool add, View<T, 2> y) {
+  unpermute_rows<T>(ctx_.stream, s_.assignments, b_.place, 0, {}, add, y);
 }
 
 template <class T>

@@ -17,16 +17,13 @@ class LocalDispatch final : public Dispatch<T> {
   std::vector<std::int64_t> offsets(int round) const override;
   RowGroups groups(int round) const override;
   void prepare(int) override {}
-  void send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes, View<T, 2> to) override;
-  void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
+  void send(int round, const RowsOut<T>& rows) override;
   View<T, 2> outbox(int round, View<T, 2> buffer) const override;
-  void return_rows(int, View<const T, 2>) override {}
+  void give_back(int round, View<const T, 2> rows, View<const A, 1> weights) override;
   void sum_rows(bool add, View<T, 2> y) override;
-  void return_weights(int round, View<A, 1> from) override;
   void place_weights(View<A, 2> values) override;
 
  private:
-  void read_counts();
   // The places that a round takes.
   Range window(int round) const;
 

@@ -69,8 +69,7 @@ void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
 template <class T>
 void Moe<T>::send_to_experts(Dispatch<T>& dispatch, int round) const {
   const ExpertBuffers<T> rows = first_rows(b.experts, dispatch.count(round));
-  dispatch.send_rows(round, n2, codes(ProductOf::output, n2.rows()), rows.in);
-  dispatch.send_weights(round, b.router.weights, rows.weights);
+  dispatch.send(round, {n2, rows.in, codes(ProductOf::output, n2.rows()), b.router.weights, rows.weights});
 }
 
 // rows → gate and up, activations of a round.
@@ -125,7 +124,7 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
     const View<T, 2> out = dispatch->outbox(round, s.expert_out);
     const View<T, 2> act = b.experts.act.slice(0, sorted.count());
     block_expert_forward<T>(of_round, sorted, down_split(), act, w.experts.down, out);
-    dispatch->return_rows(round, out);
+    dispatch->give_back(round, out, {});
   }
   dispatch->sum_rows(has_shared(), y);
 }
@@ -184,8 +183,7 @@ void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, in
   expert_backward_weight<T>(ctx, sorted, rows.up, rows.in, g.experts.up);
   const View<T, 2> d_in = dispatch.outbox(round, s.d_rows);
   block_expert_backward_input<T>(ctx, sorted, up_split(), rows.up, w.experts.up, d_in);
-  dispatch.return_rows(round, d_in);
-  dispatch.return_weights(round, d_weights);
+  dispatch.give_back(round, d_in, d_weights);
 }
 
 template <class T>
@@ -195,8 +193,8 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
   count_codes(ProductOf::input_gradient, d_y);
   Ahead<T> ahead(ctx);
   const auto send = [&](int round) {
-    dispatch->send_rows(round, d_y, codes(ProductOf::input_gradient, d_y.rows()),
-                        s.d_rows.slice(0, dispatch->count(round)));
+    dispatch->send(
+        round, {d_y, s.d_rows.slice(0, dispatch->count(round)), codes(ProductOf::input_gradient, d_y.rows()), {}, {}});
   };
   ahead.start(*dispatch, 0, [&] { send(0); });
   if (has_shared()) shared_backward_input(d_y, d_down_out, d_n2, s, rows);

@@ -81,11 +81,12 @@ void list_moe_activation(Segments& list) {
 
 namespace {
 
+// Forward with their weights.
 void list_to_experts(Segments& list, ProductOf of) {
-  list_received(list);
-  if (!list.rounds || !list.c.rounding.dispatch) return list_rows_out(list, nullptr);
+  const bool weights = of == ProductOf::output;
+  if (!list.rounds || !list.c.rounding.dispatch) return list_rows_out(list, nullptr, weights);
   const ScaledOperand codes = rows_to_experts(list.c, of, list.S);
-  list_rows_out(list, &codes);
+  list_rows_out(list, &codes, weights);
 }
 
 void list_forward(Segments& list, bool recompute) {
@@ -95,14 +96,13 @@ void list_forward(Segments& list, bool recompute) {
   list_router(list, Pass::forward);
   list_sort(list);
   list_to_experts(list, ProductOf::output);
-  list_weights_out(list);
   if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, !recompute || gate, gate);
   if (gate && !recompute) list.over_rows("gate_rows", list.S, s.C(), 1, 1);
   list.expert_linear(ProductOf::output, rows, expert_up_split(s, ffn));
   list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);
   if (recompute) return;
   list.expert_linear(ProductOf::output, rows, expert_down_split(s, ffn));
-  list_rows_back(list, s.Fs() > 0);
+  list_rows_back(list, s.Fs() > 0, false);
 }
 
 void list_backward_input(Segments& list) {
@@ -119,8 +119,7 @@ void list_backward_input(Segments& list) {
   list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2);
   list.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, ffn));
   list.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, ffn));
-  list_rows_back(list, s.Fs() > 0);
-  list_weights_back(list);
+  list_rows_back(list, s.Fs() > 0, true);
   list_router(list, Pass::backward_input);
 }
 

@@ -92,7 +92,7 @@ template <class T>
 void Router<T>::choose() const {
   const View<const std::int64_t, 1> samples = own_rows(ctx.groups, batch.samples);
   if (ctx.spec().options.forced_balance) {
-    balanced_experts(ctx.stream, ctx.spec().E(), own_rows(ctx.groups, batch.positions), b.choices, samples);
+    balanced_experts(ctx.stream, options(), own_rows(ctx.groups, batch.positions), b.choices, samples);
     return router_weights<A>(ctx.stream, options(), b.logits, b.choices, b.weights, b.scores);
   }
   const View<A, 2>& biases = ctx.services.routers.bias;

@@ -24,12 +24,14 @@ void list_balance(Segments& list) {
 }
 
 // Choices and their weights, where capacities drop some.
-void list_choices(Segments& list) {
+void list_capacity(Segments& list) {
   const std::int64_t own = list.S * list.spec.experts_per_token();
   for (const DType type : {DType::i32, list.c.precision.accumulate}) {
     list.send(Group::tp, Collective::all_gather, own, type);
     list.send(Group::cp, Collective::all_gather, list.c.tp * own, type);
   }
+  // The bins of choices, their order in four kernels, what is dropped, and how many.
+  list.over_indices("capacity_drop", list.c.tp * list.c.microbatch.cp * own, 8, 5, 7);
 }
 
 }  // namespace
@@ -45,7 +47,7 @@ void list_router(Segments& list, Pass pass) {
       // With forced balance the choices, then their weights.
       list.over_rows("router_forward", list.S, E, 0, 0, 1, 1).launches = o.forced_balance ? 2 : 1;
       if (balances) list_balance(list);
-      if (o.capacity_factor > 0) list_choices(list);
+      if (o.capacity_factor > 0) list_capacity(list);
       if (o.router_z_coefficient == 0 || list.recomputes) return;
       list.over_rows("router_z_loss", list.S, E, 0, 0, 1, 0);
       list.over_rows("sum_into", list.S, 1, 0, 0, 1, 0);

@@ -75,7 +75,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       .cudnn = cudnn_.get(),
       .peaks = run_.peaks,
       .rounding = rounding,
-      .amax_history = run_.amax_history};
+      .amax_history = run_.amax_history,
+      .counts = &counts_};
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
   evaluation_ = evaluation_tasks(share, setup_.schedule);

@@ -11,6 +11,7 @@
 #include "device/timeline.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "nn/host_counts.hpp"
 #include "optim/optimizer.hpp"
 #include "parallel/executor.hpp"
 #include "parallel/timers.hpp"
@@ -155,6 +156,7 @@ class Session {
   Arena arena_;
   // Streams end before the memory that their work may still touch.
   Stream stream_;
+  HostCounts counts_;
   std::unique_ptr<Stream> exchange_;  // behind the layers: LayerGroups::stream
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<CudnnAttention> cudnn_;  // in the same workspace; where the run takes_cudnn()

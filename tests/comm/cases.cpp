@@ -138,16 +138,27 @@ std::int64_t uneven(int from, int to, std::int64_t scale) {
 void uneven_exchange(Communicator& ranks, Stream& stream, std::int64_t scale) {
   const int rank = ranks.rank(), size = ranks.size();
   std::vector<std::int64_t> send_counts, receive_counts;
-  Values in, expected;
+  Values values, expected;
   for (int r = 0; r < size; ++r) {
     send_counts.push_back(uneven(rank, r, scale));
     receive_counts.push_back(uneven(r, rank, scale));
-    append(in, Values(static_cast<std::size_t>(send_counts.back()), 100.0 * rank + r));
+    append(values, Values(static_cast<std::size_t>(send_counts.back()), 100.0 * rank + r));
     append(expected, Values(static_cast<std::size_t>(receive_counts.back()), 100.0 * r + rank));
   }
-  const Field<float> from(stream, in), to(stream, Values(expected.size(), -1));
+  const Field<float> from(stream, values), to(stream, Values(expected.size(), -1));
   ranks.all_to_all(stream, from.at(0), send_counts, to.at(0), receive_counts, DType::f32);
   EXPECT_EQ(to.read(), expected);
+  const Field<float> first(stream, Values(expected.size(), -1)), second(stream, Values(expected.size(), -1));
+  std::vector<Communicator::Part> out, in, more;
+  std::int64_t sent = 0, got = 0, calls = ranks.traffic().total_calls();
+  for (std::size_t r = 0; r < send_counts.size(); sent += send_counts[r], got += receive_counts[r], ++r) {
+    out.push_back({from.at(sent), send_counts[r]});
+    in.push_back({first.at(got), receive_counts[r]});
+    more.push_back({second.at(got), receive_counts[r]});
+  }
+  ranks.all_to_all(stream, std::vector<Communicator::Exchange>{{out, in, DType::f32}, {out, more, DType::f32}});
+  for (const auto* field : {&first, &second}) EXPECT_EQ(field->read(), expected);
+  EXPECT_EQ(ranks.traffic().total_calls(), calls + 1) << "two exchanges, one call";
 }
 
 }  // namespace

@@ -92,12 +92,49 @@ TEST(MoeSort, any_number_of_threads_gives_the_same_order) {
   });
 }
 
-TEST(MoeBlocks, ExpertsOfRowsThatArrivedInBlocks) {
-  Field<std::int64_t> counts(1, 6, Values{2, 0, 1, 0, 3, 1});  // two sources, three experts
-  Field<std::int32_t> experts(1, 9, Values(9, 7.0));
+// Rows of a round by arrival: (etp, ep) coordinate of the source, then expert; their stable order by expert.
+void check_received(int ep, int etp, int64_t experts, int64_t here, const ReceivedRound& round, std::uint64_t key) {
+  const int64_t sources = ep * etp, N = round.rows;
+  Values counts;
+  for (int64_t i = 0; i < sources * experts; ++i)
+    counts.push_back(static_cast<double>((static_cast<std::uint64_t>(i) * 7919 + key) % 11 % 7));
+  // The order by expert and source of all rounds, of which this one takes a window.
+  std::vector<std::pair<int64_t, int64_t>> all;  // (arrival of the source, expert)
+  for (int64_t e = 0; e < here; ++e)
+    for (int64_t a = 0; a < sources; ++a) {
+      const int64_t source = a % ep * etp + a / ep;
+      const auto count = static_cast<int64_t>(counts[static_cast<std::size_t>(source * experts + round.first + e)]);
+      all.insert(all.end(), static_cast<std::size_t>(count), {a, e});
+    }
+  const auto at = [&](int64_t i) { return all.begin() + std::min(i, static_cast<int64_t>(all.size())); };
+  std::vector<std::pair<int64_t, int64_t>> arrived(at(round.begin), at(round.begin + N));
+  std::stable_sort(arrived.begin(), arrived.end());
+  const auto n = arrived.size();
+  std::vector<std::size_t> sorted(n);
+  std::iota(sorted.begin(), sorted.end(), std::size_t{0});
+  std::stable_sort(sorted.begin(), sorted.end(), [&](auto i, auto j) { return arrived[i].second < arrived[j].second; });
+  Field<std::int64_t> table(sources, experts, counts), blocks(1, here * sources + 1), offsets(1, here + 1);
+  Field<std::int32_t> order(1, N, Values(static_cast<std::size_t>(N), 77.0)), place(N, 1);
   Stream s;
-  experts_of_blocks(s, counts.vector(), 3, experts.vector());
-  EXPECT_EQ(experts.read(s), (Values{0, 0, 2, 1, 1, 1, 2, -1, -1}));
+  received_order(s, table.view(), round, blocks.vector(), offsets.vector(), order.vector(), place.view());
+  const Values places = place.read(s), begins = offsets.read(s), orders = order.read(s);
+  for (std::size_t p = 0; p < n; ++p) {
+    ASSERT_EQ(orders[p], static_cast<double>(sorted[p])) << ep << " x " << etp << ", place " << p;
+    ASSERT_EQ(places[sorted[p]], static_cast<double>(p));
+  }
+  for (std::size_t p = n; p < orders.size(); ++p) ASSERT_EQ(orders[p], 77.0);
+  for (int64_t e = 0; e <= here; ++e)
+    ASSERT_EQ(
+        begins[static_cast<std::size_t>(e)],
+        static_cast<double>(std::count_if(arrived.begin(), arrived.end(), [&](auto& a) { return a.second < e; })));
+}
+
+TEST(ReceivedOrder, IsByExpertAndThenByArrival) {
+  for (const auto& [ep, etp] : {std::pair{1, 2}, {2, 1}, {2, 3}, {4, 2}, {16, 1}})
+    for (const int64_t here : {1, 2, 5})
+      for (int rank = 0; rank < ep; ++rank)
+        for (const auto& [begin, rows] : {std::pair{0, 4000}, {0, 10}, {10, 10}, {20, 10}, {3000, 10}})
+          check_received(ep, etp, ep * here, here, {ep, etp, rank * here, begin, rows}, 5);
 }
 
 // ---- capacity

@@ -53,7 +53,7 @@ struct BlockRig {
         workspace(1 << 20),
         gemm(workspace.data(), workspace.bytes()),
         storage(arena, stream, whole_units(spec), fp64_precision, {true, {}}),
-        services{.stream = stream, .gemm = gemm, .arena = arena, .buffers = buffers, .seed = 7},
+        services{.stream = stream, .gemm = gemm, .arena = arena, .buffers = buffers, .seed = 7, .counts = &counts},
         context{{.step = 3}, services} {
     allocate_list([&](BufferLister& l) { run.list(l); });
     fill_rotary_buffers<T>(stream, buffers, run);
@@ -215,6 +215,7 @@ struct BlockRig {
   Buffer workspace;
   Gemm gemm;
   ParameterStorage<T> storage;
+  HostCounts counts;
   LayerServices<T> services;
   Context<T> context;
   RunBuffers<T> run;

@@ -120,8 +120,21 @@ TEST_F(Products, AnAlgorithmIsOneProblems) {
   Product p(8, 8, 8), other(8, 8, 9);
   const DeviceMemory<float> a(stream, std::vector<float>(80, 1)), b(stream, std::vector<float>(80, 1)), d(64);
   const DeviceMemory<char> workspace(p.workspace_bytes);
+  const auto own = p.choice;
   p.choice = other.choice;
   EXPECT_EQ(p.run(stream, a.data, b.data, d.data, workspace.data), CUBLAS_STATUS_INVALID_VALUE);
+  // But for one of as far apart columns that it was checked for, right before.
+  Product narrow(8, 5, 8);
+  narrow.choice = own;
+  EXPECT_EQ(narrow.run(stream, a.data, b.data, d.data, workspace.data), CUBLAS_STATUS_INVALID_VALUE);
+  cublasLtMatmulHeuristicResult_t checked{};
+  EXPECT_BLAS(
+      cublasLtMatmulAlgoCheck(narrow.handle, narrow.desc, narrow.a, narrow.b, narrow.d, narrow.d, &own.algo, &checked));
+  EXPECT_BLAS(narrow.run(stream, a.data, b.data, d.data, workspace.data));
+  EXPECT_EQ(cublasLtMatmulAlgoCheck(narrow.handle, narrow.desc, narrow.a, narrow.b, narrow.d, narrow.d,
+                                    &other.choice.algo, &checked),
+            CUBLAS_STATUS_NOT_SUPPORTED);
+  stream.wait();
   p.workspace_bytes = 0;
   EXPECT_EQ(p.choose(), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(p.choice.workspaceSize, 0u) << "what fits";

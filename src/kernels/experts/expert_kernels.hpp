@@ -43,8 +43,10 @@ void router_forward(Stream&, RouterOptions options, View<const A, 2> logits, Vie
 template <class A>
 void router_weights(Stream&, RouterOptions options, View<const A, 2> logits, View<const std::int32_t, 2> experts,
                     View<A, 2> weights, View<A, 2> scores);
-// A choice that loads all experts alike, for benchmarks: expert (position·k + c) mod E; −1 for filler, as above.
-void balanced_experts(Stream&, std::int64_t experts_in_all, View<const std::int32_t, 1> positions,
+// A choice that loads all experts alike over E positions, for benchmarks, of experts far apart: expert
+// (position + c·E/k) mod E. Where groups limit the choice, to G' of G: group (position·G/E + (c mod G')·G/G') mod G of
+// g experts, and there (position + (c div G')·g/⌈k/G'⌉) mod g. −1 for filler, as above.
+void balanced_experts(Stream&, RouterOptions options, View<const std::int32_t, 1> positions,
                       View<std::int32_t, 2> experts, View<const std::int64_t, 1> samples = {});
 // d_logits(R,E) from d_weights(R,k) and, unless empty, d_scores(R,E), which may be the same memory as d_logits.
 // `experts` as chosen, before any were dropped; d_weights of dropped assignments is 0. Filler gets 0, whatever d_scores
@@ -110,10 +112,16 @@ void router_bias_update(Stream&, View<const double, 1> load, double rate, View<A
 void moe_sort(Stream&, View<const std::int32_t, 2> experts, View<std::int32_t, 2> workspace,
               View<std::int64_t, 1> counts, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
               View<std::int32_t, 2> place);
-// What stands in rows that were received block by block: counts(B) rows of each block, block b of expert b mod E.
-// experts(P): the expert of each row; −1 behind the last.
-void experts_of_blocks(Stream&, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,
-                       View<std::int32_t, 1> experts);
+// A round of those that all sources' experts(ep·etp, E) send to N of them, from `first` on
+// (layout/dispatch_rounds.hpp): `rows` places of their order by expert and source, from `begin` on.
+struct ReceivedRound {
+  int ep = 1, etp = 1;
+  std::int64_t first = 0, begin = 0, rows = 0;
+};
+// From counts(ep·etp, E) of all sources the order by expert of rows as they arrive, by source and then by expert:
+// offsets(N+1), order and place as of moe_sort; nothing behind the last row. `blocks`(N·ep·etp + 1): workspace.
+void received_order(Stream&, View<const std::int64_t, 2> counts, ReceivedRound round, View<std::int64_t, 1> blocks,
+                    View<std::int64_t, 1> offsets, View<std::int32_t, 1> order, View<std::int32_t, 2> place);
 
 // rows(P,C) = x(R,C) of each assignment of order(P); zero where it is −1. P may be a part of the places:
 // order.slice(…).

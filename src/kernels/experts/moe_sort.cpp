@@ -79,16 +79,42 @@ void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int
   });
 }
 
-void experts_of_blocks(Stream& stream, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,
-                       View<std::int32_t, 1> experts) {
-  const std::int64_t blocks = counts.rows(), rows = experts.rows();
-  parallel_rows(stream, blocks + 1, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
-    std::int64_t begin = 0;
-    for (std::int64_t j = 0; j < b; ++j) begin += counts[j];
-    const std::int64_t size = b < blocks ? counts[b] : rows - begin;
-    const std::int64_t e = b - quotient(b, experts_in_all) * experts_in_all;
-    const std::int32_t expert = b < blocks ? static_cast<std::int32_t>(e) : -1;
-    team.each(size, [=](std::int64_t i) { experts[begin + i] = expert; });
+void received_order(Stream& stream, View<const std::int64_t, 2> counts, ReceivedRound round,
+                    View<std::int64_t, 1> blocks, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
+                    View<std::int32_t, 2> place) {
+  const std::int64_t sources = round.ep * round.etp, here = offsets.rows() - 1, B = here * sources;
+  require(counts.rows() == sources && blocks.rows() == B + 1, "received_order: shapes differ");
+  // Begins of blocks by expert and then by source, whose numbers go by etp coordinate and then by ep coordinate.
+  parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
+    const auto in_round = [=](std::int64_t at) {
+      const std::int64_t place = at - round.begin;
+      return place < 0 ? 0 : place < round.rows ? place : round.rows;
+    };
+    const auto all = team.template scan<std::int64_t>(
+        B,
+        [=](std::int64_t b) {
+          const std::int64_t e = quotient(b, sources), from = b - e * sources, etp = quotient(from, round.ep);
+          return counts.row((from - etp * round.ep) * round.etp + etp)[round.first + e];
+        },
+        [=](std::int64_t b, std::int64_t before) {
+          const std::int64_t e = quotient(b, sources);
+          blocks[b] = in_round(before);
+          if (b == e * sources) offsets[e] = in_round(before);
+        });
+    if (team.leads()) blocks[B] = offsets[here] = in_round(all);
+  });
+  parallel_rows(stream, B, [=] FORGE_LAMBDA(std::int64_t arrival, Team team) {
+    const auto block = [=](std::int64_t i) {
+      const std::int64_t from = quotient(i, here);
+      return (i - from * here) * sources + from;
+    };
+    const auto size = [=](std::int64_t b) { return blocks[b + 1] - blocks[b]; };
+    const auto before = team.template sum<std::int64_t>(arrival, [=](std::int64_t i) { return size(block(i)); });
+    const std::int64_t b = block(arrival), begin = blocks[b];
+    team.each(size(b), [=](std::int64_t i) {
+      order[begin + i] = static_cast<std::int32_t>(before + i);
+      place.row(before + i)[0] = static_cast<std::int32_t>(begin + i);
+    });
   });
 }
 

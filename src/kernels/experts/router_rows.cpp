@@ -181,13 +181,22 @@ void router_weights(Stream& stream, RouterOptions options, View<const A, 2> logi
   });
 }
 
-void balanced_experts(Stream& stream, std::int64_t experts_in_all, View<const std::int32_t, 1> positions,
+void balanced_experts(Stream& stream, RouterOptions options, View<const std::int32_t, 1> positions,
                       View<std::int32_t, 2> experts, View<const std::int64_t, 1> samples) {
-  const std::int64_t k = experts.columns();
+  const std::int64_t k = experts.columns(), E = options.experts;
+  // With all groups in use the experts are one group.
+  const bool limited = options.groups_used < options.groups;
+  const std::int64_t groups = limited ? options.groups : 1, used = limited ? options.groups_used : 1, size = E / groups,
+                     of_group = (k + used - 1) / used;
   parallel_for(stream, experts.rows() * k, [=] FORGE_LAMBDA(std::int64_t q) {
-    const std::int64_t r = quotient(q, k), c = q - r * k, i = positions[r] * k + c;
+    const std::int64_t r = quotient(q, k), c = q - r * k, p = positions[r] - quotient(positions[r], E) * E;
     const bool filler = !samples.empty() && samples[r] < 0;
-    experts.row(r)[c] = filler ? -1 : static_cast<std::int32_t>(i - quotient(i, experts_in_all) * experts_in_all);
+    const std::int64_t round = quotient(c, used), first = quotient(p, size);
+    std::int64_t group = first + quotient((c - round * used) * groups, used), i = p - first * size;
+    i += quotient(round * size, of_group);
+    group -= group < groups ? 0 : groups;
+    i -= i < size ? 0 : size;
+    experts.row(r)[c] = filler ? -1 : static_cast<std::int32_t>(group * size + i);
   });
 }
 

@@ -28,4 +28,11 @@ cublasLtMatmulAlgo_t proposed_algorithm(cublasLtHandle_t handle, const CublasLtP
   return result.algo;
 }
 
+bool serves(cublasLtHandle_t handle, const CublasLtPlan& plan, std::size_t workspace_bytes) {
+  cublasLtMatmulHeuristicResult_t result{};
+  return cublasLtMatmulAlgoCheck(handle, plan.operation.get(), plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
+                                 &plan.algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= workspace_bytes;
+}
+
 }  // namespace forge

@@ -74,6 +74,13 @@ struct CublasLtPlan {
   std::uint64_t last_use = 0;
 };
 
+// Sets the rows of a row-major matrix.
+inline void set_rows(const OwnedCublasLt<cublasLtMatrixLayout_t>& matrix, std::int64_t rows) {
+  const auto value = static_cast<std::uint64_t>(rows);
+  cublas_check(cublasLtMatrixLayoutSetAttribute(matrix.get(), CUBLASLT_MATRIX_LAYOUT_COLS, &value, sizeof value),
+               "cublasLtMatrixLayoutSetAttribute");
+}
+
 // Alignments of a product's operands, bytes.
 struct OperandAlignment {
   std::uint32_t a, b, c;
@@ -85,9 +92,10 @@ struct OperandAlignment {
 cublasLtMatmulAlgo_t proposed_algorithm(cublasLtHandle_t handle, const CublasLtPlan& plan,
                                         const OperandAlignment& alignment, std::size_t workspace_bytes,
                                         const std::string& extents);
+// Whether the plan's algorithm computes a product of its layouts as they are now, in that workspace.
+bool serves(cublasLtHandle_t handle, const CublasLtPlan& plan, std::size_t workspace_bytes);
 
-// Plans of the shapes that were used last. The bound is for groups of rows, which come in as many sizes as tokens are
-// sent to experts.
+// Plans of the shapes that were used last.
 template <class Shape>
 class CublasLtPlans {
  public:

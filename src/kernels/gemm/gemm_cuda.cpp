@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -18,6 +19,10 @@ namespace forge {
 namespace {
 
 using std::int64_t;
+
+// Rows of a group are rounded up to a multiple of so many; no kernel loads more than so many bytes at a time.
+constexpr int64_t rows_of_plans = 128;
+constexpr std::uint32_t widest_load = 16;
 
 // What a choice of algorithm depends on. Rows and columns as stored.
 struct Shape {
@@ -54,13 +59,19 @@ CublasLtPlan describe_product(const Shape& s) {
   return plan;
 }
 
+void set_rows(const CublasLtPlan& plan, const Shape& s) {
+  set_rows(plan.a, s.a_rows);
+  set_rows(plan.b, s.b_rows);
+  set_rows(plan.c, s.c_rows);
+}
+
 }  // namespace
 
 struct Gemm::Implementation {
   void* workspace;
   std::size_t workspace_bytes;
   cublasLtHandle_t handle = nullptr;
-  CublasLtPlans<Shape> plans;
+  CublasLtPlans<Shape> plans, plans_of_groups;
   Fp8Matmul codes;
   bool cutlass;
 
@@ -74,13 +85,26 @@ struct Gemm::Implementation {
 
   CutlassWorkspace for_cutlass() const { return {workspace, workspace_bytes}; }
 
-  const CublasLtPlan& find(const Shape& shape) {
-    return plans.find(shape, [&] {
+  const CublasLtPlan& find(CublasLtPlans<Shape>& known, const Shape& shape) {
+    return known.find(shape, [&] {
       CublasLtPlan plan = describe_product(shape);
       plan.algorithm = proposed_algorithm(handle, plan, {shape.a_alignment, shape.b_alignment, shape.c_alignment},
                                           workspace_bytes, describe(shape));
       return plan;
     });
+  }
+
+  // Of a group, which has as many rows as tokens go to an expert, nearly always others than before: the algorithm of so
+  // many rows rounded up, where the library says that it serves these.
+  const CublasLtPlan& find_of_group(Shape shape) {
+    for (std::uint32_t* alignment : {&shape.a_alignment, &shape.b_alignment, &shape.c_alignment})
+      *alignment = std::min(*alignment, widest_load);
+    Shape rounded = shape;
+    for (int64_t* rows : {&rounded.a_rows, shape.ta ? &rounded.b_rows : &rounded.c_rows})
+      *rows = (*rows + rows_of_plans - 1) / rows_of_plans * rows_of_plans;
+    const CublasLtPlan& plan = find(plans_of_groups, rounded);
+    set_rows(plan, shape);
+    return serves(handle, plan, workspace_bytes) ? plan : find(plans, shape);
   }
 
   // C = beta · C, for sums without terms.
@@ -92,6 +116,44 @@ struct Gemm::Implementation {
                                           to_size(c.rows()), static_cast<cudaStream_t>(stream.native())),
                         "cudaMemset2DAsync");
     scale_matrix(stream, beta, c);
+  }
+
+  // C = alpha op(A) op(B) + beta C; `of_group`: find_of_group().
+  template <class T, class TC>
+  void multiply(Stream& stream, Transpose ta, Transpose tb, double alpha, View<const T, 2> a, View<const T, 2> b,
+                double beta, View<TC, 2> c, bool of_group) {
+    const bool flip_a = ta == Transpose::yes, flip_b = tb == Transpose::yes;
+    const int64_t k = a.extent(flip_a ? 0 : 1);
+    require(a.extent(flip_a ? 1 : 0) == c.rows() && b.extent(flip_b ? 0 : 1) == c.extent(1) &&
+                b.extent(flip_b ? 1 : 0) == k,
+            "the extents of a matrix product do not match");
+    if (c.rows() == 0 || c.extent(1) == 0) return;
+    if (k == 0) return scale(stream, beta, c);
+    const auto native = static_cast<cudaStream_t>(stream.native());
+    const float alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
+    const bool fp64 = std::is_same_v<T, double>;
+    const Shape shape{cuda_type<T>(),
+                      cuda_type<TC>(),
+                      flip_a,
+                      flip_b,
+                      a.rows(),
+                      a.extent(1),
+                      a.pitch,
+                      b.rows(),
+                      b.extent(1),
+                      b.pitch,
+                      c.rows(),
+                      c.extent(1),
+                      c.pitch,
+                      alignment_of(a.data),
+                      alignment_of(b.data),
+                      alignment_of(c.data)};
+    const CublasLtPlan& plan = of_group ? find_of_group(shape) : find(plans, shape);
+    cublas_check(
+        cublasLtMatmul(handle, plan.operation.get(), fp64 ? static_cast<const void*>(&alpha) : &alpha32, b.data,
+                       plan.b.get(), a.data, plan.a.get(), fp64 ? static_cast<const void*>(&beta) : &beta32, c.data,
+                       plan.c.get(), c.data, plan.c.get(), &plan.algorithm, workspace, workspace_bytes, native),
+        "cublasLtMatmul");
   }
 };
 
@@ -110,41 +172,9 @@ std::string products_library_version() {
 template <class T, class TC>
 void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, View<const T, 2> a, View<const T, 2> b,
                       double beta, View<TC, 2> c) {
-  const bool flip_a = ta == Transpose::yes, flip_b = tb == Transpose::yes;
-  const int64_t k = a.extent(flip_a ? 0 : 1);
-  require(
-      a.extent(flip_a ? 1 : 0) == c.rows() && b.extent(flip_b ? 0 : 1) == c.extent(1) && b.extent(flip_b ? 1 : 0) == k,
-      "the extents of a matrix product do not match");
-  if (c.rows() == 0 || c.extent(1) == 0) return;
-  const auto native = static_cast<cudaStream_t>(stream.native());
-  if (k == 0) return impl_->scale(stream, beta, c);
-  const float alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
-  const bool fp64 = std::is_same_v<T, double>;
-  const Shape shape{cuda_type<T>(),
-                    cuda_type<TC>(),
-                    flip_a,
-                    flip_b,
-                    a.rows(),
-                    a.extent(1),
-                    a.pitch,
-                    b.rows(),
-                    b.extent(1),
-                    b.pitch,
-                    c.rows(),
-                    c.extent(1),
-                    c.pitch,
-                    alignment_of(a.data),
-                    alignment_of(b.data),
-                    alignment_of(c.data)};
-  const CublasLtPlan& plan = impl_->find(shape);
-  cublas_check(cublasLtMatmul(impl_->handle, plan.operation.get(), fp64 ? static_cast<const void*>(&alpha) : &alpha32,
-                              b.data, plan.b.get(), a.data, plan.a.get(),
-                              fp64 ? static_cast<const void*>(&beta) : &beta32, c.data, plan.c.get(), c.data,
-                              plan.c.get(), &plan.algorithm, impl_->workspace, impl_->workspace_bytes, native),
-               "cublasLtMatmul");
+  impl_->multiply(stream, ta, tb, alpha, a, b, beta, c, false);
 }
 
-// Each number of rows that a group has takes a plan of its own.
 template <class T, class TC>
 void Gemm::grouped_rows(Stream& stream, std::span<const std::int64_t> offsets, Transpose tb, double alpha,
                         View<const T, 2> a, View<const T, 3> b, double beta, View<TC, 2> c) {
@@ -154,7 +184,7 @@ void Gemm::grouped_rows(Stream& stream, std::span<const std::int64_t> offsets, T
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t begin = offsets[to_size(g)], end = offsets[to_size(g) + 1];
     const View<const T, 2> matrix(b.row(g), {{b.extent(1), b.extent(2)}});
-    (*this)(stream, Transpose::no, tb, alpha, a.slice(begin, end), matrix, beta, c.slice(begin, end));
+    impl_->multiply(stream, Transpose::no, tb, alpha, a.slice(begin, end), matrix, beta, c.slice(begin, end), true);
   }
 }
 
@@ -167,7 +197,8 @@ void Gemm::grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, d
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t begin = offsets[to_size(g)], end = offsets[to_size(g) + 1];
     const View<TC, 2> matrix(c.row(g), {{c.extent(1), c.extent(2)}});
-    (*this)(stream, Transpose::yes, Transpose::no, alpha, a.slice(begin, end), b.slice(begin, end), beta, matrix);
+    impl_->multiply(stream, Transpose::yes, Transpose::no, alpha, a.slice(begin, end), b.slice(begin, end), beta,
+                    matrix, true);
   }
 }
 

@@ -10,6 +10,7 @@
 
 struct cublasLtContext {
   std::uint64_t mark;
+  std::uint64_t chosen_for = 0, checked_for = 0;  // the last problem that an algorithm of another one was checked for
 };
 struct cublasLtMatrixLayoutOpaque_t : vgpu::Matrix {};
 struct cublasLtMatmulPreferenceOpaque_t {
@@ -32,14 +33,15 @@ cublasStatus_t invalid(const std::string& why) {
   return refuse(CUBLAS_STATUS_INVALID_VALUE, why);
 }
 
-// What an algorithm was chosen for, and what it promises; the words of a cublasLtMatmulAlgo_t.
+// What an algorithm was chosen for (`kind`: but for extents), and what it promises; the words of a
+// cublasLtMatmulAlgo_t.
 struct Choice {
-  std::uint64_t problem, workspace, splits;
+  std::uint64_t problem, kind, workspace, splits;
   std::uint32_t alignment[4];
 };
 static_assert(sizeof(Choice) <= sizeof(cublasLtMatmulAlgo_t));
 
-std::uint64_t hash_of(const Problem& p) {
+std::uint64_t hash_of(const Problem& p, bool extents = true) {
   std::uint64_t hash = 14695981039346656037u;
   const auto add = [&](std::uint64_t x) { hash = (hash ^ x) * 1099511628211u; };
   for (const std::uint64_t x :
@@ -49,8 +51,8 @@ std::uint64_t hash_of(const Problem& p) {
         static_cast<std::uint64_t>(p.desc->fast_accumulation)})
     add(x);
   for (const Matrix* m : {&p.a, &p.b, &p.c, &p.d})
-    for (const std::uint64_t x :
-         {static_cast<std::uint64_t>(m->type), m->rows, m->columns, static_cast<std::uint64_t>(m->leading)})
+    for (const std::uint64_t x : {static_cast<std::uint64_t>(m->type), extents ? m->rows : 0, extents ? m->columns : 0,
+                                  static_cast<std::uint64_t>(m->leading)})
       add(x);
   return hash;
 }
@@ -81,17 +83,23 @@ std::string shapes_broken(const Problem& p) {
   return "";
 }
 
+constexpr std::uint64_t least_split = 8;  // of the inner dimension
+std::uint64_t inner_of(const Problem& p) {
+  return p.desc->transpose_a != CUBLAS_OP_N ? p.a.rows : p.a.columns;
+}
+
 // Some problems, by their extents, get an algorithm that splits the inner dimension, where the preference allows it.
 Choice choose(const Problem& p, const cublasLtMatmulPreferenceOpaque_t& preference) {
   Choice choice{};
   choice.problem = hash_of(p);
+  choice.kind = hash_of(p, false);
   choice.splits = 1;
   std::copy_n(preference.alignment, 4, choice.alignment);
   const std::uint64_t sums = p.d.rows * p.d.columns * (p.d.type == CUDA_R_64F || is_fp8(p.a.type) ? 8 : 4);
-  const std::uint64_t inner = p.desc->transpose_a != CUBLAS_OP_N ? p.a.rows : p.a.columns;
+  const std::uint64_t inner = inner_of(p);
   const std::uint64_t splits = 2 + choice.problem % 3;
-  if ((preference.reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) && inner >= 8 && choice.problem % 2 == 0 &&
-      splits * sums <= preference.workspace)
+  if ((preference.reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) && inner >= least_split &&
+      choice.problem % 2 == 0 && splits * sums <= preference.workspace)
     choice.splits = splits;
   choice.workspace = choice.splits > 1 ? splits * sums : std::min<std::uint64_t>(preference.workspace, 256);
   return choice;
@@ -192,7 +200,7 @@ std::size_t cublasLtGetVersion() {
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  *handle = new cublasLtContext{vgpu::handle_mark};
+  *handle = new cublasLtContext{.mark = vgpu::handle_mark};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
@@ -224,6 +232,12 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
                                           std::uint64_t columns, std::int64_t leading) {
   *layout = new cublasLtMatrixLayoutOpaque_t{{type, rows, columns, leading}};
   return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes) {
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_COLS) return vgpu::set(layout->columns, value, bytes);
+  return invalid("an attribute of matrices that is not emulated: " + std::to_string(attribute));
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   return vgpu::destroy(layout);
@@ -259,8 +273,27 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (const std::string broken = vgpu::shapes_broken(problem); !broken.empty()) return invalid(broken);
   if (const std::string lacking = vgpu::fp8_unsupported(problem); !lacking.empty())
     return vgpu::refuse(CUBLAS_STATUS_NOT_SUPPORTED, lacking);
+  vgpu::count(vgpu::current_device(), "choices of algorithms");
   *results = vgpu::result_of(vgpu::choose(problem, *preference));
   *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// Problems that differ in extents alone share algorithms; one that splits the inner dimension needs some of it.
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
+  if (!handle || handle->mark != vgpu::handle_mark) return CUBLAS_STATUS_NOT_INITIALIZED;
+  const vgpu::Problem problem{desc, *a, *b, *c, *d};
+  if (const std::string broken = vgpu::shapes_broken(problem); !broken.empty()) return vgpu::invalid(broken);
+  vgpu::Choice choice;
+  std::memcpy(&choice, algorithm, sizeof choice);
+  if (choice.kind != vgpu::hash_of(problem, false) ||
+      (choice.splits > 1 && vgpu::inner_of(problem) < vgpu::least_split))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  handle->chosen_for = choice.problem;
+  handle->checked_for = vgpu::hash_of(problem);
+  *result = vgpu::result_of(choice);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -277,7 +310,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const vgpu::Problem problem{desc, *a_layout, *b_layout, *c_layout, *d_layout};
   vgpu::Choice choice;
   std::memcpy(&choice, algorithm, sizeof choice);
-  if (choice.problem != vgpu::hash_of(problem))
+  const std::uint64_t asked = vgpu::hash_of(problem);
+  if (choice.problem != asked && (handle->chosen_for != choice.problem || handle->checked_for != asked))
     return invalid("the algorithm was chosen for another problem than A " + vgpu::text_of(*a_layout) + ", B " +
                    vgpu::text_of(*b_layout) + ", D " + vgpu::text_of(*d_layout));
   if (const std::string broken = vgpu::operands_broken(stream->device, problem, choice, {a, b, c, d}); !broken.empty())
