@@ -24,6 +24,7 @@ std::vector<std::pair<std::string, double>> shares_of(const Prediction& p) {
     const auto part = static_cast<CostPart>(i);
     if (p.part[to_size(i)] > 0) list.emplace_back(name_of(part), p.part[to_size(i)]);
   }
+  if (p.slowed > 1e-6) list.emplace_back("slowed by other streams", p.slowed);
   constexpr const char* waits[lane_count] = {"waiting for the host", "waiting for parameters", "waiting for gradients",
                                              "waiting for other stages"};
   for (int l = 0; l < lane_count; ++l) {
@@ -33,20 +34,34 @@ std::vector<std::pair<std::string, double>> shares_of(const Prediction& p) {
   return list;
 }
 
+constexpr Lane other_lanes[] = {Lane::parameters, Lane::gradients, Lane::transfers};
+
+// Seconds that the fullest direction of each link is needed in a step.
+struct WireSeconds {
+  double nvlink, nic;
+};
+WireSeconds wire_of(const Prediction& p) {
+  const auto most = [&](Link a, Link b) { return std::max(p.wire[to_size(a)], p.wire[to_size(b)]); };
+  return {most(Link::nvlink_out, Link::nvlink_in), most(Link::nic_out, Link::nic_in)};
+}
+
 std::string part_table(const Prediction& p) {
   std::string text = formatted("time of pp rank %d, whose compute stream is busy longest\n", p.stage);
   for (const auto& [name, seconds] : shares_of(p))
     text +=
         formatted("  %-26s %12s %5.1f %%\n", name.c_str(), seconds_text(seconds).c_str(), 100 * seconds / p.seconds);
   double behind = 0;
-  for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
-    behind += p.behind[to_size(part)];
+  for (const Lane lane : other_lanes) behind += p.behind[to_size(lane)];
   if (behind > 0)
     text +=
         formatted("  on other streams: parameters %s, gradients %s, transfers %s; %.0f %% of it behind computation\n",
-                  seconds_text(p.behind[to_size(CostPart::parameters)]).c_str(),
-                  seconds_text(p.behind[to_size(CostPart::gradients)]).c_str(),
-                  seconds_text(p.behind[to_size(CostPart::transfers)]).c_str(), 100 * p.hidden / behind);
+                  seconds_text(p.behind[to_size(Lane::parameters)]).c_str(),
+                  seconds_text(p.behind[to_size(Lane::gradients)]).c_str(),
+                  seconds_text(p.behind[to_size(Lane::transfers)]).c_str(), 100 * p.hidden / behind);
+  const auto [nvlink, nic] = wire_of(p);
+  if (nvlink + nic > 0)
+    text += formatted("  links need: inside the node %s, between nodes %s\n", seconds_text(nvlink).c_str(),
+                      seconds_text(nic).c_str());
   return text;
 }
 
@@ -171,8 +186,8 @@ std::string plan_json(const Machine& machine, const Outcome& o) {
   const Prediction& p = o.time;
   JsonLine seconds, others, memory, all;
   for (const auto& [name, value] : shares_of(p)) seconds.add(name, value);
-  for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
-    others.add(name_of(part), p.behind[to_size(part)]);
+  constexpr const char* streams[] = {"parameters", "gradients", "transfers"};
+  for (std::size_t l = 0; l < std::size(streams); ++l) others.add(streams[l], p.behind[to_size(other_lanes[l])]);
   others.add("behind_computation", p.hidden);
   for (int c = 0; c < category_count; ++c)
     memory.add(name_of(static_cast<Category>(c)), o.memory.plan.of(static_cast<Category>(c)));
@@ -181,7 +196,10 @@ std::string plan_json(const Machine& machine, const Outcome& o) {
   all.add("tokens_per_second_per_rank", p.tokens_per_second).add("mfu", p.mfu).add("hfu", p.hfu);
   all.add("expert_load", p.expert_load).add("expert_rounds", p.expert_rounds);
   all.add("binds", binding_part(o)).add("busiest_pp_rank", p.stage);
-  all.add_raw("seconds", seconds.text()).add_raw("other_streams", others.text()).add_raw("memory", memory.text());
+  const auto [nvlink, nic] = wire_of(p);
+  all.add_raw("seconds", seconds.text()).add_raw("other_streams", others.text());
+  all.add_raw("wire_seconds", JsonLine().add("nvlink", nvlink).add("nic", nic).text());
+  all.add_raw("memory", memory.text());
   all.add("peak_bytes", o.memory.total()).add("usable_bytes", o.usable).add("fits", o.fits());
   return all.text();
 }

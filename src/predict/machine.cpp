@@ -159,41 +159,61 @@ double row_seconds(const Machine& machine, double bytes, std::string_view name) 
   return (rates.launch + bytes / rates.bandwidth) / machine.compute_speed;
 }
 
-double collective_seconds(const Machine& machine, const Sent& call, const Placement& place) {
-  if (place.ranks <= 1 || call.times <= 0) return 0;
-  const double bytes = wire_bytes(call, place.ranks), calls = static_cast<double>(call.times) / machine.network_speed;
-  const auto c = to_size(call.collective);
-  // Inside the nodes: as if the group were there alone. A transfer between neighbours is one or the other.
+namespace {
+
+// Inside the nodes: as if the group were there alone, by the fastest protocol. A transfer between neighbours is in one
+// or between two.
+WireTime time_inside(const Machine& machine, const Sent& call, const Placement& place, double bytes) {
   const int near = std::min(place.near, place.ranks);
-  double inside = 0;
-  if (near > 1) {
-    inside = INFINITY;
-    const double fraction = call.collective == Collective::all_to_all ? (near - 1.0) / (place.ranks - 1.0) : 1;
-    for (const ProtocolRates& p : machine.in_node[c])
-      inside = std::min(inside, p.latency + p.per_rank * near + fraction * bytes / p.bandwidth +
-                                    (p.own > 0 ? own_bytes(call, place.ranks) / p.own : 0));
-    require(std::isfinite(inside), "a machine's file has rates of each collective");
+  if (near <= 1) return {};
+  const double fraction = call.collective == Collective::all_to_all ? (near - 1.0) / (place.ranks - 1.0) : 1;
+  WireTime best{INFINITY};
+  double link = 0;  // bandwidth of the protocol that has most
+  for (const ProtocolRates& p : machine.in_node[to_size(call.collective)]) {
+    const WireTime time{p.latency + p.per_rank * near + (p.own > 0 ? own_bytes(call, place.ranks) / p.own : 0),
+                        fraction * bytes / p.bandwidth};
+    if (time.total() < best.total()) best = time;
+    link = std::max(link, p.bandwidth);
   }
-  if (place.nodes <= 1) return calls * inside;
+  require(link > 0, "a machine's file has rates of each collective");
+  best.nvlink = fraction * bytes / link;
+  return best;
+}
+
+WireTime time_between(const Machine& machine, const Sent& call, const Placement& place, double bytes) {
   if (machine.between_nodes.empty())
     throw BadInput("machine " + machine.name + " is one node of " + std::to_string(machine.ranks_per_node) +
                    " ranks; legal: a mesh of so many, or a machine with a network");
   std::vector<double> nodes, rate;
   for (const NodesRates& r : machine.between_nodes) {
     nodes.push_back(r.nodes);
-    rate.push_back(r.bandwidth[c]);
+    rate.push_back(r.bandwidth[to_size(call.collective)]);
   }
   // A ring enters and leaves each node once; of an exchange each rank's part for other nodes does.
-  const double leaving = call.collective == Collective::all_to_all
-                             ? bytes * near * (place.ranks - near) / (place.ranks - 1.0)
-                         : call.collective == Collective::send ? bytes * near
-                                                               : bytes;
+  const int near = std::min(place.near, place.ranks);
+  const double leaving = place.groups * (call.collective == Collective::all_to_all
+                                             ? bytes * near * (place.ranks - near) / (place.ranks - 1.0)
+                                         : call.collective == Collective::send ? bytes * near
+                                                                               : bytes);
   // Rings of many ranks hide less of the latency of their steps, so that bytes are slower, too. A transfer has no ring.
   const double ranks = call.collective == Collective::send ? 2 : place.ranks;
-  const double outside =
-      machine.network_latency + machine.network_per_rank * ranks +
-      leaving * place.groups * (1 / interpolate(nodes, rate, place.nodes) + machine.network_per_rank_byte * ranks);
-  return calls * std::max(inside, outside);
+  const double link = leaving / interpolate(nodes, rate, place.nodes);
+  return {machine.network_latency + machine.network_per_rank * ranks,
+          link + leaving * machine.network_per_rank_byte * ranks, 0, link};
+}
+
+}  // namespace
+
+WireTime collective_time(const Machine& machine, const Sent& call, const Placement& place) {
+  if (place.ranks <= 1 || call.times <= 0) return {};
+  const double bytes = wire_bytes(call, place.ranks), calls = static_cast<double>(call.times) / machine.network_speed;
+  WireTime time = time_inside(machine, call, place, bytes);
+  if (place.nodes > 1) {
+    const WireTime between = time_between(machine, call, place, bytes);
+    const double total = std::max(time.total(), between.total()), seconds = std::max(time.seconds, between.seconds);
+    time = {total - seconds, seconds, time.nvlink, between.nic};
+  }
+  return {calls * time.latency, calls * time.seconds, calls * time.nvlink, calls * time.nic};
 }
 
 }  // namespace forge

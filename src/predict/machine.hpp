@@ -183,7 +183,16 @@ double attention_seconds(const Machine& machine, DType type, std::string_view ke
 // Of a kernel that reads and writes so many bytes; `name`: at its own rates, where forge's has some.
 double row_seconds(const Machine& machine, double bytes, std::string_view name = {});
 
+// Seconds of a collective that is alone: a latency, in which it needs no link, and what its bytes take, in which it
+// needs the links of the rank's node and its fraction of the node's network for so many.
+struct WireTime {
+  double latency = 0, seconds = 0, nvlink = 0, nic = 0;
+  double total() const { return latency + seconds; }
+};
 // Of one call; `count` and type as the call takes them (core/collectives.hpp).
-double collective_seconds(const Machine& machine, const Sent& call, const Placement& place);
+WireTime collective_time(const Machine& machine, const Sent& call, const Placement& place);
+inline double collective_seconds(const Machine& machine, const Sent& call, const Placement& place) {
+  return collective_time(machine, call, place).total();
+}
 
 }  // namespace forge

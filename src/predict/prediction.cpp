@@ -15,12 +15,14 @@ namespace {
 SimulatedMachine simulated(const Machine& machine, const RunSetup& setup) {
   SimulatedMachine m;
   const int ranks = setup.mesh.world();
-  m.overlap = machine.overlap_speed;
+  // The rates of other programs' products are fitted to steps whose collectives ran behind them.
+  if (machine.program.is_forge()) m.overlap = machine.overlap_speed;
   if (machine.cores_per_node == 0) return m;
   const int nodes = (ranks + machine.ranks_per_node - 1) / machine.ranks_per_node;
   m.cores = static_cast<double>(machine.cores_per_node) * nodes;
   m.per_stream = static_cast<double>(ranks / setup.mesh.pp);
   m.host_computes = true;
+  m.shares_links = false;  // collectives are copies by the cores
   return m;
 }
 
@@ -29,10 +31,13 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
   double last = 0;
   std::vector<std::pair<double, double>> computing;
   for (const Span& span : spans) {
-    auto& parts = span.lane == Lane::compute ? p.part : p.behind;
+    if (span.lane != Lane::compute) {
+      p.behind[to_size(span.lane)] += span.end - span.start;
+      continue;
+    }
+    p.slowed += span.slowed;
     if (span.task >= 0)
-      for (std::size_t i = 0; i < parts.size(); ++i) parts[i] += costs[to_size(span.task)].seconds[i];
-    if (span.lane != Lane::compute) continue;
+      for (std::size_t i = 0; i < p.part.size(); ++i) p.part[i] += costs[to_size(span.task)].seconds[i];
     p.waited[to_size(span.waited_for)] += span.waited;
     computing.emplace_back(span.start, span.end);
     last = std::max(last, span.end);
@@ -45,6 +50,16 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
     for (; at != computing.end() && at->first < span.end; ++at)
       p.hidden += std::max(0.0, std::min(span.end, at->second) - std::max(span.start, at->first));
   }
+}
+
+// What a rank sends and receives in a step.
+LinkSeconds wire_seconds(const std::vector<Instruction>& program) {
+  LinkSeconds sum{};
+  for (const Instruction& i : program)
+    if (i.wires)
+      for (const Wire& wire : *i.wires)
+        for (std::size_t l = 0; l < sum.size(); ++l) sum[l] += wire.links[l];
+  return sum;
 }
 
 void note_experts(Prediction& p, const BufferContext& context, double imbalance) {
@@ -72,6 +87,8 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
     for (const Task& task : update_tasks(share, setup.spec.options.router_bias)) p.tasks.back().push_back(task);
     for (const Task& task : p.tasks.back()) flops += cost(share, task).flops;
     programs.push_back(step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of, use));
+    const LinkSeconds wire = wire_seconds(programs.back());
+    for (std::size_t l = 0; l < wire.size(); ++l) p.wire[l] = std::max(p.wire[l], wire[l]);
   }
   Simulated done = simulate(programs, simulated(machine, setup));
   p.seconds = done.seconds;

@@ -17,11 +17,13 @@ struct Prediction {
   double mfu = 0, hfu = 0;                // without and with what is recomputed, of the peak
   // Of the pipeline rank whose compute stream is busy longest, in a step.
   int stage = 0;
-  std::array<double, cost_part_count> part{};    // seconds of its compute stream, by what they are spent on
-  std::array<double, cost_part_count> behind{};  // and of its other streams
-  std::array<double, lane_count> waited{};       // its compute stream idle for: the host (compute), and other streams
-  double idle = 0;                               // at the end, for other stages
-  double hidden = 0;                             // of the collectives on other streams, behind computation
+  std::array<double, cost_part_count> part{};  // seconds of its compute stream alone, by what they are spent on
+  double slowed = 0;                           // and beyond them, for links, multiprocessors or cores that others take
+  std::array<double, lane_count> behind{};     // of its other streams
+  std::array<double, lane_count> waited{};     // its compute stream idle for: the host (compute), and other streams
+  double idle = 0;                             // at the end, for other stages
+  double hidden = 0;                           // of the collectives on other streams, behind computation
+  LinkSeconds wire{};                          // of each link, of the pipeline rank that needs it longest
   // Rows of the busiest ranks' experts over the mean, as far as the layout lets them differ, and in how many rounds.
   double expert_load = 1;
   std::int64_t expert_rounds = 1;

@@ -34,9 +34,28 @@ struct Candidate {
   double likely;   // with bubble: the order of simulation
 };
 
+// Time that something takes, and time of it on each link.
+struct Taken {
+  double seconds = 0;
+  LinkSeconds links{};
+
+  void add(double more, const LinkSeconds& on_links, double times = 1) {
+    seconds += times * more;
+    for (std::size_t l = 0; l < links.size(); ++l) links[l] += times * on_links[l];
+  }
+  void add(const TaskCost& cost) {
+    add(cost.total(), {});
+    if (cost.wires)
+      for (const Wire& wire : *cost.wires) add(0, wire.links);
+  }
+  void add(const WireTime& time, double times) {
+    add(time.total(), {time.nvlink, time.nvlink, time.nic, time.nic}, times);
+  }
+};
+
 // What a microbatch costs in the layers of the whole model, on one rank of a mesh.
 struct ModelCost {
-  double seconds = 0;                           // all passes of all layers and of the head
+  Taken taken;                                  // by all passes of all layers and of the head
   double saved = 0;                             // bytes that all layers keep
   std::array<Placement, group_count> places{};  // of the mesh
 };
@@ -44,6 +63,7 @@ struct ModelCost {
 // Elements of the model's parameters.
 struct ModelSize {
   double dense = 0, experts = 0;  // tables, which only some stages have, are left out
+  double block = 0;               // the largest unit of the dense ones
 };
 
 class Bounds {
@@ -54,7 +74,9 @@ class Bounds {
       double elements = 0;
       for (const Parameter& p : unit.parameters) elements += static_cast<double>(p.elements());
       const bool table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
-      if (!table) (unit.kind == UnitKind::experts ? size_.experts : size_.dense) += elements;
+      if (table) continue;
+      (unit.kind == UnitKind::experts ? size_.experts : size_.dense) += elements;
+      if (unit.kind != UnitKind::experts) size_.block = std::max(size_.block, elements);
     }
   }
 
@@ -66,9 +88,9 @@ class Bounds {
     const double microbatches = static_cast<double>(deck.train.global_batch_sequences) /
                                 static_cast<double>(mesh.dp_replicate * mesh.dp_shard * choice.microbatch);
     if (least_bytes(deck, cost, std::min(microbatches, pp)) > most_bytes()) return {};
-    const double bound = std::max(microbatches * cost.seconds / pp, stream_seconds(deck, cost, microbatches));
+    const double bound = least_seconds(deck, cost, microbatches);
     const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
-    const double bubble = (pp - 1) * cost.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
+    const double bubble = (pp - 1) * cost.taken.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
     return Candidate{index, choice, bound, bound + bubble};
   }
 
@@ -94,50 +116,59 @@ class Bounds {
     c.rounding.codes = multiplies_codes(deck, machine_.capability);
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
     const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
-    ModelCost cost{0, 0, places};
+    ModelCost cost{{}, 0, places};
     std::map<std::tuple<bool, std::int64_t, bool>, ModelCost> known;  // layers are of few kinds
-    const auto seconds = [&](const StageLayer& layer) {
-      double sum = 0;
+    const auto taken = [&](const StageLayer& layer) {
+      Taken sum;
       for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
-        sum += costs.of({&layer, pass}).total();
-      if (c.recompute != Recompute::none && recomputes(layer))
-        sum += costs.of({&layer, Pass::backward_input, true}).total();
+        sum.add(costs.of({&layer, pass}));
+      if (c.recompute != Recompute::none && recomputes(layer)) sum.add(costs.of({&layer, Pass::backward_input, true}));
       return sum;
     };
     for (std::int64_t l = 0; l < spec_.L(); ++l) {
       auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l), c.rounding.has_block(l)});
       if (is_new) {
         const StageLayer layer{LayerKind::block, l};
-        kind->second.seconds = seconds(layer);
+        kind->second.taken = taken(layer);
         kind->second.saved =
             static_cast<double>(bytes_in(LayerMemory::saved, c, {.first_layer = static_cast<int>(l) - 1}, layer));
       }
-      cost.seconds += kind->second.seconds;
+      cost.taken.add(kind->second.taken.seconds, kind->second.taken.links);
       cost.saved += kind->second.saved;
     }
     const StageLayer head{LayerKind::head};
-    cost.seconds += costs.of({&head, Pass::forward}).total();
+    cost.taken.add(costs.of({&head, Pass::forward}));
     return cost;
   }
 
-  // What the streams of parameters and of gradients take at least, were each of their calls one for the whole stage.
-  double stream_seconds(const Deck& deck, const ModelCost& cost, double microbatches) const {
+  // The mean stage's: what it computes and waits for in its layers, what its parameters or its gradients take, were
+  // each of their calls one for the whole stage, or what all of them take of a link.
+  double least_seconds(const Deck& deck, const ModelCost& cost, double microbatches) const {
     const MeshDeck& m = deck.mesh;
     const Precision p = precision_of(deck);
     const auto zero = deck.train.zero_stage;
-    const auto shards = static_cast<double>(m.dp_shard * m.cp);
-    const double elements = size_.dense / static_cast<double>(m.pp * m.tp);
-    const auto seconds = [&](Group group, Collective collective, double count, DType type) {
-      return collective_seconds(machine_, {group, collective, static_cast<std::int64_t>(count), type},
-                                cost.places[to_size(group)]);
+    const double shards = static_cast<double>(m.dp_shard * m.cp), tp = static_cast<double>(m.tp);
+    const double elements = size_.dense / static_cast<double>(m.pp) / tp;
+    const auto time = [&](Group group, Collective collective, double count, DType type) {
+      return collective_time(machine_, {group, collective, static_cast<std::int64_t>(count), type},
+                             cost.places[to_size(group)]);
     };
+    const bool again = zero == 3 && deck.train.gather != GatherPolicy::step;
+    // A pass of a chunk finds two units at most where the one before has left them.
+    const double kept = again ? 2 * static_cast<double>(deck.schedule.virtual_stages) * size_.block / tp : 0;
     const DType gathered = deck.train.fp8_gather ? DType::u8 : p.compute;
-    const double gather = seconds(Group::parameter_shards, Collective::all_gather, elements / shards, gathered);
-    const double reduce =
-        zero >= 1 ? seconds(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
-                  : seconds(Group::gradients, Collective::all_reduce, elements, p.accumulate);
-    const double gathers = zero == 0 ? 0 : zero < 3 || deck.train.gather == GatherPolicy::step ? 1 : 2 * microbatches;
-    return std::max(gathers * gather, (zero >= 2 ? microbatches : 1) * reduce);
+    Taken parameters, gradients;
+    if (zero > 0 && elements > kept)
+      parameters.add(time(Group::parameter_shards, Collective::all_gather, (elements - kept) / shards, gathered),
+                     again ? 2 * microbatches : 1);
+    gradients.add(zero >= 1 ? time(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
+                            : time(Group::gradients, Collective::all_reduce, elements, p.accumulate),
+                  zero >= 2 ? microbatches : 1);
+    const double layers = microbatches / static_cast<double>(m.pp);
+    double least = std::max({layers * cost.taken.seconds, parameters.seconds, gradients.seconds});
+    for (std::size_t l = 0; l < parameters.links.size(); ++l)
+      least = std::max(least, layers * cost.taken.links[l] + parameters.links[l] + gradients.links[l]);
+    return least;
   }
 
   // What the first stage can't do without: its part of the parameters' state, and what `in_flight` microbatches save.

@@ -21,8 +21,8 @@ struct SearchResult {
 
 // The layouts of a deck's model and batch on so many ranks of a machine. A layout is left out where a bound of its
 // memory is beyond the machine's, or where a bound of its time (what a rank must compute and wait for in its layers
-// without bubble, or what its gathers or its reductions take) is above the best that were simulated. `resolved`:
-// check_deck has completed its model; its own mesh doesn't matter.
+// without bubble, what its gathers or its reductions take, or what all of it takes of a link) is above the best that
+// were simulated. `resolved`: check_deck has completed its model; its own mesh doesn't matter.
 SearchResult search(const Machine& machine, const Deck& resolved, const SearchOptions& options);
 
 }  // namespace forge

@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
+#include "predict/course.hpp"
 
 namespace forge {
 
@@ -21,20 +22,17 @@ constexpr double never = std::numeric_limits<double>::infinity();
 
 // What a stream was given.
 struct Operation {
-  int rank;
-  Lane lane;
-  double left;  // seconds of work, at full speed
-  int task;
-  std::int64_t meeting;  // −1: none
-  int members;
-  Number before;                 // of the same stream
-  std::size_t waits, waits_end;  // of other streams: a part of the engine's list
+  int rank = 0;
+  const Instruction* of = nullptr;
+  Course course;
+  std::int64_t meeting = -1;             // −1: none
+  Number before = 0;                     // of the same stream
+  std::size_t waits = 0, waits_end = 0;  // of other streams: a part of the engine's list
   // Of those that wait for its end: links in the engine's list; -1: none.
   std::int64_t first_follower = -1, last_follower = -1;
   double start = -1, end = never;
-  double speed = 0, since = 0;  // while it runs
-  unsigned version = 0;         // of its place in the queue of ends
-  double ready = 0;             // when the last it waited for had ended
+  unsigned version = 0;  // of its place in the queue of ends
+  double ready = 0;      // when the last it waited for had ended
   Lane waited_for = Lane::compute;
 };
 
@@ -64,8 +62,8 @@ class Engine {
       : programs_(programs), machine_(machine), hosts_(programs.size()), running_(programs.size()) {
     std::size_t count = 1;
     for (const auto& program : programs) count += to_size(std::count_if(program.begin(), program.end(), is_operation));
-    operations_.reserve(count);  // so that none moves
-    operations_.push_back({});   // number 0
+    operations_.reserve(count);                              // so that none moves
+    operations_.push_back({0, nullptr, Course({}, false)});  // number 0
     operations_.front().end = 0;
     result_.ranks.resize(programs.size());
     result_.busy.assign(programs.size(), 0.0);
@@ -105,9 +103,11 @@ class Engine {
       now_ = std::max(now_, due.time);
       hosts_[to_size(due.which)].queued = false;
       walk(to_size(due.which));
-    } else if (operations_[to_size(due.which)].version == due.version) {
+    } else if (Operation& op = operations_[to_size(due.which)]; op.version == due.version) {
       now_ = std::max(now_, due.time);
-      finish(due.which);
+      op.course.advance(now_);
+      op.course.reach_part();
+      op.course.is_done() ? finish(due.which) : refresh(to_size(op.rank));
     }
     return true;
   }
@@ -192,7 +192,7 @@ class Engine {
     take_waits(host.waits_of_lane[lane]);
     host.waits_of_lane[lane].clear();
     if (host.groups) take_waits(host.waits_of_group);
-    operations_.push_back({static_cast<int>(rank), i.lane, i.seconds, i.task, meets ? i.event : -1, i.members,
+    operations_.push_back({static_cast<int>(rank), &i, Course(i, machine_.shares_links), meets ? i.event : -1,
                            host.tail[lane], waits, waits_.size()});
     if (host.groups)
       host.group.push_back(number);
@@ -229,16 +229,16 @@ class Engine {
     for (const Number n : waits_of(op))
       if (operations_[to_size(n)].end > std::max(op.ready, operations_[to_size(op.before)].end)) {
         op.ready = operations_[to_size(n)].end;
-        op.waited_for = operations_[to_size(n)].lane;
+        op.waited_for = operations_[to_size(n)].of->lane;
       }
     if (op.meeting < 0) return start(number);
     std::vector<Number>& present = meetings_[op.meeting];
     if (std::find(present.begin(), present.end(), number) != present.end()) return;
     present.push_back(number);
-    if (std::ssize(present) < op.members) return;
+    if (std::ssize(present) < op.of->members) return;
     for (const Number n : present) {
       Operation& member = operations_[to_size(n)];
-      if (member.lane == Lane::compute && n != number) member.waited_for = Lane::transfers;
+      if (member.of->lane == Lane::compute && n != number) member.waited_for = Lane::transfers;
       start(n);
     }
     meetings_.erase(op.meeting);
@@ -246,7 +246,8 @@ class Engine {
 
   void start(Number number) {
     Operation& op = operations_[to_size(number)];
-    op.start = op.since = now_;
+    op.start = now_;
+    op.course.begin(now_);
     --pending_;
     ++running_count_;
     auto& running = running_[to_size(op.rank)];
@@ -276,8 +277,8 @@ class Engine {
   }
 
   void note(const Operation& op) {
-    Span span{op.task, op.lane, op.start, op.end, op.waited_for, 0};
-    if (op.lane == Lane::compute) {
+    Span span{op.of->task, op.of->lane, op.start, op.end, op.waited_for, 0, op.end - op.start - op.of->seconds};
+    if (op.of->lane == Lane::compute) {
       result_.busy[to_size(op.rank)] += op.end - op.start;
       span.waited = op.start - std::max(0.0, operations_[to_size(op.before)].end);
     }
@@ -287,19 +288,28 @@ class Engine {
   void refresh_all() {
     for (std::size_t r = 0; r < running_.size(); ++r) refresh(r);
   }
-  // Sets the speeds of what a rank runs, and when it ends.
+  // Sets the paces of what a rank runs, and when each is looked at again.
   void refresh(std::size_t rank) {
     const double wanted = running_count_ * machine_.per_stream;
     const double fraction = machine_.cores > 0 && wanted > machine_.cores ? machine_.cores / wanted : 1;
     const bool overlaps = running_[rank].size() > 1;
+    unsigned taken = 0, rivals = 0;  // links
+    for (const Number n : running_[rank]) {
+      Course& course = operations_[to_size(n)].course;
+      course.advance(now_);
+      rivals |= taken & course.links();
+      taken |= course.links();
+    }
+    if (rivals != 0) {
+      for (const Number n : running_[rank])
+        if (Course& course = operations_[to_size(n)].course; course.is_wire()) wires_.push_back(&course);
+      share_links(wires_);
+    }
     for (const Number n : running_[rank]) {
       Operation& op = operations_[to_size(n)];
-      const double speed = fraction * (overlaps && op.lane == Lane::compute ? machine_.overlap : 1);
-      op.left = std::max(0.0, op.left - op.speed * (now_ - op.since));
-      op.since = now_;
-      if (op.speed == speed) continue;
-      op.speed = speed;
-      due_.push({now_ + op.left / speed, false, n, ++op.version});
+      const double computing = fraction * (overlaps && op.of->lane == Lane::compute ? machine_.overlap : 1);
+      if (op.course.set_pace(computing, fraction, (op.course.links() & rivals) != 0))
+        due_.push({now_ + op.course.seconds_to_look(), false, n, ++op.version});
     }
   }
 
@@ -315,6 +325,7 @@ class Engine {
   std::vector<Follower> followers_;
   std::vector<Host> hosts_;
   std::vector<std::vector<Number>> running_;  // by rank
+  std::vector<Course*> wires_;                // of share_links
   int running_count_ = 0, pending_ = 0;
   std::map<std::int64_t, std::vector<Number>> meetings_;  // who has come
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;

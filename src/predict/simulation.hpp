@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace forge {
@@ -11,6 +13,20 @@ namespace forge {
 // The streams of a rank, as the executor has them.
 enum class Lane : std::uint8_t { compute, parameters, gradients, transfers };
 inline constexpr int lane_count = 4;
+
+// What a rank sends and receives through: NVLink (or what else carries collectives inside a node) and its share of the
+// node's network, each in both directions.
+enum class Link : std::uint8_t { nvlink_out, nvlink_in, nic_out, nic_in };
+inline constexpr int link_count = 4;
+using LinkSeconds = std::array<double, link_count>;
+
+// A collective of an operation: what is computed before it, its latency, and the `seconds` that it takes with all links
+// to itself, in which it needs each for so many.
+struct Wire {
+  double before = 0, latency = 0, seconds = 0;
+  LinkSeconds links{};
+};
+using Wires = std::vector<Wire>;
 
 struct Instruction {
   enum class Kind : std::uint8_t {
@@ -25,18 +41,23 @@ struct Instruction {
   };
   Kind kind;
   Lane lane = Lane::compute, other = Lane::compute;
-  double seconds = 0;      // on the stream
+  double seconds = 0;      // on the stream, alone
   double host = 0;         // of the host before it goes on
   std::int64_t event = 0;  // of record and wait: the rank's own; of meet: all ranks'
   int members = 1;
   int task = -1;  // of the rank's list
+  // Its collectives in their order, all of them within `seconds`; none: it only computes.
+  std::shared_ptr<const Wires> wires = nullptr;
 };
 
 struct SimulatedMachine {
   double cores = 0;            // that all streams share, where processors compute; 0: each stream has its own
   double per_stream = 1;       // of them, what a stream that runs takes: the ranks that do the same at the same time
   bool host_computes = false;  // the compute stream is the host (CPU build)
-  double overlap = 1;          // speed of the compute stream while another stream of the rank runs
+  double overlap = 1;          // speed of what the compute stream computes while another stream of the rank runs
+  // Whether the operations of a rank share its links: none is used for more than a second a second, and all that need
+  // the one that limits them are slowed alike.
+  bool shares_links = true;
 };
 
 // What a stream did, and why the compute stream was idle before it.
@@ -46,6 +67,7 @@ struct Span {
   double start = 0, end = 0;
   Lane waited_for = Lane::compute;  // whose end the start had to wait for: compute for its own or the host's
   double waited = 0;                // seconds that the compute stream was idle for it
+  double slowed = 0;                // seconds that it took beyond those that it takes alone
 };
 
 struct Simulated {

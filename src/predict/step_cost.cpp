@@ -1,151 +1,14 @@
 #include "predict/step_cost.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "config/optimizer_table.hpp"
 #include "core/to_size.hpp"
 #include "fp8/codes.hpp"
-#include "layout/layer_kinds.hpp"
 #include "layout/unit_buffers.hpp"
-#include "nn/dispatch.plan.hpp"
 #include "plan/task_segments.hpp"
 
 namespace forge {
-
-namespace {
-
-CostPart part_of(Group group) {
-  switch (group) {
-    case Group::scalars:
-      return CostPart::scalars;
-    case Group::tp:
-      return CostPart::tp;
-    case Group::cp:
-      return CostPart::cp;
-    case Group::pp:
-      return CostPart::transfers;
-    case Group::ep:
-    case Group::etp:
-      return CostPart::ep;
-    case Group::parameter_shards:
-    case Group::expert_parameter_shards:
-      return CostPart::parameters;
-    default:
-      return CostPart::gradients;
-  }
-}
-
-// Score matrices of a program whose attention isn't fused go through memory; backward makes them again, and their
-// gradients.
-double score_seconds(const Machine& machine, const AttentionProduct& a) {
-  const auto elements = static_cast<double>(a.sequences * a.heads * a.query_rows() * a.key_rows());
-  return (a.backward ? 2 : 1) * machine.program.score_bytes * elements /
-         (machine.memory_bandwidth * machine.compute_speed);
-}
-
-// Logits of a program whose loss isn't fused go through memory.
-double logit_seconds(const Machine& machine, const Segments& list) {
-  double logits = 0;
-  for (const RowKernel& r : list.all<RowKernel>())
-    if (r.name == "cross_entropy") logits += static_cast<double>(r.rows) * static_cast<double>(r.columns);
-  return machine.program.logit_bytes * logits / (machine.memory_bandwidth * machine.compute_speed);
-}
-
-// Of an expert's rows, where the routers are balanced; one product an expert where no rates of one launch are known.
-double expert_product_seconds(const Machine& machine, const ExpertProduct& p) {
-  if (p.rows == 0) return 0;
-  const auto experts = static_cast<double>(p.experts), rows = static_cast<double>(p.rows) / experts;
-  const auto n = static_cast<double>(p.n), k = static_cast<double>(p.k);
-  if (p.grouped)
-    if (const auto seconds =
-            expert_seconds(machine, p.operands, p.described ? "cutlass" : "tensor_cores", p.of, experts, rows, n, k))
-      return *seconds;
-  return p.sums ? product_seconds(machine, p.operands, p.of, n, k, rows, experts)
-                : product_seconds(machine, p.operands, p.of, rows, n, k, experts);
-}
-
-void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Segments& list) {
-  double& products = cost.of(CostPart::products);
-  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  for (const Product& p : list.all<Product>())
-    products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1, p.codes);
-  for (const ExpertProduct& p : list.all<ExpertProduct>()) products += expert_product_seconds(machine, p);
-  for (const AttentionProduct& a : list.all<AttentionProduct>())
-    cost.of(CostPart::attention) +=
-        attention_seconds(machine, list.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward) +
-        score_seconds(machine, a);
-  for (const RowKernel& r : list.all<RowKernel>())
-    cost.of(CostPart::rows) += row_seconds(machine, real(r.read_bytes + r.written_bytes), r.name);
-  cost.host += machine.host_launch * real(list.launches());
-  cost.flops = list.flops();
-}
-
-void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& calls,
-               const std::array<Placement, group_count>& places) {
-  for (const Sent& call : calls) {
-    const double seconds = collective_seconds(machine, call, places[to_size(call.group)]);
-    cost.of(part_of(call.group)) += seconds;
-    if (seconds > 0)
-      cost.host += (machine.host_launch + machine.program.host_collective) * static_cast<double>(call.times);
-  }
-}
-
-// Exchanges end when the rank that gets most, or gives most back, has done so, in as many rounds as it takes.
-std::vector<Sent> of_busiest(const BufferContext& busiest, std::vector<Sent> calls) {
-  const double load = load_of_busiest(busiest);
-  const std::int64_t rounds = expected_rounds(busiest);
-  for (Sent& call : calls) {
-    const bool of_rows = call.collective == Collective::all_to_all || call.collective == Collective::send;
-    if (!of_rows || (call.group != Group::ep && call.group != Group::etp)) continue;
-    call.count = std::llround(load * static_cast<double>(call.count) / static_cast<double>(rounds));
-    call.times *= rounds;
-  }
-  return calls;
-}
-
-}  // namespace
-
-double load_of_busiest(const BufferContext& busiest) {
-  BufferContext mean = busiest;
-  mean.expert_load = 1;
-  const auto rows = [](const BufferContext& c) {
-    return static_cast<double>(std::max<std::int64_t>(expected_expert_rows(c), 1));
-  };
-  return rows(busiest) / rows(mean);
-}
-
-TaskCost LayerCosts::of(const LayerPass& pass) const {
-  TaskCost cost;
-  const Segments list = segments_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute);
-  add_operations(cost, machine, attention, list);
-  std::vector<Sent> sends = list.all<Sent>();
-  if (context.expert_load > 1) {
-    BufferContext mean = context;
-    mean.expert_load = 1;
-    sends = of_busiest(context, std::move(sends));
-    cost.flops = segments_of(mean, cp_rank, *pass.layer, pass.pass, pass.recompute).flops();
-  }
-  add_sends(cost, machine, sends, places);
-  const double tp_ranks = places[to_size(Group::tp)].ranks;
-  double tp_calls = 0;
-  for (const Sent& call : sends)
-    if (call.group == Group::tp && tp_ranks > 1) tp_calls += static_cast<double>(call.times);
-  if (places[to_size(Group::pp)].nodes > 1) cost.host += machine.program.host_pipeline * tp_calls * tp_ranks;
-  if (pass.layer->kind == LayerKind::block)
-    cost.host += pass.pass == Pass::forward          ? machine.program.host_forward
-                 : pass.pass == Pass::backward_input ? machine.program.host_backward
-                                                     : 0;
-  // Keys and values go round behind attention, but for one rank's of cp.
-  double& cp = cost.of(CostPart::cp);
-  const double ranks = context.microbatch.cp;
-  cost.of(CostPart::rows) *= machine.program.row_traffic;
-  cost.of(CostPart::rows) += logit_seconds(machine, list);
-  cost.of(CostPart::tp) = machine.program.tp_traffic * cost.of(CostPart::tp) + machine.program.tp_wait * tp_calls;
-  if (context.cp_method != CpMethod::all_to_all)
-    cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
-  return cost;
-}
 
 StepCost::StepCost(const Machine& machine, const RunSetup& setup)
     : machine_(machine), setup_(setup), busiest_(buffers_on(machine, setup)) {
@@ -203,10 +66,14 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
   add_gradients(cost, share, task);
   add_update(cost, share, task);
   Task sent = task;
+  Way way = Way::both;
   // A receive takes as long as its send: of states that come in, or go out.
-  if (task.op == TaskOp::transfer && is_post(task.action.op) && !is_send_post(task.action.op))
-    sent.action.op = is_forward_transfer(task.action.op) ? Op::post_send_backward : Op::post_send_forward;
-  add_sends(cost, machine_, sends_of(setup_.buffers, share, sent), places);
+  if (task.op == TaskOp::transfer && is_post(task.action.op)) {
+    way = is_send_post(task.action.op) ? Way::out : Way::in;
+    if (way == Way::in)
+      sent.action.op = is_forward_transfer(task.action.op) ? Op::post_send_backward : Op::post_send_forward;
+  }
+  add_sends(cost, machine_, sends_of(setup_.buffers, share, sent), places, way);
   return cost;
 }
 
@@ -239,7 +106,7 @@ void StepCost::add_at_once(TaskCost& cost, const RankShare& share, TaskOp op) co
     elements += static_cast<double>(unit.elements);
     shards += static_cast<double>(unit.state().size());
   }
-  add_sends(cost, machine_, calls, places_[to_size(share.pp_rank)]);
+  add_sends(cost, machine_, calls, places_[to_size(share.pp_rank)], Way::both);
   const auto size = [](DType type) { return static_cast<double>(size_of(type)); };
   const Precision& p = setup_.buffers.precision;
   if (op == TaskOp::gather)
@@ -323,13 +190,21 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
           (bytes_of_gradient() + bytes_of_states({KeptOf::whole_matrices}) + bytes_of_type(p.compute)) * held());
     case TaskOp::weight_amaxes:
     case TaskOp::compute_matrices:
-      return add_operations(cost, machine_, "", segments_of(setup_.buffers, share, task));
+      return add_operations(cost, segments_of(setup_.buffers, share, task));
     case TaskOp::update_matrices:
       return add_bytes(cost, CostPart::optimizer,
                        (2 * bytes_of_type(p.storage) + bytes_of_type(p.compute) + copy) * held());
     default:
       break;
   }
+}
+
+// Of products and kernels: matrices have no collective among them.
+void StepCost::add_operations(TaskCost& cost, const Segments& list) const {
+  for (const Product& p : list.all<Product>()) cost.of(CostPart::products) += seconds_of(machine_, p);
+  for (const RowKernel& r : list.all<RowKernel>()) cost.of(CostPart::rows) += seconds_of(machine_, r);
+  cost.host += machine_.host_launch * static_cast<double>(list.launches());
+  cost.flops = list.flops();
 }
 
 void StepCost::add_bytes(TaskCost& cost, CostPart part, double bytes) const {

@@ -5,12 +5,9 @@
 #include <map>
 #include <tuple>
 
-#include "nn/segments.plan.hpp"
-#include "plan/placement.hpp"
 #include "plan/setup.hpp"
 #include "plan/traffic.hpp"
-#include "predict/machine.hpp"
-#include "predict/step_program.hpp"
+#include "predict/pass_cost.hpp"
 
 namespace forge {
 
@@ -21,22 +18,6 @@ std::string_view attention_kernel(const Machine& machine, const Deck& deck, cons
 bool takes_cutlass_on(const Machine& machine, const Deck& deck, GroupedProducts asked);
 // The buffers of a run there.
 BufferContext buffers_on(const Machine& machine, const RunSetup& setup);
-
-// Rows of the experts of a rank with the context's expert_load, over the mean's: less than it where rows or capacity
-// end.
-double load_of_busiest(const BufferContext& busiest);
-
-// What layers cost on one rank of a mesh.
-struct LayerCosts {
-  const Machine& machine;
-  const BufferContext& context;
-  std::string_view attention;                        // the kernel
-  const std::array<Placement, group_count>& places;  // of the rank's groups
-  int cp_rank = 0;
-
-  // Of a pass: what it computes and sends.
-  TaskCost of(const LayerPass& pass) const;
-};
 
 // Seconds of the tasks of a step on a machine: what a task computes (nn/segments.plan.hpp) and sends
 // (plan/traffic.hpp), at the machine's rates. Tasks of layers that are alike are computed once.
@@ -52,6 +33,7 @@ class StepCost {
   void add_at_once(TaskCost& cost, const RankShare& share, TaskOp op) const;
   void add_gradients(TaskCost& cost, const RankShare& share, const Task& task) const;
   void add_update(TaskCost& cost, const RankShare& share, const Task& task) const;
+  void add_operations(TaskCost& cost, const Segments& list) const;
   void add_bytes(TaskCost& cost, CostPart part, double bytes) const;
   std::int64_t cleared(const LocalUnit& unit) const;
   std::int64_t cleared_in_step(const LocalUnit& unit) const;

@@ -163,6 +163,7 @@ class Compiler {
     i.seconds = cost.total();
     i.host = cost.host;
     i.task = task_;
+    i.wires = cost.wires;
     program_.push_back(i);
   }
   void meet(Lane lane, const Task& task, std::int64_t meeting, int members) {
@@ -173,6 +174,7 @@ class Compiler {
     i.event = meeting;
     i.members = members;
     i.task = task_;
+    i.wires = cost.wires;
     program_.push_back(i);
   }
   void follow(Lane lane, Lane other) {
@@ -223,6 +225,7 @@ TaskCost operator-(TaskCost a, const TaskCost& b) {
   for (std::size_t i = 0; i < a.seconds.size(); ++i) a.seconds[i] -= b.seconds[i];
   a.host -= b.host;
   a.flops -= b.flops;
+  if (b.wires) a.wires = std::make_shared<Wires>(a.wires->begin() + std::ssize(*b.wires), a.wires->end());
   return a;
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -31,11 +32,14 @@ struct TaskCost {
   std::array<double, cost_part_count> seconds{};
   double host = 0;   // of the host, for launches
   double flops = 0;  // of products and attention
+  // Of the collectives, in their order; what is computed behind the last is what they leave of all seconds.
+  std::shared_ptr<const Wires> wires = nullptr;
 
   double& of(CostPart part) { return seconds[static_cast<std::size_t>(part)]; }
   double of(CostPart part) const { return seconds[static_cast<std::size_t>(part)]; }
   double total() const;
 };
+// Of a task that begins with what another one does: the rest.
 TaskCost operator-(TaskCost a, const TaskCost& b);
 using CostOf = std::function<TaskCost(const RankShare& share, const Task& task)>;
 

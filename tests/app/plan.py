@@ -41,6 +41,8 @@ def check_deck(deck, machine, work):
     told = json.loads(answer.read_text())
     expect(abs(sum(told["seconds"].values()) / told["step_seconds"] - 1) < 1e-3, f"{deck}: the parts of a step don't add up to it")
     expect(told["low"] < told["step_seconds"] < told["high"], f"{deck}: the interval")
+    wire = told["wire_seconds"]
+    expect(set(wire) == {"nvlink", "nic"} and max(wire.values()) <= told["step_seconds"], f"{deck}: {told['step_seconds']} s with {wire} on its links")
     expect(0 < told["mfu"] <= told["hfu"] * 1.001 and told["hfu"] < 1, f"{deck}: mfu {told['mfu']}, hfu {told['hfu']}")
     shown = run("show", "--all", "--deck", deck)[1]
     planned = sum(size for name, size in told["memory"].items() if not name.startswith("NCCL") and name != "kernels")

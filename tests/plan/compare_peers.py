@@ -3,6 +3,7 @@
 torchtitan (H100 at 500 W with 2.4 TB/s, eight a node; A100) have published, in bf16, against what `forge plan --as PROGRAM` says of
 the same layouts. Each row: model, nodes, GPUs, shards, tp, sequences of a microbatch, microbatches, recompute, measured."""
 import csv
+import json
 import os
 import statistics
 import subprocess
@@ -28,6 +29,8 @@ RUNS = {
         ("llama3 8B", 8, 64, 64, 1, 1, 1, "selective", 2973), ("llama3 70B", 8, 64, 64, 1, 1, 1, "full", 331),
         ("llama2 13B", 8, 64, 64, 1, 2, 1, "none", 2162), ("llama2 13B", 8, 64, 64, 1, 2, 1, "selective", 1904),
         ("llama2 70B", 8, 64, 64, 1, 1, 1, "selective", 355), ("llama2 70B", 8, 64, 64, 1, 2, 1, "full", 353)])}
+# Mixtures, as decks with their measured tokens per second and GPU; no constant is fitted to them.
+MIXTURES = {"kempnerforge": [("inputs/moe_ep_32gpu.yaml", 844)]}
 DECK = """
 model: {family: llama, layers: 32, width: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocabulary: 128256, rope_theta: 5e5}
 mesh: {dp_shard: 1}
@@ -65,6 +68,20 @@ def predict(forge, runs, program, machine):
             run["predicted"] = float(row["tokens_per_second_per_rank"]) if row["legal"] == "true" else None
 
 
+def compare_mixture(forge, deck, measured, program, machine):
+    """What of the measured step the planner accounts for: what isn't there is of no rate of the machine."""
+    with tempfile.TemporaryDirectory() as work:
+        answer = os.path.join(work, "answer.json")
+        subprocess.run([forge, "plan", deck, "--machine", machine, "--as", program, "--json", answer], check=True, stdout=subprocess.DEVNULL)
+        told = json.load(open(answer))
+    predicted = told["tokens_per_second_per_rank"]
+    step = told["step_seconds"] * predicted / measured
+    parts = {name: seconds for name, seconds in told["seconds"].items() if seconds > 0.01 * told["step_seconds"]}
+    print(f"{deck}: measured {measured}, predicted {predicted:.0f}; of the measured step of {step:.2f} s the planner has "
+          + ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
+          + "; needs of links " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in told["wire_seconds"].items()))
+
+
 def main():
     forge, source = sys.argv[1], sys.argv[2]
     program = sys.argv[3] if len(sys.argv) > 3 else source.split("_")[0]
@@ -76,6 +93,8 @@ def main():
               f"{run['predicted']:8.0f} {run['predicted'] / run['measured'] - 1:+7.1%}")
     errors = [abs(run["predicted"] / run["measured"] - 1) for run in runs]
     print(f"{len(runs)} runs: median error {statistics.median(errors):.1%}, worst {max(errors):.1%}")
+    for deck, measured in MIXTURES.get(source, []):
+        compare_mixture(forge, deck, measured, program, RUNS[source][0])
 
 
 if __name__ == "__main__":

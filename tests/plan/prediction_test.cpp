@@ -247,7 +247,7 @@ TEST(Prediction, ShardsAtOnceAreOneSumAndOneGather) {
   const double gather =
       collective_seconds(machine, {Group::parameter_shards, Collective::all_gather, elements / 8, DType::bf16}, node);
   const Prediction p = predict(machine, setup);
-  EXPECT_EQ(p.behind[to_size(CostPart::gradients)] + p.behind[to_size(CostPart::parameters)], 0);
+  EXPECT_EQ(p.behind[to_size(Lane::gradients)] + p.behind[to_size(Lane::parameters)], 0);
   EXPECT_NEAR(p.part[to_size(CostPart::gradients)], sum, 1e-12);
   // The parts are copied to where the parameters stand, twice.
   const double copies = row_seconds(machine, 4 * 2. * static_cast<double>(elements));
@@ -290,7 +290,7 @@ TEST(Prediction, ReportsWhereTheTimeGoes) {
   deck.train.zero_stage = 3;
   check_deck(deck, 16);
   const Prediction p = predict(machine, make_setup(deck));
-  double all = p.idle;
+  double all = p.idle + p.slowed;
   for (const double part : p.part) all += part;
   for (const double waited : p.waited) all += waited;
   EXPECT_NEAR(all, p.seconds, 1e-6 * p.seconds);
@@ -306,7 +306,10 @@ TEST(Search, FindsTheBestOfAll) {
   auto& of_experts = machine.compute[2].experts;
   of_experts["cutlass"] = {{1}, {{{1e15}, {1e15}, {1e15}}}};
   of_experts["tensor_cores"] = {{1}, {{{1e9}, {1e9}, {1e9}}}};
-  for (const bool experts : {false, true}) {
+  // The last machine has a network that decides: gathers and sums share it.
+  for (const auto& [experts, network] : {std::pair(false, 1.0), {true, 1.0}, {false, 1e-3}}) {
+    for (NodesRates& rates : machine.between_nodes)
+      for (double& bandwidth : rates.bandwidth) bandwidth *= network;
     Deck deck = small_deck(experts);
     deck.train.global_batch_sequences = 8;
     check_deck(deck, 1);

@@ -4,6 +4,7 @@
 
 #include "../equivalence/models.hpp"
 #include "config/schedule_name.hpp"
+#include "core/to_size.hpp"
 #include "layout/stage.hpp"
 #include "plan/setup.hpp"
 #include "predict/step_program.hpp"
@@ -126,11 +127,70 @@ TEST(Simulation, StreamsShareCores) {
   EXPECT_DOUBLE_EQ(seconds_of({one}, two), 4);
 }
 
+using enum Link;
+
+// Computes so long, and then has a collective that needs each of the links for its seconds.
+Instruction send(Lane lane, Wire wire, std::initializer_list<Link> links, double behind = 0) {
+  for (const Link link : links) wire.links[to_size(link)] = wire.seconds;
+  Instruction i = run(lane, wire.before + wire.latency + wire.seconds + behind);
+  i.wires = std::make_shared<Wires>(Wires{wire});
+  return i;
+}
+
+TEST(Simulation, LinksAreShared) {
+  const Instruction gather = send(Lane::parameters, {.seconds = 2}, {nic_out, nic_in}),
+                    sum = send(Lane::gradients, {.seconds = 2}, {nic_out, nic_in});
+  EXPECT_DOUBLE_EQ(seconds_of({{gather}}), 2);
+  EXPECT_DOUBLE_EQ(seconds_of({{gather, sum}}), 4);
+  EXPECT_DOUBLE_EQ(seconds_of({{gather}, {sum}}), 2) << "of two ranks";
+  EXPECT_DOUBLE_EQ(seconds_of({{gather, send(Lane::gradients, {.seconds = 2}, {nvlink_out, nvlink_in})}}), 2);
+  SimulatedMachine processors;
+  processors.shares_links = false;
+  EXPECT_DOUBLE_EQ(seconds_of({{gather, sum}}, processors), 2);
+  // Both directions are links of their own, and a gather takes both.
+  const Instruction out = send(Lane::transfers, {.seconds = 2}, {nic_out}),
+                    in = send(Lane::gradients, {.seconds = 2}, {nic_in});
+  EXPECT_DOUBLE_EQ(seconds_of({{out, in}}), 2);
+  EXPECT_DOUBLE_EQ(seconds_of({{gather, out, in}}), 4);
+}
+
+// A rank's latencies need no link, and aren't longer for it; nor do its computations.
+TEST(Simulation, LatencyIsNotStretched) {
+  const auto nic = {nic_out, nic_in};
+  const auto sum = [&](double latency) { return send(Lane::gradients, {.latency = latency, .seconds = 2}, nic); };
+  EXPECT_DOUBLE_EQ(seconds_of({{send(Lane::parameters, {.latency = 3, .seconds = 2}, nic), sum(3)}}), 7);
+  EXPECT_DOUBLE_EQ(seconds_of({{send(Lane::parameters, {.latency = 3, .seconds = 2}, nic), sum(1)}}), 5);
+  const Simulated done =
+      simulate({{send(Lane::compute, {.before = 3, .seconds = 1}, nic, 2), sum(0), sum(0)}}, SimulatedMachine{});
+  EXPECT_DOUBLE_EQ(done.seconds, 7) << "the compute stream's collective runs when its turn comes";
+  EXPECT_DOUBLE_EQ(last_of(done, 0).slowed, 1);
+}
+
+// An operation runs at its slowest link's share, and leaves the others what it can't take.
+TEST(Simulation, TheSlowestLinkDecides) {
+  Instruction over_nodes = send(Lane::parameters, {.seconds = 4}, {nic_out, nic_in});
+  Wires wires = *over_nodes.wires;
+  wires[0].links[to_size(nvlink_out)] = 1;
+  over_nodes.wires = std::make_shared<Wires>(wires);
+  const Instruction inside = send(Lane::gradients, {.seconds = 3}, {nvlink_out, nvlink_in});
+  // The first needs a quarter of NVLink, and both get 0.8 of what they have alone.
+  const Simulated done = simulate({{over_nodes, inside}}, {});
+  ASSERT_EQ(done.ranks[0].size(), 2u);
+  EXPECT_NEAR(done.ranks[0][0].end, 3.75, 1e-12);
+  EXPECT_NEAR(done.seconds, 4.75, 1e-12);
+  // With a rival on the network it is at a half, takes an eighth of NVLink, and the one inside gets the rest.
+  const Instruction rival = send(Lane::transfers, {.seconds = 4}, {nic_out, nic_in});
+  EXPECT_NEAR(simulate({{over_nodes, inside, rival}}, {}).ranks[0][0].end, 3 / 0.875, 1e-12);
+}
+
 TEST(Simulation, CollectivesSlowKernelsDown) {
   SimulatedMachine machine;
   machine.overlap = 0.5;
   // 1 s of 2 is done when the other stream has ended, after 2 s.
   EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 2), run(Lane::gradients, 2)}}, machine), 3);
+  // Not the collectives of its own.
+  const Instruction own = send(Lane::compute, {.before = 1, .seconds = 2}, {nic_out});
+  EXPECT_DOUBLE_EQ(simulate({{own, run(Lane::gradients, 9)}}, machine).busy[0], 4);
 }
 
 // Of all schedules, the simulation of the executor's tasks takes as long as the schedule's own timeline, where a

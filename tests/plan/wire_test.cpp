@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "../long_run.hpp"
+#include "config/read.hpp"
+#include "config/text.hpp"
+#include "core/error.hpp"
+#include "plan/setup.hpp"
+#include "predict/prediction.hpp"
+#include "schedule/check_deck.hpp"
+
+namespace forge::test {
+namespace {
+
+std::vector<std::filesystem::path> files_of(const std::string& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".yaml" && entry.path().stem() != "this") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Whether the machine has rates of the deck's types.
+bool has_rates(const Machine& machine, const RunSetup& setup) {
+  try {
+    machine.rates(setup.buffers.precision.compute);
+    return true;
+  } catch (const BadInput&) {
+    return false;
+  }
+}
+
+// No shipped deck is predicted to be faster on any machine than its fullest link.
+TEST(Wire, AStepTakesAtLeastWhatItNeedsOfEachLink) {
+  std::vector<std::pair<std::filesystem::path, std::string>> pairs;
+  for (const auto& machine : files_of("inputs/machines"))
+    for (const auto& deck : files_of("inputs")) pairs.emplace_back(deck, machine.stem());
+  int compared = 0, limited = 0;
+  for (const auto& [file, name] : thinned(pairs, 11)) {
+    Deck deck = read_deck(read_text_file(file, 1 << 20, "deck"), file, {});
+    check_deck(deck, static_cast<int>(ranks_of(deck.mesh)));
+    const Machine machine = read_machine(name);
+    const RunSetup setup = on_devices(make_setup(deck), machine.capability);
+    if (!has_rates(machine, setup)) continue;
+    const Prediction p = predict(machine, setup);
+    const double most = *std::max_element(p.wire.begin(), p.wire.end());
+    EXPECT_GE(p.seconds, most * (1 - 1e-9)) << file << " on " << name;
+    EXPECT_EQ(most > 0, setup.mesh.world() > 1) << file << " on " << name;
+    limited += most > 0.9 * p.seconds;
+    ++compared;
+  }
+  EXPECT_GT(compared, third_volume() ? 10 : 30);
+  EXPECT_GE(limited, long_run() ? 10 : 0);
+}
+
+// Where gathers and sums are all that takes time, the step is their sum on the network, not the longer of both.
+TEST(Wire, GathersAndSumsShareTheNetwork) {
+  const std::string file = "inputs/70b_32gpu_tp4.yaml";
+  Deck deck = read_deck(read_text_file(file, 1 << 20, "deck"), file, {});
+  check_deck(deck, 32);
+  Machine machine = read_machine("h200_4");
+  machine.compute_speed = 100;
+  machine.host_launch = machine.step_seconds = 0;
+  const Prediction p = predict(machine, make_setup(deck));
+  const double nic = p.wire[to_size(Link::nic_out)];
+  EXPECT_GT(nic, 10);
+  EXPECT_EQ(nic, p.wire[to_size(Link::nic_in)]);
+  EXPECT_GE(p.seconds, nic);
+  EXPECT_LT(p.seconds, 1.15 * nic);
+}
+
+}  // namespace
+}  // namespace forge::test
