@@ -40,6 +40,9 @@ Left run_as_rank(const CommandLine& line, const forge::World& world) {
       case Verb::evaluate:
         forge::run_evaluate(line, world);
         break;
+      case Verb::replay:
+        forge::run_replay(line, world);
+        break;
       case Verb::calibrate:
         forge::run_calibrate(line, world);
         break;
@@ -97,7 +100,8 @@ int run_job(const CommandLine& line, int& argc, char**& argv) {
   forge::Environment environment(argc, argv, watchdog);
   job = &environment;
   forge::inject_fault(environment.rank(), "start");
-  const Left left = line.ranks > 0 ? run_as_threads(line, environment) : run_as_rank(line, environment);
+  const bool as_threads = line.ranks > 0 && line.verb != Verb::replay;
+  const Left left = as_threads ? run_as_threads(line, environment) : run_as_rank(line, environment);
   if (!left) return static_cast<int>(forge::ExitCode::done);
   if (environment.rank() == 0) forge::print_message("stopped", 0, left->text);
   return left->code;

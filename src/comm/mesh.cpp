@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
 
 namespace forge {
@@ -15,17 +14,19 @@ std::unique_ptr<Communicator> copies_group(Communicator& device, const MeshShape
   if (copies < 1 || shape.tp % copies != 0)
     throw Error(std::to_string(copies) + " copies of the key and value heads among " + std::to_string(shape.tp) +
                 " tensor-parallel ranks");
-  return device.split(device.rank() / copies, device.rank());
+  return device.part([copies](int rank) { return rank / copies; });
 }
 
 // The ranks of these stages that differ in nothing else; those of other stages are alone.
 std::unique_ptr<Communicator> tied_group(Communicator& device, const MeshShape& shape, const std::vector<int>& stages) {
   if (stages.size() < 2) return self_communicator();
   const Grid grid = shape.dense();
-  const int stage = grid.coordinate(device.rank(), static_cast<int>(Axis::pp));
-  const bool takes_part = std::find(stages.begin(), stages.end(), stage) != stages.end();
-  auto group = device.split(takes_part ? grid.group_number(device.rank(), bits_of({Axis::pp})) : -1, device.rank());
-  return takes_part ? std::move(group) : self_communicator();
+  auto group = device.part([&](int rank) {
+    const int stage = grid.coordinate(rank, static_cast<int>(Axis::pp));
+    const bool takes_part = std::find(stages.begin(), stages.end(), stage) != stages.end();
+    return takes_part ? grid.group_number(rank, bits_of({Axis::pp})) : -1;
+  });
+  return group ? std::move(group) : self_communicator();
 }
 
 }  // namespace
@@ -36,9 +37,9 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
     throw Error("a mesh of " + std::to_string(shape.world()) + " ranks in a world of " +
                 std::to_string(world_->size()));
   const Grid grid = shape.dense();
-  const auto device = device_communicator(*world_)->cartesian(grid);
+  const auto device = world_->device()->cartesian(grid);
   data_ = grid.group_size(data_axes) == 1 ? self_communicator()
-                                          : world_->split(grid.group_number(rank(), data_axes), rank());
+                                          : world_->part([&](int rank) { return grid.group_number(rank, data_axes); });
   group(Group::scalars) = device->sub(grid.all_axes());
   group(Group::tp) = device->sub(bits_of({Axis::tp}));
   group(Group::cp) = device->sub(bits_of({Axis::cp}));
@@ -52,6 +53,7 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   group(Group::parameter_shards) = device->sub(shard_axes);
   group(Group::matrices) = groups.matrices ? device->sub(matrix_axes) : self_communicator();
   make_expert_groups(groups.experts, groups.matrices);
+  for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g]->set_group(static_cast<Group>(g));
 }
 
 // The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.
@@ -60,7 +62,7 @@ void Mesh::make_expert_groups(bool wanted, bool matrices) {
   const auto bit = [](int axis) { return 1u << axis; };
   const Grid grid({shape_.pp, shape_.expert_replicas(), shape_.expert_shards(), shape_.ep, shape_.etp});
   std::unique_ptr<Communicator> device;
-  if (wanted) device = device_communicator(*world_)->cartesian(grid);
+  if (wanted) device = world_->device()->cartesian(grid);
   const auto make = [&](AxisBits axes) { return wanted ? device->sub(axes) : self_communicator(); };
   group(Group::ep) = make(bit(ep));
   group(Group::etp) = make(bit(etp));
@@ -79,7 +81,7 @@ std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {
 }
 
 void Mesh::measure_in(Timeline* timeline) {
-  for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g]->measure_in(timeline, name_of(static_cast<Group>(g)));
+  for (const auto& group : groups_) group->measure_in(timeline);
 }
 
 }  // namespace forge
