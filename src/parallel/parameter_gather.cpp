@@ -71,6 +71,7 @@ std::vector<std::span<const std::byte>> ParameterGather<T>::draw_gathered(Stream
   for (std::size_t u = 0; u < storage_.size(); ++u) {
     const LocalUnit& unit = storage_.local(u);
     if (!unit.zero.gathers() || coded_.has(u)) continue;
+    storage_.unit(u).gathered.wait(compute);
     if (const View<T, 1> whole = storage_.unit(u).whole; !whole.empty()) {
       draw(u, whole);
       continue;
