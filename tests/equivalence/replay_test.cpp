@@ -6,10 +6,12 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "../device_values.hpp"
 #include "comm/thread_communicator.hpp"
 #include "core/to_size.hpp"
+#include "device/device_memory.hpp"
 #include "enumerate.hpp"
 #include "layout_run.hpp"
 #include "models.hpp"
@@ -130,15 +132,17 @@ std::string problem_of(const Deck& deck, int rank, std::shared_ptr<ReplayWire> w
 }
 
 TEST(Replay, RanksOfAThousandDoWhatIsPlanned) {
-  int runs = 0;
+  const bool every = std::string_view(device_info().kind) == "cpu";  // emulated devices are slow: one of three
+  int runs = 0, number = 0;
   for (const LayoutCase& c : layouts_of_a_thousand()) {
     ASSERT_EQ(ranks_of(c.deck.mesh), 1024);
     for (const int rank : {0, 515, 1023}) {
+      if (!every && number++ % 4 != 0) continue;
       const auto wire = std::make_shared<ReplayWire>(runs++ % 2 ? WireKind::copy : WireKind::none);
       EXPECT_EQ(problem_of(c.deck, rank, wire), "") << c.name << ", rank " << rank;
     }
   }
-  EXPECT_EQ(runs, 15);
+  EXPECT_EQ(runs, every ? 15 : 4);
 }
 
 // A wire that takes time has each collective take as long as the plan says, with the call as the plan has it.
