@@ -21,7 +21,7 @@ namespace po = boost::program_options;
 namespace {
 
 constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20, most_best = 1000;
-constexpr int most_imbalance = 1000;
+constexpr int most_imbalance = 1000, most_blocks = 1024, most_steps = 1000;
 constexpr std::int64_t most_length = 1 << 24;
 
 // Verbs that may run several ranks in one process.
@@ -87,8 +87,23 @@ void add_plan_options(po::options_description& o, CommandLine& c) {
       "as another program behaves: a file of inputs/programs or any other")(
       "imbalance", po::value(&c.imbalance)->value_name("X"),
       "rows of the busiest ranks' experts, as a multiple of the mean (default 1: all alike)")(
-      "json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
+      "replayed", po::value<std::string>()->value_name("FILE,…"),
+      "computation as forge replay has measured it: the files of a rank of the first stage, of one between, and of the "
+      "last")("json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
       "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
+}
+
+void add_replay_options(po::options_description& o, CommandLine& c) {
+  o.add_options()("rank", po::value(&c.rank)->value_name("R")->required(), "the rank, from 0")(
+      "ranks", po::value<std::string>()->value_name("N"), "of the job (default: as many as the deck's mesh asks for)")(
+      "wire", po::value(&c.wire)->value_name("none|copy|time"),
+      "in the place of other ranks: nothing (the default), copies of what the rank would send, or the same in the "
+      "seconds that the collective takes on --machine")("machine", po::value(&c.machine)->value_name("NAME|FILE"),
+                                                        "of --wire time: as of forge plan")(
+      "blocks", po::value(&c.blocks)->value_name("N"),
+      "of --wire time on a GPU: blocks of a collective's kernel (default 16)")(
+      "steps", po::value(&c.steps)->value_name("N"), "that are measured, behind a first one (default 3)")(
+      "json", po::value(&c.json)->value_name("FILE"), "write the times as JSON, for forge plan --replayed");
 }
 
 void add_tokenize_options(po::options_description& o, CommandLine& c) {
@@ -114,7 +129,7 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
-                    verb == Verb::plan || verb == Verb::generate || verb == Verb::verify;
+                    verb == Verb::plan || verb == Verb::replay || verb == Verb::generate || verb == Verb::verify;
   if (deck)
     o.add_options()(
         "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
@@ -129,6 +144,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::export_model) add_export_options(o, c);
   if (verb == Verb::show) add_show_options(o, c);
   if (verb == Verb::plan) add_plan_options(o, c);
+  if (verb == Verb::replay) add_replay_options(o, c);
   if (verb == Verb::calibrate)
     o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml");
   if (takes_thread_ranks(verb))
@@ -164,8 +180,17 @@ void read_tokens(const std::string& text, CommandLine& c) {
   }
 }
 
+void read_replayed(const std::string& text, CommandLine& c) {
+  std::stringstream stream(text);
+  for (std::string file; std::getline(stream, file, ',');) c.replayed.emplace_back(trimmed(file));
+  if (c.replayed.size() > 3)
+    throw BadInput("--replayed " + text + ": " + std::to_string(c.replayed.size()) +
+                   " files; legal: of a rank of the first stage, of one between, and of the last, separated by commas");
+}
+
 void read_ranks(const std::string& text, CommandLine& c) {
-  const int most = c.verb == Verb::show || c.verb == Verb::plan ? most_shown_ranks : most_thread_ranks;
+  const bool alone = c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::replay;
+  const int most = alone ? most_shown_ranks : most_thread_ranks;
   if (!reads_as(text, c.ranks) || c.ranks < 1 || c.ranks > most)
     throw BadInput("--ranks " + text + ": legal is a whole number from 1 to " + std::to_string(most));
 }
@@ -200,7 +225,7 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
 void check_count(const CommandLine& c, const std::string& verb) {
   const std::size_t n = c.inputs.size();
   const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
-                   c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::generate;
+                   c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::replay || c.verb == Verb::generate;
   const std::string more = "; `forge " + verb + " --help` has an example";
   if (one && n != 1)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) +
@@ -233,8 +258,21 @@ void check_plan(const CommandLine& c) {
   if (!(c.imbalance >= 1 && c.imbalance <= most_imbalance))
     throw BadInput("--imbalance must be from 1 (all ranks get as many rows) to " + std::to_string(most_imbalance));
   if (!c.write.empty() && !c.search) throw BadInput("--write is where the decks of --search go");
+  if (!c.replayed.empty() && (c.search || !c.candidates.empty() || !c.fit.empty() || !c.program.empty()))
+    throw BadInput("--replayed is of the deck itself, without --search, --candidates, --fit and --as");
   if ((!c.json.empty() || !c.trace.empty()) && (c.search || !c.candidates.empty()))
     throw BadInput("--json and --trace are of the deck itself, without --search and --candidates");
+}
+
+void check_replay(const CommandLine& c) {
+  if (c.rank < 0) throw BadInput("--rank must be a rank of the job, from 0");
+  if (c.wire != "none" && c.wire != "copy" && c.wire != "time")
+    throw BadInput("--wire " + c.wire + ": legal are none, copy and time");
+  if (!c.machine.empty() != (c.wire == "time"))
+    throw BadInput("--machine has the seconds of --wire time: they go together");
+  if (c.blocks < 1 || c.blocks > most_blocks)
+    throw BadInput("--blocks must be from 1 to " + std::to_string(most_blocks));
+  if (c.steps < 1 || c.steps > most_steps) throw BadInput("--steps must be from 1 to " + std::to_string(most_steps));
 }
 
 void check_tokenize(const CommandLine& c) {
@@ -258,6 +296,7 @@ void check_values(const CommandLine& c) {
   check_outputs(c);  // before anything is computed for them
   if (c.verb == Verb::show) check_show(c);
   if (c.verb == Verb::plan) check_plan(c);
+  if (c.verb == Verb::replay) check_replay(c);
   if (c.verb == Verb::tokenize) check_tokenize(c);
   if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16" && c.type != "fp8")
     throw BadInput("--type " + c.type + ": legal are fp32, bf16 and fp8");
@@ -307,6 +346,7 @@ void parse_options(const std::string& verb, const std::vector<std::string>& word
               values);
     po::notify(values);
     if (values.count("ranks")) read_ranks(values["ranks"].as<std::string>(), c);
+    if (values.count("replayed")) read_replayed(values["replayed"].as<std::string>(), c);
     read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
     check_given(values, c);

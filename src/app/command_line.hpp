@@ -12,6 +12,7 @@ enum class Verb {
   evaluate,
   show,
   plan,
+  replay,
   calibrate,
   generate,
   tokenize,
@@ -29,7 +30,7 @@ struct CommandLine {
       inputs;  // the deck, or a directory in its place; texts of tokenize; problems of verify; what help is asked for
   std::vector<std::string> set;  // --set key=value
   std::string output;            // gradients, tokenize, plan, calibrate; the directory of export
-  int ranks = 0;                 // --ranks: threads to run as, of show and plan the ranks to show; 0 = not given
+  int ranks = 0;                 // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
   std::string restart;           // train: "", "latest" or a directory
   bool fresh = false;            // train: earlier checkpoints are moved aside
   std::string schedule;          // show: "", "text" or "svg:FILE"
@@ -46,6 +47,11 @@ struct CommandLine {
   std::string program;                  // a name or a file; "": forge
   std::string json, trace, candidates;  // files; "": none
   std::vector<std::string> fit;         // run directories
+  std::vector<std::string> replayed;    // files of replay
+  // replay; machine and json as of plan
+  int rank = -1;               // of the job
+  std::string wire = "none";   // a word of --wire
+  int blocks = 16, steps = 3;  // of the wire's kernel; that are measured
   bool search = false;
   int best = 10;
   std::string write;       // the directory for the decks of the best layouts; "": none

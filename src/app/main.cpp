@@ -37,11 +37,9 @@ struct JobVerb {
   Verb verb;
   void (*run)(const CommandLine& line, const forge::World& world);
 };
-constexpr JobVerb jobs[] = {{Verb::gradients, forge::run_gradients},
-                            {Verb::evaluate, forge::run_evaluate},
-                            {Verb::calibrate, forge::run_calibrate},
-                            {Verb::generate, forge::run_generate},
-                            {Verb::verify, forge::run_verify}};
+constexpr JobVerb jobs[] = {{Verb::gradients, forge::run_gradients}, {Verb::evaluate, forge::run_evaluate},
+                            {Verb::replay, forge::run_replay},       {Verb::calibrate, forge::run_calibrate},
+                            {Verb::generate, forge::run_generate},   {Verb::verify, forge::run_verify}};
 
 // The verbs that are no job of ranks.
 struct VerbAlone {
@@ -107,7 +105,8 @@ int run_job(const CommandLine& line, int& argc, char**& argv) {
   forge::Environment environment(argc, argv, watchdog);
   job = &environment;
   forge::inject_fault(environment.rank(), "start");
-  const Left left = line.ranks > 0 ? run_as_threads(line, environment) : run_as_rank(line, environment);
+  const bool as_threads = line.ranks > 0 && line.verb != Verb::replay;
+  const Left left = as_threads ? run_as_threads(line, environment) : run_as_rank(line, environment);
   if (!left) return static_cast<int>(forge::ExitCode::done);
   if (environment.rank() == 0) forge::print_message("stopped", 0, left->text);
   return left->code;

@@ -8,6 +8,7 @@
 #include "app/job.hpp"
 #include "app/outputs.hpp"
 #include "app/plan_text.hpp"
+#include "app/replayed_stages.hpp"
 #include "app/short_deck.hpp"
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
@@ -168,10 +169,13 @@ void run_plan(const CommandLine& line) {
   if (line.search) return run_search(line, machine);
   const Deck deck = load_deck(line, Needs::training, line.ranks);
   check_imbalance(line, deck);
-  const Outcome outcome = outcome_of(machine, deck);
-  std::printf("%s on %lld ranks\n%s%s\n%s", line.inputs.front().c_str(), static_cast<long long>(ranks_of(deck.mesh)),
-              plan_text(machine, outcome).c_str(), warnings_text(machine, deck).c_str(),
-              neighbours_text(machine, outcome, 12).c_str());
+  const ReplayedStages replayed = read_replayed(line, deck);
+  const RunSetup setup = on_devices(make_setup(deck), machine.capability);
+  const Outcome outcome = outcome_of(machine, setup, replayed.by_stage);
+  // Neighbours have no measured times.
+  const std::string others = replayed.files.empty() ? "\n" + neighbours_text(machine, outcome, 12) : "";
+  std::printf("%s on %lld ranks\n%s%s%s", line.inputs.front().c_str(), static_cast<long long>(ranks_of(deck.mesh)),
+              plan_text(machine, outcome).c_str(), warnings_text(machine, deck).c_str(), others.c_str());
   if (!line.json.empty()) write_text_file(line.json, plan_json(machine, outcome));
   if (!line.trace.empty()) write_text_file(line.trace, plan_trace(outcome));
 }

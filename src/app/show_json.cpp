@@ -146,15 +146,6 @@ Work work_of(const RunSetup& s, const RankShare& share, const GroupSizes& sizes,
   return work;
 }
 
-// The kind of layer or unit that a task is about.
-std::string subject_of(const RunSetup& s, const RankShare& share, const Task& task) {
-  if (task.unit != no_unit) return std::string(name_of(share.units[task.unit].kind));
-  if (task.layer < 0) return "";
-  const StageLayer& layer = layer_of(task, share);
-  const bool experts = layer.kind == LayerKind::block && s.spec.is_moe(layer.number);
-  return std::string(name_of(layer.kind)) + (experts ? " with experts" : "");
-}
-
 // Of the first rank of a stage, by task and kind of layer, in the order of the first ones.
 JsonLine work_json(const RunSetup& s, int pp_rank) {
   const RankShare share = rank_share(s.model_share(), pp_rank * s.mesh.world() / s.mesh.pp);
@@ -165,7 +156,7 @@ JsonLine work_json(const RunSetup& s, int pp_rank) {
   for (const auto& tasks :
        {step_tasks(share, s.schedule, s.buffers.recompute), update_tasks(share, s.spec.options.router_bias)})
     for (const Task& task : tasks) {
-      const std::pair key(std::string(name_of(task.op)), subject_of(s, share, task));
+      const std::pair key(std::string(name_of(task.op)), subject_of(task, share, s.spec));
       const std::size_t place = places.emplace(key, rows.size()).first->second;
       if (place == rows.size()) rows.emplace_back(key, Work{});
       const auto make = [&] { return work_of(s, share, sizes, task); };

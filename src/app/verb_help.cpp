@@ -50,6 +50,11 @@ const std::map<std::string, VerbEntry>& verbs() {
       {"plan",
        {Verb::plan, "DECK", "time and memory of a step on a machine, and the layouts that are fastest there",
         "forge plan inputs/7b_4gpu.yaml --machine h100_8 --search"}},
+      {"replay",
+       {Verb::replay, "DECK",
+        "one rank of any layout alone on this device: its times, launches and memory, without its peers",
+        "forge replay inputs/quickstart.yaml --rank 3 --ranks 4 --steps 1\n"
+        "forge replay inputs/moe_32gpu.yaml --rank 5 --wire time --machine h100_8"}},
       {"calibrate",
        {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started",
         "forge calibrate"}},

@@ -11,6 +11,7 @@ void run_gradients(const CommandLine& line, const World& world);
 void run_evaluate(const CommandLine& line, const World& world);
 void run_show(const CommandLine& line);
 void run_plan(const CommandLine& line);
+void run_replay(const CommandLine& line, const World& world);
 void run_calibrate(const CommandLine& line, const World& world);
 void run_generate(const CommandLine& line, const World& world);
 void run_tokenize(const CommandLine& line);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
@@ -63,6 +64,18 @@ std::unique_ptr<Communicator> Communicator::do_cartesian(const Grid&) {
 
 std::unique_ptr<Communicator> Communicator::do_sub(const Grid& grid, AxisBits axes) {
   return do_split(grid.group_number(rank_, axes), rank_);
+}
+
+std::unique_ptr<Communicator> Communicator::do_part(const std::function<int(int rank)>& number_of) {
+  return do_split(number_of(rank_), rank_);
+}
+
+std::unique_ptr<Communicator> Communicator::do_device() {
+  return device_communicator(*this);
+}
+
+void Communicator::do_all_to_all(Stream& stream, std::span<const Transfer> transfers, std::span<const Exchange>) {
+  do_exchange(stream, transfers);
 }
 
 void Communicator::count_sent(Collective collective, std::int64_t elements, DType type) {
@@ -172,7 +185,9 @@ void Communicator::all_to_all(Stream& stream, std::span<const Exchange> exchange
       copy_on_device(stream, receive[self].data, send[self].data, byte_count(send[self].count, type));
   }
   traffic_.add(Collective::all_to_all, static_cast<std::int64_t>(sent));
-  if (!transfers_.empty()) exchange(stream, transfers_, Collective::all_to_all);
+  if (transfers_.empty()) return;
+  const auto time = measured(stream, Collective::all_to_all);
+  do_all_to_all(stream, transfers_, exchanges);
 }
 
 void Communicator::group_begin() {
@@ -183,7 +198,7 @@ void Communicator::group_begin() {
 void Communicator::group_end(Stream& stream) {
   require(grouping_, "a group of transfers ended that had not begun");
   grouping_ = false;
-  if (!group_.empty()) exchange(stream, group_, Collective::send);
+  if (!group_.empty()) exchange(stream, group_);
   group_.clear();
 }
 
@@ -194,12 +209,12 @@ void Communicator::transfer(Stream& stream, Transfer t) {
   if (grouping_)
     group_.push_back(t);
   else
-    exchange(stream, {&t, 1}, Collective::send);
+    exchange(stream, {&t, 1});
 }
 
-void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers, Collective collective) {
+void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers) {
   if (size_ > 1) {
-    const auto time = measured(stream, collective);
+    const auto time = measured(stream, Collective::send);
     return do_exchange(stream, transfers);
   }
   std::vector<Transfer> sends, receives;
@@ -223,7 +238,7 @@ void Communicator::receive(Stream& stream, void* data, std::int64_t count, DType
 // values ← combine over the ranks, in their order.
 template <class T, class Combine>
 void Communicator::combine_host(std::span<T> values, Combine combine) {
-  if (size_ == 1 || values.empty()) return;
+  if (!has_peers() || values.empty()) return;
   host_values_.resize(values.size_bytes() * to_size(size_));
   do_gather_host(reinterpret_cast<const std::byte*>(values.data()), host_values_.data(), values.size_bytes());
   const auto of_rank = [&](int r, std::size_t i) {
@@ -267,7 +282,7 @@ void Communicator::min_host(std::span<std::int64_t> values) {
 
 void Communicator::broadcast_host(std::string& text, int root) {
   check_peer(root);
-  if (size_ == 1) return;
+  if (!has_peers()) return;
   std::int64_t length = static_cast<std::int64_t>(text.size());
   do_broadcast_host(reinterpret_cast<std::byte*>(&length), sizeof length, root);
   text.resize(to_size(length));
@@ -275,7 +290,7 @@ void Communicator::broadcast_host(std::string& text, int root) {
 }
 
 std::vector<std::string> Communicator::gather_host(const std::string& text) {
-  if (size_ == 1) return {text};
+  if (!has_peers()) return {text};
   const auto size = to_size(size_);
   const std::int64_t length = static_cast<std::int64_t>(text.size());
   std::vector<std::int64_t> lengths(size);
@@ -304,7 +319,7 @@ void Communicator::collect_host(const std::string& text, int root,
       failure = std::current_exception();
     }
   };
-  if (size_ == 1)
+  if (!has_peers())
     guarded(text);
   else
     do_collect_host(text, root, guarded);

@@ -7,7 +7,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -41,6 +40,11 @@ class Communicator {
   std::unique_ptr<Communicator> split(int color, int key);
   // Collective: the same ranks again, independent of this one.
   std::unique_ptr<Communicator> duplicate() { return split(0, rank_); }
+  // Collective: the ranks that have this one's number, in their order. Every rank can compute the number of any rank. A
+  // negative number takes no part and gets null.
+  std::unique_ptr<Communicator> part(const std::function<int(int rank)>& number_of) { return do_part(number_of); }
+  // Collective: a communicator of the same ranks for device memory (device_communicator()).
+  std::unique_ptr<Communicator> device() { return do_device(); }
 
   // Collective: the same ranks again, numbered as before, on a grid of their number, to make groups of. It may share
   // memory and connections with this one, which outlives no work of it.
@@ -144,11 +148,10 @@ class Communicator {
   // Device bytes that this rank has sent, by the least that each operation needs (core/collectives.hpp).
   const Traffic& traffic() const { return traffic_; }
   std::int64_t bytes_sent() const { return traffic_.total_bytes(); }
-  // Collectives of several ranks are measured in the timeline while it runs, as those of `group`; null: no more.
-  void measure_in(Timeline* timeline, std::string_view group) {
-    timeline_ = timeline;
-    group_name_ = group;
-  }
+  // Which of a mesh's groups this is.
+  void set_group(Group group) { serves_ = group; }
+  // Collectives of several ranks are measured in the timeline while it runs, as those of the group; null: no more.
+  void measure_in(Timeline* timeline) { timeline_ = timeline; }
 
  protected:
   struct Transfer {
@@ -160,6 +163,9 @@ class Communicator {
   };
 
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  Group group() const { return serves_; }
+  // Whether host operations have other ranks to ask; else this rank's values are the result.
+  virtual bool has_peers() const { return size_ > 1; }
 
   // What an implementation does; size() > 1 and counts > 0, but for splitting.
   virtual void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
@@ -170,12 +176,16 @@ class Communicator {
   virtual void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) = 0;
   // All of the transfers proceed together; those of zero elements are left out. The list is the caller's.
   virtual void do_exchange(Stream& stream, std::span<const Transfer> transfers) = 0;
+  // The transfers of all-to-alls, whose parts of the rank to itself have been copied.
+  virtual void do_all_to_all(Stream& stream, std::span<const Transfer> transfers, std::span<const Exchange> exchanges);
   // out(size · bytes) ← every rank's in(bytes).
   virtual void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) = 0;
   virtual void do_broadcast_host(std::byte* data, std::size_t bytes, int root) = 0;
   virtual void do_collect_host(const std::string& text, int root,
                                const std::function<void(const std::string&)>& take) = 0;
   virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
+  virtual std::unique_ptr<Communicator> do_part(const std::function<int(int rank)>& number_of);
+  virtual std::unique_ptr<Communicator> do_device();
   // By splitting, unless an implementation has grids of its own.
   virtual std::unique_ptr<Communicator> do_cartesian(const Grid& grid);
   virtual std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes);
@@ -208,10 +218,10 @@ class Communicator {
   template <class T, class Combine>
   void combine_host(std::span<T> values, Combine combine);
   void transfer(Stream& stream, Transfer t);
-  void exchange(Stream& stream, std::span<const Transfer> transfers, Collective collective);
+  void exchange(Stream& stream, std::span<const Transfer> transfers);
   std::optional<Timeline::Scope> measured(Stream& stream, Collective collective) const {
     if (!timeline_ || size_ == 1) return {};
-    return timeline_->measure(stream, name_of(collective), group_name_);
+    return timeline_->measure(stream, name_of(collective), name_of(serves_));
   }
   void count_sent(Collective collective, std::int64_t elements, DType type);
   void check_peer(int peer) const;
@@ -225,7 +235,7 @@ class Communicator {
   std::vector<std::byte> host_values_;
   Traffic traffic_;
   Timeline* timeline_ = nullptr;
-  std::string_view group_name_;
+  Group serves_ = Group::scalars;
 };
 
 }  // namespace forge

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
 
 namespace forge {
@@ -15,17 +14,19 @@ std::unique_ptr<Communicator> copies_group(Communicator& device, const MeshShape
   if (copies < 1 || shape.tp % copies != 0)
     throw Error(std::to_string(copies) + " copies of the key and value heads among " + std::to_string(shape.tp) +
                 " tensor-parallel ranks");
-  return device.split(device.rank() / copies, device.rank());
+  return device.part([copies](int rank) { return rank / copies; });
 }
 
 // The ranks of these stages that differ in nothing else; those of other stages are alone.
 std::unique_ptr<Communicator> tied_group(Communicator& device, const MeshShape& shape, const std::vector<int>& stages) {
   if (stages.size() < 2) return self_communicator();
   const Grid grid = shape.dense();
-  const int stage = grid.coordinate(device.rank(), static_cast<int>(Axis::pp));
-  const bool takes_part = std::find(stages.begin(), stages.end(), stage) != stages.end();
-  auto group = device.split(takes_part ? grid.group_number(device.rank(), bits_of({Axis::pp})) : -1, device.rank());
-  return takes_part ? std::move(group) : self_communicator();
+  auto group = device.part([&](int rank) {
+    const int stage = grid.coordinate(rank, static_cast<int>(Axis::pp));
+    const bool takes_part = std::find(stages.begin(), stages.end(), stage) != stages.end();
+    return takes_part ? grid.group_number(rank, bits_of({Axis::pp})) : -1;
+  });
+  return group ? std::move(group) : self_communicator();
 }
 
 // Beside computation a collective leaves most of the device's multiprocessors to products: 16 blocks of 132 carry what
@@ -51,8 +52,8 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
                 std::to_string(world_->size()));
   const Grid grid = shape.dense();
   data_ = grid.group_size(data_axes) == 1 ? self_communicator()
-                                          : world_->split(grid.group_number(rank(), data_axes), rank());
-  group(Group::scalars) = device_communicator(*world_);
+                                          : world_->part([&](int rank) { return grid.group_number(rank, data_axes); });
+  group(Group::scalars) = world_->device();
   const auto device = scalars().cartesian(grid);
   const auto make = [&](Group g, AxisBits axes, bool wanted = true) { make_group(*device, g, axes, wanted); };
   make(Group::tp, bits_of({Axis::tp}));
@@ -67,6 +68,7 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   make(Group::parameter_shards, shard_axes, groups.sharded);
   make(Group::matrices, matrix_axes, groups.matrices);
   make_expert_groups(groups);
+  for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g]->set_group(static_cast<Group>(g));
 }
 
 void Mesh::make_group(Communicator& device, Group g, AxisBits axes, bool wanted) {
@@ -106,7 +108,7 @@ std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {
 }
 
 void Mesh::measure_in(Timeline* timeline) {
-  for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g]->measure_in(timeline, name_of(static_cast<Group>(g)));
+  for (const auto& group : groups_) group->measure_in(timeline);
 }
 
 }  // namespace forge

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/random.hpp"
 #include "data/token_set.hpp"
 
 namespace forge {
@@ -79,7 +80,10 @@ LabelCounts HostBatch::label_counts() const {
 }
 
 BatchFiller::BatchFiller(std::int64_t sequence_tokens, std::int64_t vocabulary, std::size_t sources)
-    : sample_(sequence_tokens), sources_(sources), starts_(to_size(std::max(vocabulary, sequence_tokens) + 2)) {}
+    : sample_(sequence_tokens),
+      vocabulary_(vocabulary),
+      sources_(sources),
+      starts_(to_size(std::max(vocabulary, sequence_tokens) + 2)) {}
 
 // This rank's rows of the sequence in sample_.
 void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source) {
@@ -128,6 +132,22 @@ void BatchFiller::fill_sequence(HostBatch& batch, std::int64_t row, const TokenS
                                 std::int64_t place, std::size_t source, const SamplePieces* pieces) {
   set.read(sample, sample_);
   if (pieces) pieces->cut(sample_);
+  write_sample(batch, row, place, source);
+}
+
+void BatchFiller::fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t place, std::uint64_t key) {
+  const std::uint64_t of_place = mix(key, static_cast<std::uint64_t>(place));
+  for (std::size_t t = 0; t < sample_.tokens.size(); ++t)
+    sample_.tokens[t] = static_cast<std::int32_t>(mix(of_place, t) % static_cast<std::uint64_t>(vocabulary_));
+  std::copy(sample_.tokens.begin() + 1, sample_.tokens.end(), sample_.labels.begin());
+  std::fill(sample_.documents.begin(), sample_.documents.end(), 0);
+  std::iota(sample_.positions.begin(), sample_.positions.end(), 0);
+  sample_.filled = static_cast<std::int64_t>(sample_.labels.size());
+  write_sample(batch, row, place, 0);
+}
+
+// The sequence in sample_, whose labels count.
+void BatchFiller::write_sample(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source) {
   const auto masked = std::count(sample_.labels.begin(), sample_.labels.end(), masked_label);
   const std::int64_t labels = static_cast<std::int64_t>(sample_.labels.size()) - masked;
   batch.label_count += labels;

@@ -90,6 +90,8 @@ class BatchFiller {
   // how it is cut; null: it isn't.
   void fill_sequence(HostBatch& batch, std::int64_t row, const TokenSet& set, std::int64_t sample, std::int64_t place,
                      std::size_t source = 0, const SamplePieces* pieces = nullptr);
+  // Sequence `row` := T + 1 tokens of one document, drawn by the key; its place in the run's order.
+  void fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t place, std::uint64_t key);
   // Sequence `row` := T times token 0 without labels.
   void fill_padding(HostBatch& batch, std::int64_t row);
   // Sorts the rows, after all sequences are filled. Labels count from begin() to here.
@@ -101,7 +103,10 @@ class BatchFiller {
   void write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth);
   void sort_tokens(const HostBatch& batch, const PinnedVector<std::int32_t>& tokens, PinnedVector<std::int32_t>& order);
 
+  void write_sample(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source);
+
   Sample sample_;
+  std::int64_t vocabulary_;
   std::size_t sources_;
   std::vector<std::int32_t> starts_;  // (V + 2), at least (T + 2)
 };

@@ -21,6 +21,17 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
     }
 }
 
+std::vector<std::span<std::byte>> ActivationSlots::received(Region edge) const {
+  std::vector<std::span<std::byte>> all;
+  for (std::size_t c = 0; c < share_.chunks.size(); ++c) {
+    if (edge == Region::input ? share_.chunks[c].embedding : share_.chunks[c].head) continue;
+    for (const SlotPart& part : slot_parts(edge, context_, share_.chunks[c], share_.layers[c], true))
+      for (const Slot& slot : regions_[to_size(edge)][c])
+        all.emplace_back(static_cast<std::byte*>(slot[part.part]), part.bytes);
+  }
+  return all;
+}
+
 Batch ActivationSlots::batch(int chunk, int m, int state) const {
   const std::size_t first = share_.layers[to_size(chunk)].size();
   Batch rows;

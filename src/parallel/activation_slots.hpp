@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "core/to_size.hpp"
@@ -30,6 +31,8 @@ class ActivationSlots {
     const std::int64_t rows = context_.stream_rows(), C = context_.spec.C();
     return View<T, 2>(static_cast<T*>(part(region, chunk, m, 0)) + first * rows * C, {{states * rows, C}});
   }
+  // All slots of an edge that another stage's rank gives: input or output_gradient, of training.
+  std::vector<std::span<std::byte>> received(Region edge) const;
 
  private:
   using Slot = std::vector<void*>;  // by part

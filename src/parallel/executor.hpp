@@ -54,6 +54,7 @@ class Executor {
   }
   // Any task but those of the whole step's scalars and update.
   void run(const Task& task);
+  std::vector<std::span<std::byte>> received(Region edge) const { return slots_.received(edge); }
   void set_routing_tape(RoutingTape* tape) { step_.routing = tape; }
   void set_operation_tape(OperationTape* tape) { step_.operations = tape; }
   // Throws what went wrong in the background.

@@ -1,5 +1,7 @@
 #include "parallel/parameter_gather.hpp"
 
+#include <algorithm>
+
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -43,6 +45,44 @@ void ParameterGather<T>::wait(Stream& compute, std::size_t u, int buffer) {
   RankUnit<T>& unit = storage_.unit(u);
   unit.gathered.wait(compute);
   unit.gathered_weights = target(unit, buffer).data;
+}
+
+template <class T>
+std::vector<std::span<const std::byte>> ParameterGather<T>::draw_gathered(Stream& compute, std::uint64_t seed) {
+  struct Drawn {
+    UnitKind kind;
+    View<T, 1> values;
+  };
+  std::vector<Drawn> drawn;
+  std::vector<std::span<const std::byte>> memory;
+  const auto draw = [&](std::size_t u, View<T, 1> to) {
+    const LocalUnit& unit = storage_.local(u);
+    const auto alike = std::find_if(drawn.begin(), drawn.end(), [&](const Drawn& d) {
+      return d.kind == unit.kind && d.values.size() == to.size();
+    });
+    const std::size_t bytes = to_size(to.size()) * sizeof(T);
+    if (alike == drawn.end())
+      storage_.draw_whole(compute, u, seed, to);
+    else
+      copy_on_device(compute, to.data, alike->values.data, bytes);
+    drawn.push_back({unit.kind, to});
+    memory.emplace_back(reinterpret_cast<const std::byte*>(to.data), bytes);
+  };
+  for (std::size_t u = 0; u < storage_.size(); ++u) {
+    const LocalUnit& unit = storage_.local(u);
+    if (!unit.zero.gathers() || coded_.has(u)) continue;
+    storage_.unit(u).gathered.wait(compute);
+    if (const View<T, 1> whole = storage_.unit(u).whole; !whole.empty()) {
+      draw(u, whole);
+      continue;
+    }
+    for (const View<T, 1>& buffer : pools_[to_size(pool_of(unit))])
+      if (buffer.size() == unit.elements && std::none_of(memory.begin(), memory.end(), [&](const auto& m) {
+            return m.data() == reinterpret_cast<const std::byte*>(buffer.data);
+          }))
+        draw(u, buffer);
+  }
+  return memory;
 }
 
 template <class T>

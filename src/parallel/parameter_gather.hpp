@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "comm/mesh.hpp"
@@ -30,6 +31,9 @@ class ParameterGather {
   // Of weights that products round: behind every change of the weights, and collective.
   void take_amaxes(Stream& compute) { coded_.take_amaxes(compute, storage_, mesh_); }
   CodedGather<T>& coded() { return coded_; }
+  // For a rank without its peers: gives whole units, and the buffers of those that take turns, initial values, one
+  // unit's for all that are alike, and returns that memory. Units that travel as codes are left out.
+  std::vector<std::span<const std::byte>> draw_gathered(Stream& compute, std::uint64_t seed);
   // Throws what went wrong in the background.
   void finish();
 

@@ -118,12 +118,30 @@ void ParameterStorage<T>::share(Stream& stream, std::size_t u, Communicator& ran
   stream.synchronize();
 }
 
+namespace {
+
+auto initial_values(std::uint64_t seed) {
+  return [seed](const Parameter& p, const Range&) {
+    return [seed, &p](std::int64_t element) { return initial_value(seed, p, element); };
+  };
+}
+
+}  // namespace
+
 template <class T>
 void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed) {
-  for (std::size_t u = 0; u < units_.size(); ++u)
-    fill(stream, u, [seed](const Parameter& p, const Range&) {
-      return [seed, &p](std::int64_t element) { return initial_value(seed, p, element); };
-    });
+  for (std::size_t u = 0; u < units_.size(); ++u) fill(stream, u, initial_values(seed));
+}
+
+template <class T>
+void ParameterStorage<T>::draw_whole(Stream& stream, std::size_t u, std::uint64_t seed, View<T, 1> to) const {
+  auto values_of = initial_values(seed);
+  for_parts({0, units_[u].elements}, [&](const Range& part) {
+    std::vector<T> values;
+    for (const A value : values_of_part(stream, u, part, values_of)) values.push_back(T(value));
+    copy_to_device(stream, to.data + part.begin, values.data(), values.size() * sizeof(T));
+    stream.synchronize();  // `values` ends here
+  });
 }
 
 template <class T>

@@ -120,13 +120,21 @@ class ParameterStorage {
   void share(Stream& stream, std::size_t u, Communicator& ranks);
   // Draws the initial values of every parameter.
   void initialise(Stream& stream, std::uint64_t seed);
+  // The same of all of unit u, also of other ranks' parts: to(elements).
+  void draw_whole(Stream& stream, std::size_t u, std::uint64_t seed, View<T, 1> to) const;
   // Sets the copies in the compute type from master weights that were written from outside.
   void update_copies(Stream& stream);
 
  private:
-  // fill() of a part of the state.
+  // f(part), one behind the other, with parts that a host holds easily.
   template <class F>
-  void fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of);
+  static void for_parts(const Range& range, F f) {
+    constexpr std::int64_t most = std::int64_t{1} << 18;
+    for (std::int64_t at = range.begin; at < range.end; at += most) f(Range{at, std::min(at + most, range.end)});
+  }
+  // fill()'s values of a part of the unit.
+  template <class F>
+  std::vector<A> values_of_part(Stream& stream, std::size_t u, const Range& part, F& values_of) const;
   // Elements of the state from `begin`, which the caller may overwrite afterwards.
   void upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<A>& values);
 
@@ -137,17 +145,17 @@ class ParameterStorage {
 template <class T>
 template <class F>
 void ParameterStorage<T>::fill(Stream& stream, std::size_t u, F values_of) {
-  constexpr std::int64_t most = std::int64_t{1} << 18;
-  const Range& state = storage_[u].state;
-  for (std::int64_t at = state.begin; at < state.end; at += most)
-    fill_part(stream, u, {at, std::min(at + most, state.end)}, values_of);
+  for_parts(storage_[u].state, [&](const Range& part) {
+    upload(stream, u, part.begin - storage_[u].state.begin, values_of_part(stream, u, part, values_of));
+  });
   storage_[u].convert_master(stream);
   stream.synchronize();
 }
 
 template <class T>
 template <class F>
-void ParameterStorage<T>::fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of) {
+std::vector<acc_t<T>> ParameterStorage<T>::values_of_part(Stream& stream, std::size_t u, const Range& part,
+                                                          F& values_of) const {
   std::vector<A> values(to_size(part.size()), A(0));
   const std::vector<ElementRun> runs = runs_of(units_[u], part);
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
@@ -163,7 +171,7 @@ void ParameterStorage<T>::fill_part(Stream& stream, std::size_t u, const Range& 
       for (std::int64_t i = 0; i < run.count; ++i) to[i] = static_cast<A>(value(run.global + i));
     }
   }
-  upload(stream, u, part.begin - storage_[u].state.begin, values);
+  return values;
 }
 
 }  // namespace forge

@@ -54,6 +54,14 @@ std::string_view stream_of(const Task& task) {
   return waits ? "compute" : task_rows[to_size(task.op)].stream;
 }
 
+std::string subject_of(const Task& task, const RankShare& share, const ModelSpec& whole) {
+  if (task.unit != no_unit) return std::string(name_of(share.units[task.unit].kind));
+  if (task.layer < 0) return "";
+  const StageLayer& layer = layer_of(task, share);
+  const bool experts = layer.kind == LayerKind::block && whole.is_moe(layer.number);
+  return std::string(name_of(layer.kind)) + (experts ? " with experts" : "");
+}
+
 std::string phase_of(const Task& task, const RankShare& share) {
   if (task.layer < 0) return std::string(name_of(task.op));
   const StageLayer& layer = layer_of(task, share);

@@ -99,6 +99,8 @@ LayerPass pass_of(const Task& task, const RankShare& share);
 // Exchanges within a layer, and behind it, are part of its task.
 std::string_view stream_of(const Task& task);
 
+// What a task is about: "block with experts", or a unit's kind; "" of others.
+std::string subject_of(const Task& task, const RankShare& share, const ModelSpec& whole);
 // "forward of a block": where memory is at its fullest.
 std::string phase_of(const Task& task, const RankShare& share);
 

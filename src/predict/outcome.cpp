@@ -88,8 +88,9 @@ std::vector<Change> changes() {
 
 }  // namespace
 
-Outcome outcome_of(const Machine& machine, const RunSetup& setup) {
-  return {setup.deck, predict(machine, setup), memory_of(machine, setup), usable_memory(machine, setup.mesh.world())};
+Outcome outcome_of(const Machine& machine, const RunSetup& setup, const std::vector<const MeasuredTasks*>& measured) {
+  return {setup.deck, predict(machine, setup, measured), memory_of(machine, setup),
+          usable_memory(machine, setup.mesh.world())};
 }
 Outcome outcome_of(const Machine& machine, const Deck& deck) {
   return outcome_of(machine, on_devices(make_setup(deck), machine.capability));

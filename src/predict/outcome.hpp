@@ -18,7 +18,8 @@ struct Outcome {
 };
 // `deck` has passed check_deck for its ranks.
 Outcome outcome_of(const Machine& machine, const Deck& deck);
-Outcome outcome_of(const Machine& machine, const RunSetup& setup);
+Outcome outcome_of(const Machine& machine, const RunSetup& setup,
+                   const std::vector<const MeasuredTasks*>& measured = {});
 // Whether the planned memory of the first and the last stage has room: most microbatches are in flight on the one, and
 // the head is on the other.
 bool may_fit(const Machine& machine, const RunSetup& setup);

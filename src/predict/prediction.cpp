@@ -69,11 +69,32 @@ void note_experts(Prediction& p, const BufferContext& context, double imbalance)
   p.expert_rounds = expected_rounds(busiest);
 }
 
+// The computation of a task takes the measured time, its parts as the machine has them.
+void set_measured(TaskCost& cost, double seconds) {
+  constexpr CostPart computed[] = {CostPart::products, CostPart::attention, CostPart::rows, CostPart::optimizer};
+  double sum = 0;
+  for (const CostPart part : computed) sum += cost.of(part);
+  const double factor = sum > 0 ? seconds / sum : 0;
+  for (const CostPart part : computed) cost.of(part) *= factor;
+  if (sum == 0) cost.of(CostPart::rows) = seconds;
+  if (!cost.wires) return;
+  Wires wires = *cost.wires;
+  for (Wire& wire : wires) wire.before *= factor;
+  cost.wires = std::make_shared<const Wires>(std::move(wires));
+}
+
 }  // namespace
 
-Prediction predict(const Machine& machine, const RunSetup& setup) {
-  StepCost cost(machine, setup);
-  const CostOf cost_of = [&](const RankShare& share, const Task& task) { return cost(share, task); };
+Prediction predict(const Machine& machine, const RunSetup& setup, const std::vector<const MeasuredTasks*>& measured) {
+  StepCost planned(machine, setup);
+  const CostOf cost = [&](const RankShare& share, const Task& task) {
+    TaskCost of_task = planned(share, task);
+    if (measured.empty()) return of_task;
+    const MeasuredTasks& known = *measured.at(to_size(share.pp_rank));
+    const auto found = known.find({std::string(name_of(task.op)), subject_of(task, share, setup.spec)});
+    if (found != known.end()) set_measured(of_task, found->second);
+    return of_task;
+  };
   const StreamUse use{machine.program.gradients_behind, machine.program.shards_at_once, machine.program.transfer};
   Prediction p;
   std::vector<std::vector<Instruction>> programs;
@@ -86,7 +107,7 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
     p.tasks.push_back(step_tasks(share, setup.schedule, setup.buffers.recompute));
     for (const Task& task : update_tasks(share, setup.spec.options.router_bias)) p.tasks.back().push_back(task);
     for (const Task& task : p.tasks.back()) flops += cost(share, task).flops;
-    programs.push_back(step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of, use));
+    programs.push_back(step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost, use));
     const LinkSeconds wire = wire_seconds(programs.back());
     for (std::size_t l = 0; l < wire.size(); ++l) p.wire[l] = std::max(p.wire[l], wire[l]);
   }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/setup.hpp"
@@ -31,7 +33,13 @@ struct Prediction {
   std::vector<std::vector<Task>> tasks;  // by pipeline rank; what the spans' numbers count
 };
 
-// `setup`: of any rank. All ranks of a stage do the same.
-Prediction predict(const Machine& machine, const RunSetup& setup);
+// Seconds that a rank of a stage was measured to compute in a task (train/replay.hpp), by its name and what it is
+// about, without collectives.
+using MeasuredTasks = std::map<std::pair<std::string, std::string>, double>;
+
+// `setup`: of any rank. All ranks of a stage do the same. `measured`: of each pipeline rank, in the place of the
+// machine's rates of products, attention, rows and the update; empty: none.
+Prediction predict(const Machine& machine, const RunSetup& setup,
+                   const std::vector<const MeasuredTasks*>& measured = {});
 
 }  // namespace forge

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/faults.hpp"
+#include "core/random.hpp"
 #include "core/to_size.hpp"
 #include "kernels/experts/grouped_cutlass.hpp"
 #include "model/cudnn_attention.hpp"
@@ -95,6 +96,32 @@ template <class T>
 void Session<T>::initialise() {
   storage_->initialise(stream_, setup_.deck.train.seed);
   parameters_changed();
+}
+
+template <class T>
+std::vector<std::span<const std::byte>> Session<T>::draw_received(double gradients) {
+  auto memory = gather_->draw_gathered(stream_, setup_.deck.train.seed);
+  draw_edge(Region::input, 1, memory);
+  draw_edge(Region::output_gradient, gradients, memory);
+  return memory;
+}
+
+// All slots get the numbers of the first.
+template <class T>
+void Session<T>::draw_edge(Region edge, double deviation, std::vector<std::span<const std::byte>>& memory) {
+  const std::uint64_t key = random_key(setup_.deck.train.seed, Purpose::initial_values, hash_of(name_of(edge)));
+  std::vector<T> values;
+  for (const std::span<std::byte> slot : executor_->received(edge)) {
+    const auto count = static_cast<std::int64_t>(slot.size() / sizeof(T));
+    const auto drawn = static_cast<std::int64_t>(values.size());
+    if (drawn < count) values.resize(to_size(count));
+#pragma omp parallel for num_threads(stream_.threads())
+    for (std::int64_t i = drawn; i < count; ++i)
+      values[to_size(i)] = T(static_cast<acc_t<T>>(deviation * normal(key, static_cast<std::uint64_t>(i))));
+    copy_to_device(stream_, slot.data(), values.data(), slot.size());
+    memory.emplace_back(slot);
+  }
+  stream_.synchronize();
 }
 
 template <class T>

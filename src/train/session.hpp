@@ -77,6 +77,10 @@ class Session {
   Arena& arena() { return arena_; }
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
+  // For a rank without its peers (train/replay.hpp): fills what would be received into memory that stays, gathered
+  // weights and the edges of the stage, with initial and with normal numbers, and returns that memory. Gradients on an
+  // edge have the deviation `gradients`.
+  std::vector<std::span<const std::byte>> draw_received(double gradients);
   UpdateTools<T> update_tools() {
     return {setup_.share.matrices,
             setup_.share.factored,
@@ -145,6 +149,7 @@ class Session {
   void add_unit_norms();
   void read_unit_norms(StepResult& result);
   void add_norm();
+  void draw_edge(Region edge, double deviation, std::vector<std::span<const std::byte>>& memory);
   void exchange_weights();
   // Whether the task is one of the optimizer's; then it runs.
   bool run_optimizer(const Task& task, Optimizer<T>& optimizer, const Update& update);

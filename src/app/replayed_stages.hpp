@@ -1,0 +1,25 @@
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "app/command_line.hpp"
+#include "config/deck.hpp"
+#include "predict/prediction.hpp"
+
+namespace forge {
+
+// The hash of a resolved deck, by which a replay's file says what it is of.
+std::string deck_hash(const Deck& deck);
+
+// What the files of --replayed have measured of each pipeline rank's tasks: the first stage, one between that stands
+// for all between, and the last.
+struct ReplayedStages {
+  std::deque<MeasuredTasks> files;
+  std::vector<const MeasuredTasks*> by_stage;  // into `files`; empty: no files
+};
+// Throws BadInput for files of another deck, of other stages, or with a wire.
+ReplayedStages read_replayed(const CommandLine& line, const Deck& deck);
+
+}  // namespace forge

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/replay_communicator.hpp"
+#include "train/session.hpp"
+
+namespace forge {
+
+// A step of a replayed rank: seconds of the host until the device is done, the timeline's spans, and what the rank has
+// sent, by group.
+struct ReplayedStep {
+  double seconds = 0;
+  std::vector<Timeline::Span> spans;
+  std::vector<std::pair<std::string, Traffic>> sent;
+};
+
+// Tasks of one kind in a step: how often, how long in the compute stream, and how much of that is collectives there.
+struct TaskTime {
+  std::string task, of;  // name_of(task.op), subject_of(task)
+  std::int64_t calls = 0;
+  double seconds = 0, collectives = 0;
+  bool waits = false;  // for another stream
+};
+// In the order of the first ones.
+std::vector<TaskTime> task_times(const RunSetup& setup, const std::vector<Task>& tasks,
+                                 const std::vector<Timeline::Span>& spans);
+// When the compute stream had nothing to do between the first of these tasks and the last.
+struct Gaps {
+  double seconds = 0, longest = 0;
+};
+Gaps gaps_of(const std::vector<Timeline::Span>& spans);
+
+// One rank of a job without its peers, on a mesh over a ReplayCommunicator: training steps of the largest batch, with
+// drawn tokens in the place of data, from initial values on. Only its own rows have labels, so that losses are means
+// over these.
+template <class T>
+class Replay {
+ public:
+  // Fills what would be received, and tells the wire.
+  Replay(Session<T>& session, ReplayWire& wire);
+
+  ReplayedStep step();
+  // The tasks that the spans' numbers count.
+  std::vector<Task> tasks() const { return session_.tasks(); }
+
+ private:
+  Session<T>& session_;
+  Optimizer<T> optimizer_;
+  HostBatch batch_;
+  std::int64_t next_ = 1, updates_ = 0;
+};
+
+}  // namespace forge
