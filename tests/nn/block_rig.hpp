@@ -10,6 +10,7 @@
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
+#include "nn/host_counts.hpp"
 #include "nn/rotary_buffers.hpp"
 #include "parallel/storage.hpp"
 
