@@ -53,7 +53,7 @@ const std::map<std::string, VerbEntry>& verbs() {
       {"replay",
        {Verb::replay, "DECK",
         "one rank of any layout alone on this device: its times, launches and memory, without its peers",
-        "forge replay inputs/quickstart.yaml --rank 3 --ranks 4 --steps 1\n"
+        "forge replay inputs/quickstart.yaml --rank 3 --ranks 4 --set mesh.tp=4 --steps 1\n"
         "forge replay inputs/moe_32gpu.yaml --rank 5 --wire time --machine h100_8"}},
       {"calibrate",
        {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started",
