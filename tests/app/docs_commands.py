@@ -13,7 +13,7 @@ failures, counts, printed = [], {}, {}
 WRONG_LINE = re.compile(r"unrecognised option|is invalid|required argument|takes (one|at most|no|the)|neither a verb|"
                         r"exclude each other|must be|legal are|legal is|is no token id|is missing")
 NOT_THERE = re.compile(r"cannot open|No such file|neither a checkpoint|no problem|has no input\.yaml|cannot be opened|measures products on GPUs")
-VERBS = ("train", "gradients", "evaluate", "show", "plan", "calibrate", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
+VERBS = ("train", "gradients", "evaluate", "show", "plan", "replay", "calibrate", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
 PLACES = ("inputs/", "docs/", "tests/", "jobscripts/", "verify/", "src/", ".ci/")
 
 
@@ -89,7 +89,7 @@ def substituted(words):
             if out and out[-1] == "--set":
                 out.pop()
             continue
-        word = {"DECK": "deck.yaml", "N": "2", "RANK": "0", "GPU": "h100-80", "VERB": "show", "NAME|FILE": "h100_8", "DIR": "decks", "X": "1", "SECTION": "train", "key=value": "train.steps=1",
+        word = {"DECK": "deck.yaml", "N": "2", "RANK": "0", "R": "0", "GPU": "h100-80", "VERB": "show", "NAME|FILE": "h100_8", "DIR": "decks", "X": "1", "SECTION": "train", "key=value": "train.steps=1",
                 "KEY=VALUE": "train.steps=1"}.get(word, word)
         if word.endswith("…") and out and out[-1] == "--set":
             out.pop()
@@ -120,7 +120,7 @@ def check_forge(where, words, ranks, quoted):
                 fail(where, f"forge show doesn't say: {said}")
         typed = ["none.yaml" if word in there else word for word in typed]
         told = "train, as show"
-    elif verb in ("help", "version", "show", "plan", "gradients") and (there or verb in ("help", "version")):
+    elif verb in ("help", "version", "show", "plan", "replay", "gradients") and (there or verb in ("help", "version")):
         code, output = run(typed)
         if code != (2 if "forge: error" in quoted else 0):
             fail(where, f"exit code {code}: {flat(output)[-300:]}")
