@@ -122,7 +122,8 @@ def check_forge(where, words, ranks, quoted):
         told = "train, as show"
     elif verb in ("help", "version", "show", "plan", "replay", "gradients") and (there or verb in ("help", "version")):
         code, output = run(typed)
-        if code != (2 if "forge: error" in quoted else 0):
+        small = verb == "replay" and "the deck doesn't fit" in output  # a rank of a GPU's size, on a node with less memory
+        if code != (2 if "forge: error" in quoted or small else 0):
             fail(where, f"exit code {code}: {flat(output)[-300:]}")
         if flat(quoted) not in flat(output):
             fail(where, "prints something else than the docs have: " + flat(quoted)[:200])
