@@ -31,15 +31,18 @@ std::string build_lines() {
   return text;
 }
 
-// What changes kernels, collectives or results. A node's own devices, and tests' faults of one rank, may differ.
+// What changes kernels, collectives or results: forge's own, and NCCL's but for those of a node's own devices.
 std::string environment_lines() {
-  constexpr std::string_view of_a_node[] = {"FORGE_FAULT", "NCCL_HOSTID", "NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB_HCA",
-                                            "NCCL_IB_GID", "NCCL_TOPO",   "NCCL_GRAPH", "NCCL_OOB",    "NCCL_RAS"};
+  constexpr std::string_view own[] = {
+      "FORGE_ATTENTION=", "FORGE_FP8_CARRIER=", "FORGE_GROUPED=", "FORGE_ISA=", "FORGE_SHARE_GPU="};
+  constexpr std::string_view of_a_node[] = {"NCCL_HOSTID", "NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB_HCA", "NCCL_IB_GID",
+                                            "NCCL_TOPO",   "NCCL_GRAPH", "NCCL_OOB",    "NCCL_RAS"};
   std::vector<std::string> list;
   for (char** variable = environ; *variable; ++variable) {
     const std::string_view text = *variable;
     const auto begins = [&](std::string_view with) { return text.starts_with(with); };
-    if ((begins("FORGE_") || begins("NCCL_")) && std::ranges::none_of(of_a_node, begins)) list.emplace_back(text);
+    if (std::ranges::any_of(own, begins) || (begins("NCCL_") && std::ranges::none_of(of_a_node, begins)))
+      list.emplace_back(text);
   }
   std::ranges::sort(list);
   std::string lines;
