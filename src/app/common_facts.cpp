@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "app/libraries.hpp"
@@ -22,6 +23,13 @@
 namespace forge {
 
 namespace {
+
+std::string sorted_lines(std::vector<std::string> list) {
+  std::ranges::sort(list);
+  std::string lines;
+  for (const std::string& each : list) lines += each + "\n";
+  return lines;
+}
 
 // Version, compiler, revision and libraries; not the driver, which a cluster renews node by node.
 std::string build_lines() {
@@ -44,10 +52,7 @@ std::string environment_lines() {
     if (std::ranges::any_of(own, begins) || (begins("NCCL_") && std::ranges::none_of(of_a_node, begins)))
       list.emplace_back(text);
   }
-  std::ranges::sort(list);
-  std::string lines;
-  for (const std::string& each : list) lines += each + "\n";
-  return lines;
+  return sorted_lines(std::move(list));
 }
 
 // "train.steps: 20" for each key.
@@ -91,12 +96,9 @@ std::string weight_lines(const ModelDeck& model) {
     if (!name.ends_with(".safetensors") && name != "config.json") continue;
     const std::uint64_t size = entry.file_size(ignored);
     list.push_back(name + ", " + std::to_string(size) + " bytes, contents " +
-                   std::to_string(drawn_bytes(entry.path(), size)) + "\n");
+                   std::to_string(drawn_bytes(entry.path(), size)));
   }
-  std::ranges::sort(list);
-  std::string lines;
-  for (const std::string& each : list) lines += each;
-  return lines;
+  return sorted_lines(std::move(list));
 }
 
 }  // namespace

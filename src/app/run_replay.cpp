@@ -134,12 +134,17 @@ Replayed measure(Job<T>& job, ReplayWire& wire, int steps) {
   return result;
 }
 
+// A second and rank.
+double tokens_per_second(const RunSetup& setup, double seconds) {
+  return static_cast<double>(setup.tokens_per_step()) / setup.mesh.world() / seconds;
+}
+
 std::string tokens_text(const RunSetup& setup, double seconds) {
   if (setup.mesh.pp > 1)
     return "of a pipeline by forge plan --replayed, from --json of a rank of the first stage, of one between, and of "
            "the last";
-  const double tokens = static_cast<double>(setup.tokens_per_step()) / setup.mesh.world() / seconds;
-  return formatted("%.1f a second and rank, where all ranks are alike and nothing waits for another", tokens);
+  return formatted("%.1f a second and rank, where all ranks are alike and nothing waits for another",
+                   tokens_per_second(setup, seconds));
 }
 
 std::string against(std::uint64_t measured, std::uint64_t planned) {
@@ -172,9 +177,7 @@ std::string json_text(const CommandLine& line, const Deck& deck, const RunSetup&
   json.add("rank", setup.rank).add("ranks", setup.mesh.world()).add("pp_rank", setup.share.pp_rank);
   json.add("wire", line.wire).add("machine", line.machine).add("device", std::string_view(device_info().name));
   json.add("steps", line.steps).add("step_seconds", r.seconds);
-  if (setup.mesh.pp == 1)
-    json.add("tokens_per_second_per_rank",
-             static_cast<double>(setup.tokens_per_step()) / setup.mesh.world() / r.seconds);
+  if (setup.mesh.pp == 1) json.add("tokens_per_second_per_rank", tokens_per_second(setup, r.seconds));
   json.add("gap_seconds", r.gaps.seconds).add("longest_gap_seconds", r.gaps.longest);
   json.add("planned_launches", r.work.launches).add("planned_waits", r.work.waits);
   json.add("peak_bytes", r.peak).add("planned_peak_bytes", r.planned_peak);

@@ -15,8 +15,8 @@ struct CommonFact {
 };
 
 // All ranks, with as many facts each. Throws BadInput on every rank where a value differs: the odd ranks, those that
-// don't have the value of most, with their nodes, and the line that differs on both sides. Where all agree, two
-// numbers for each fact are all that is sent.
+// don't have the value of most, with their nodes, and the line that differs on both sides. Where all agree, a
+// rank sends two numbers for each fact.
 void agree_on(const std::vector<CommonFact>& facts, const World& world);
 
 }  // namespace forge

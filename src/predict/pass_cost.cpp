@@ -193,6 +193,7 @@ class PassCost {
     double& cp = cost_.of(CostPart::cp);
     cp = std::max(cp / ranks, cp - attention * (ranks - 1) / ranks);
     wires_[*place_].seconds = attention + cp;
+    wires_[*place_].computed = attention;
   }
 
   const LayerCosts& costs_;

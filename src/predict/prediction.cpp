@@ -79,7 +79,11 @@ void set_measured(TaskCost& cost, double seconds) {
   if (sum == 0) cost.of(CostPart::rows) = seconds;
   if (!cost.wires) return;
   Wires wires = *cost.wires;
-  for (Wire& wire : wires) wire.before *= factor;
+  for (Wire& wire : wires) {
+    wire.before *= factor;
+    wire.seconds += (factor - 1) * wire.computed;
+    wire.computed *= factor;
+  }
   cost.wires = std::make_shared<const Wires>(std::move(wires));
 }
 

@@ -21,10 +21,11 @@ inline constexpr int link_count = 4;
 using LinkSeconds = std::array<double, link_count>;
 
 // A collective of an operation: what is computed before it, its latency, and the `seconds` that it takes with all links
-// to itself, in which it needs each for so many.
+// to itself, in which it needs each for so many; of these `computed` are attention, which runs beside it.
 struct Wire {
   double before = 0, latency = 0, seconds = 0;
   LinkSeconds links{};
+  double computed = 0;
 };
 using Wires = std::vector<Wire>;
 

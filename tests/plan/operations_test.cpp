@@ -195,7 +195,7 @@ TEST(Operations, LaunchesOfADenseBlockInFp8) {
   Deck deck = read_deck(read_text_file(file, 1 << 20, "deck"), file, {});
   ASSERT_EQ(illegality(deck), "");
   deck.train.fp8_recipe = Fp8Recipe::current;
-  EXPECT_EQ(launches_of_block(deck), 27 + 8 + 6);
+  EXPECT_EQ(launches_of_block(deck), 27 + 10 + 4);
   deck.train.fp8_recipe = Fp8Recipe::delayed;
   EXPECT_EQ(launches_of_block(deck), 27 + 8);
   deck.train.precision = PrecisionName::bf16;

@@ -48,6 +48,31 @@ TEST(Prediction, OfOneRankIsTheSumOfItsTasks) {
   }
 }
 
+// A replayed rank's computation stands for the plan's, attention beside which keys go round included.
+TEST(Prediction, MeasuredComputationTakesThePlaceOfThePlans) {
+  Machine machine = read_machine("h100_8");
+  machine.host_launch = machine.step_seconds = 0;
+  for (const CpMethod method : {CpMethod::ring, CpMethod::all_to_all}) {
+    Deck deck = small_deck();
+    deck.mesh.cp = 2;
+    deck.mesh.cp_method = method;
+    check_deck(deck, 2);
+    const RunSetup setup = make_setup(deck);
+    const Prediction planned = predict(machine, setup);
+    MeasuredTasks none;
+    for (const Task& task : planned.tasks[0])
+      none[{std::string(name_of(task.op)), subject_of(task, setup.share, setup.spec)}] = 0;
+    const auto part = [](const Prediction& p, CostPart of) { return p.part[to_size(static_cast<int>(of))]; };
+    double computed = 0;
+    for (const CostPart of : {CostPart::products, CostPart::attention, CostPart::rows, CostPart::optimizer})
+      computed += part(planned, of);
+    const Prediction measured = predict(machine, setup, {&none});
+    EXPECT_GT(part(planned, CostPart::attention), 0);
+    EXPECT_NEAR(part(measured, CostPart::attention), 0, 1e-12);
+    EXPECT_NEAR(measured.seconds, planned.seconds - computed, 0.2 * part(planned, CostPart::attention));
+  }
+}
+
 // Products of small experts are CUTLASS's where the machine has it and nothing else is asked for.
 TEST(Prediction, ExpertsTakeTheRatesOfTheirKernel) {
   Machine machine = read_machine("h200_4");
