@@ -1,4 +1,4 @@
-#include "app/cost_text.hpp"
+#include "app/show_parts.hpp"
 
 #include <algorithm>
 #include <array>

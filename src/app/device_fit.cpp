@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "app/job.hpp"
-#include "app/node_fit.hpp"
 #include "config/fp8_recipe.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"

@@ -31,4 +31,15 @@ void refuse_what_the_device_lacks(const RunSetup& setup);
 // fits. Nothing has been allocated yet.
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world);
 
+// All ranks, where they compute on the CPU: throws BadInput on every one where the ranks of some node have planned more
+// memory than the node, a cgroup or `ulimit -v` leaves them, with the nearest change that fits.
+void refuse_what_nodes_lack(const RunSetup& setup, RunKind kind, const World& world);
+
+// Throws Shortage where this process can't have so many bytes. `what`: "the model's weights".
+void refuse_more_than_is_left(std::size_t bytes, const std::string& what);
+
+// Chooses this rank's device by its number on the node. All ranks: throws BadInput on every one where two ranks of a
+// node would have the same GPU, which NCCL refuses, unless FORGE_SHARE_GPU=1.
+void choose_device(const World& world);
+
 }  // namespace forge

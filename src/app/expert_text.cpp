@@ -1,4 +1,4 @@
-#include "app/expert_text.hpp"
+#include "app/show_parts.hpp"
 
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"

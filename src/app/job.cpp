@@ -14,7 +14,6 @@
 
 #include "app/device_fit.hpp"
 #include "app/directory_deck.hpp"
-#include "app/rank_devices.hpp"
 #include "app/trained_model.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "checkpoint/torch_optimizer.hpp"

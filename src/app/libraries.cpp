@@ -9,7 +9,7 @@
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/experts/grouped_cutlass.hpp"
 #include "kernels/products_version.hpp"
-#include "text/zlib_version.hpp"
+#include "text/text_file.hpp"
 
 namespace forge {
 

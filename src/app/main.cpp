@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "app/device_fit.hpp"
 #include "app/end_of_job.hpp"
 #include "app/job.hpp"
-#include "app/node_fit.hpp"
 #include "app/outputs.hpp"
 #include "app/process_start.hpp"
 #include "app/verbs.hpp"

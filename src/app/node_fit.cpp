@@ -1,5 +1,3 @@
-#include "app/node_fit.hpp"
-
 #include <algorithm>
 #include <cstdint>
 

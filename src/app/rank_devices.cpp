@@ -1,4 +1,4 @@
-#include "app/rank_devices.hpp"
+#include "app/device_fit.hpp"
 
 #include <map>
 #include <set>

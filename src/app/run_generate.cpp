@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "app/device_fit.hpp"
 #include "app/job.hpp"
 #include "app/model_text.hpp"
-#include "app/node_fit.hpp"
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"

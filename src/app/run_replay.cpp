@@ -5,9 +5,7 @@
 
 #include "app/device_fit.hpp"
 #include "app/job.hpp"
-#include "app/node_fit.hpp"
 #include "app/outputs.hpp"
-#include "app/rank_devices.hpp"
 #include "app/replayed_stages.hpp"
 #include "app/verbs.hpp"
 #include "comm/replay_communicator.hpp"

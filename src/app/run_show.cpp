@@ -2,17 +2,13 @@
 #include <optional>
 #include <utility>
 
-#include "app/cost_text.hpp"
 #include "app/device_fit.hpp"
-#include "app/expert_text.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/open_data.hpp"
-#include "app/rate_text.hpp"
 #include "app/show_json.hpp"
 #include "app/show_parts.hpp"
 #include "app/summary_text.hpp"
-#include "app/task_table.hpp"
 #include "app/verbs.hpp"
 #include "config/write_deck.hpp"
 #include "core/bytes.hpp"

@@ -5,12 +5,8 @@
 #include <utility>
 #include <variant>
 
-#include "app/cost_text.hpp"
-#include "app/expert_text.hpp"
 #include "app/layout_text.hpp"
-#include "app/rate_text.hpp"
 #include "app/show_parts.hpp"
-#include "app/task_table.hpp"
 #include "config/keys.hpp"
 #include "core/json.hpp"
 #include "core/to_size.hpp"

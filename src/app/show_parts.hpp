@@ -9,6 +9,7 @@
 #include "core/json.hpp"
 #include "plan/allowance.hpp"
 #include "plan/setup.hpp"
+#include "predict/machine.hpp"
 
 namespace forge {
 
@@ -49,5 +50,29 @@ std::vector<Allowance> gpu_allowances(const RunSetup& setup);
 
 // The setup of the first rank of the pipeline stage that computes most.
 RunSetup busiest(const RunSetup& setup);
+
+// What the rank of `setup` computes in a step, phase by phase, from the lists that run: FLOP, bytes, launches; the
+// floor on a machine (FLOP over its peak, bytes over its memory's bandwidth), and what the planner expects there.
+std::string cost_table(const RunSetup& setup, const Machine& machine);
+JsonLine cost_json(const RunSetup& setup, const Machine& machine);
+
+// "0 to 2, 5": ascending numbers, neighbours drawn together; of many pieces the first three and the last.
+std::string ranges_text(const std::vector<std::int64_t>& numbers);
+
+// What a person asks of a model's experts, for `forge show`: the expert view of the mesh, what a rank has of them,
+// parameters in all and at work for a token, rows and bytes of a round of dispatch. "" without experts.
+std::string expert_text(const RunSetup& setup);
+// Its numbers; nothing without experts.
+JsonLine expert_json(const RunSetup& setup);
+
+// `forge show --rates`: learning rate and batch at steps over the run, with bars, and where the schedule turns.
+std::string rate_text(const RunSetup& setup);
+std::vector<JsonLine> rates_json(const RunSetup& setup);
+
+// `forge show --tasks RANK`: what the rank does in a step, one by one, with what each task reads, writes and sends.
+// Layers, microbatches and whole passes that are alike stand there once, with their number.
+std::string task_table(const RunSetup& setup, int rank);
+// The same tasks, one by one, with what each sends to each group.
+std::vector<JsonLine> tasks_json(const RunSetup& setup, int rank);
 
 }  // namespace forge

@@ -1,4 +1,4 @@
-#include "app/task_table.hpp"
+#include "app/show_parts.hpp"
 
 #include <algorithm>
 #include <map>

@@ -5,7 +5,6 @@
 #include "config/keys.hpp"
 #include "config/suggest.hpp"
 #include "config/text.hpp"
-#include "config/wrap.hpp"
 #include "config/write_deck.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "checkpoint/io_errors.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "config/file_handle.hpp"
 #include "config/output_file.hpp"

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
@@ -50,5 +52,17 @@ std::string next_aside(const std::string& directory);
 // Moves the steps behind `after` (−1: all) into "<directory>/<aside>", the newest last. May be called again where it
 // was cut short.
 void move_steps_aside(const std::string& directory, std::int64_t after, const std::string& aside);
+
+// f(), where an error of std::filesystem is an IoFailed.
+template <class F>
+auto with_io_errors(F f) {
+  try {
+    return f();
+  } catch (const std::filesystem::filesystem_error& error) {
+    const int number = error.code().value();
+    if (number == ENOSPC || number == EDQUOT) throw NoSpace(text_of(error));
+    throw IoFailed(text_of(error));
+  }
+}
 
 }  // namespace forge

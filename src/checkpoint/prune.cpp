@@ -1,5 +1,3 @@
-#include "checkpoint/prune.hpp"
-
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/disk_reader.hpp"
+#include "checkpoint/save.hpp"
 #include "checkpoint/shard_check.hpp"
 #include "checkpoint/together.hpp"
 #include "config/text.hpp"

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "checkpoint/directory.hpp"
-#include "checkpoint/io_errors.hpp"
 #include "config/output_file.hpp"
 #include "config/text.hpp"
 #include "core/faults.hpp"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <string>
 
 namespace forge {
 
@@ -15,16 +14,9 @@ enum class AttentionKernel : int {
 
 // The words that FORGE_ATTENTION has for them, in this order.
 inline constexpr std::array attention_kernel_words{"automatic", "cuda_cores", "tensor_cores", "cudnn"};
-// "FORGE_ATTENTION = cudnn"
-std::string asked_text(AttentionKernel);
 // Of bf16 alone, and without soft caps.
 inline constexpr bool on_tensor_cores(AttentionKernel kernel) {
   return kernel == AttentionKernel::tensor_cores || kernel == AttentionKernel::cudnn;
 }
-
-struct Deck;
-// What is asked for, and of automatic what forge itself has for a deck: never automatic. In place of tensor_cores that
-// automatic came to, a run may take cuDNN's (takes_cudnn() of model/cudnn_attention.hpp).
-AttentionKernel chosen_attention(const Deck&, AttentionKernel asked);
 
 }  // namespace forge

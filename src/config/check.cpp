@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "config/batch_ramp.hpp"
 #include "config/byte_vocabulary.hpp"
@@ -11,12 +12,23 @@
 #include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/rate_points.hpp"
-#include "config/save_nothing.hpp"
 #include "config/schedule_name.hpp"
 
 namespace forge {
 
 namespace {
+
+// checkpoint.directory: none stands for the whole section, but for where the initial values come from, and for the
+// model that is written at the end.
+void save_nothing_where_none(Deck& deck) {
+  if (deck.checkpoint.directory != "none") return;
+  CheckpointDeck nothing;
+  nothing.model_from = deck.checkpoint.model_from;
+  nothing.optimizer_from = deck.checkpoint.optimizer_from;
+  nothing.reset_optimizer = deck.checkpoint.reset_optimizer;
+  deck.checkpoint = std::move(nothing);
+  deck.output.save_hf = false;
+}
 
 // Values out of their own range, from config.json or from a deck made by a program. Returns their sections: equations
 // over them have no meaning.

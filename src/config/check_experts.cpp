@@ -2,8 +2,8 @@
 #include <string_view>
 
 #include "config/check_parts.hpp"
+#include "config/key_bounds.hpp"
 #include "config/keys.hpp"
-#include "config/router_bounds.hpp"
 #include "config/router_score.hpp"
 #include "core/parse.hpp"
 

@@ -9,10 +9,15 @@
 #include "config/keys.hpp"
 #include "config/text.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
 namespace {
+
+// Weights of an expert's matrix. An H200 multiplied matrices of 1.6 million in 56 % of the library's time in one
+// launch, of 59 million in as much or a tenth more (docs/performance.md, "Experts' products in one launch").
+constexpr std::int64_t large_matrix = 1 << 24;
 
 // The first one where the text is empty.
 template <class Choice, std::size_t n>
@@ -53,6 +58,33 @@ void check_grouped(const Deck& deck, GroupedProducts asked, Report& report) {
 }
 
 }  // namespace
+
+std::string asked_text(AttentionKernel asked) {
+  return std::string("FORGE_ATTENTION = ") + attention_kernel_words[to_size(asked)];
+}
+
+AttentionKernel chosen_attention(const Deck& deck, AttentionKernel asked) {
+  if (asked != AttentionKernel::automatic) return asked;
+  const bool has_them = deck.train.computes_in_bf16() && deck.model.attention_soft_cap == 0;
+  return has_them ? AttentionKernel::tensor_cores : AttentionKernel::cuda_cores;
+}
+
+std::string asked_text(GroupedProducts asked) {
+  return std::string("FORGE_GROUPED = ") + grouped_products_words[to_size(asked)];
+}
+
+GroupedProducts chosen_grouped_products(const Deck& deck, GroupedProducts asked) {
+  if (asked != GroupedProducts::automatic) return asked;
+  const bool has_them = deck.train.computes_in_bf16() && deck.model.experts > 0;
+  const bool small = deck.model.width * deck.model.expert_ffn < large_matrix;
+  return has_them && small ? GroupedProducts::tensor_cores : GroupedProducts::library;
+}
+
+bool takes_cutlass(const Deck& deck, GroupedProducts asked) {
+  const bool automatic = asked == GroupedProducts::automatic;
+  return asked == GroupedProducts::cutlass || (automatic && deck.machine.workspace_mib > 0 &&
+                                               chosen_grouped_products(deck, asked) != GroupedProducts::library);
+}
 
 KernelChoice kernel_choice(const char* attention, const char* grouped) {
   return {choice_of<AttentionKernel>("FORGE_ATTENTION", attention, attention_kernel_words),

@@ -1,13 +1,41 @@
 #pragma once
 
+#include <array>
+#include <string>
+
 #include "config/attention_kernel.hpp"
-#include "config/grouped_products.hpp"
 #include "config/report.hpp"
 
 namespace forge {
 
 struct Deck;
 enum class Fp8Carrier;
+
+// "FORGE_ATTENTION = cudnn"
+std::string asked_text(AttentionKernel);
+// What is asked for, and of automatic what forge itself has for a deck: never automatic. In place of tensor_cores that
+// automatic came to, a run may take cuDNN's (takes_cudnn() of model/cudnn_attention.hpp).
+AttentionKernel chosen_attention(const Deck&, AttentionKernel asked);
+
+// What multiplies the rows of routed experts on a GPU, but for generation. The CPU build has its own.
+enum class GroupedProducts : int {
+  automatic,     // cutlass or else tensor_cores where they compute the deck's products and its experts are small, else
+                 // library
+  library,       // every type: a product for each expert
+  tensor_cores,  // bf16 alone: one launch for all experts
+  cutlass        // bf16 alone: the same by CUTLASS's kernels for sm_90 (kernels/experts/grouped_cutlass.hpp)
+};
+
+// The words that FORGE_GROUPED has for them, in this order.
+inline constexpr std::array grouped_products_words{"automatic", "library", "tensor_cores", "cutlass"};
+// "FORGE_GROUPED = cutlass"
+std::string asked_text(GroupedProducts);
+
+// What is asked for, and what automatic comes to for a deck: never automatic. In place of tensor_cores that automatic
+// came to, a run takes CUTLASS's kernels where its build and GPU have them.
+GroupedProducts chosen_grouped_products(const Deck&, GroupedProducts asked);
+// Whether it takes CUTLASS's kernels where there are some.
+bool takes_cutlass(const Deck&, GroupedProducts asked);
 
 // Kernels of a run on a GPU that a test or a benchmark asks for. No key of a deck names them: what is automatic comes
 // to the fastest one that is legal and there.

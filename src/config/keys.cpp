@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "config/batch_ramp.hpp"
-#include "config/group_keys.hpp"
 #include "config/key_builder.hpp"
 #include "config/mixture_keys.hpp"
 #include "config/text.hpp"

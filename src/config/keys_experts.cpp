@@ -1,6 +1,5 @@
 #include "config/key_bounds.hpp"
 #include "config/key_builder.hpp"
-#include "config/router_bounds.hpp"
 #include "config/router_score.hpp"
 
 namespace forge {

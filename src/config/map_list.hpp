@@ -12,7 +12,7 @@
 #include "config/values.hpp"
 #include "config/yaml.hpp"
 
-// Keys whose values are lists of maps: how the members of a map are read. For mixture_keys.cpp and group_keys.cpp.
+// Keys whose values are lists of maps: how the members of a map are read. For mixture_keys.cpp.
 
 namespace forge {
 

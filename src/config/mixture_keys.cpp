@@ -6,6 +6,7 @@
 
 #include "config/batch_ramp.hpp"
 #include "config/map_list.hpp"
+#include "config/optimizer_table.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 
@@ -20,6 +21,23 @@ bool is_name(const std::string& name) {
     return ('0' <= c && c <= '9') || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || c == '_' || c == '-' ||
            c == '.';
   });
+}
+
+std::string optimizer_words() {
+  std::string words;
+  for (const OptimizerRow& row : optimizer_table) words += (words.empty() ? "" : " | ") + std::string(row.word);
+  return words;
+}
+
+MemberReader optimizer_reader(std::optional<OptimizerName>& to) {
+  return [&to](const YamlNode& node) {
+    for (std::size_t i = 0; node.kind == YamlNode::Kind::scalar && i < optimizer_table.size(); ++i)
+      if (node.text == optimizer_table[i].word) {
+        to = static_cast<OptimizerName>(i);
+        return std::string();
+      }
+    return expected(node, optimizer_words());
+  };
 }
 
 }  // namespace
@@ -37,6 +55,9 @@ std::string legal_list(const std::vector<SourceDeck>&) {
 }
 std::string legal_list(const std::vector<PhaseDeck>&) {
   return "list of {from_step or from_tokens, weights: {name: weight}, sequence_tokens, rate}";
+}
+std::string legal_list(const std::vector<OptimizerGroup>&) {
+  return "list of {pattern, learning_rate, weight_decay, optimizer}";
 }
 
 std::string read_list(const YamlNode& node, std::vector<SourceDeck>& sources) {
@@ -56,6 +77,15 @@ std::string read_list(const YamlNode& node, std::vector<PhaseDeck>& phases) {
                                {"weights", weights_reader(p.weights)},
                                {"sequence_tokens", integer_reader(p.sequence_tokens, 1, most_phase)},
                                {"rate", number_reader(p.rate)}};
+  });
+}
+
+std::string read_list(const YamlNode& node, std::vector<OptimizerGroup>& groups) {
+  return read_map_list(node, groups, [](OptimizerGroup& g) {
+    return std::vector<Member>{{"pattern", text_reader(g.pattern)},
+                               {"learning_rate", number_reader(g.learning_rate)},
+                               {"weight_decay", number_reader(g.weight_decay)},
+                               {"optimizer", optimizer_reader(g.optimizer)}};
   });
 }
 
@@ -85,6 +115,16 @@ std::string list_text(const std::vector<PhaseDeck>& phases) {
     if (!p.weights.empty()) text += "}";
     if (p.sequence_tokens > 0) text += ", sequence_tokens: " + std::to_string(p.sequence_tokens);
     if (p.rate) text += ", rate: " + format_exact(*p.rate);
+    return text;
+  });
+}
+
+std::string list_text(const std::vector<OptimizerGroup>& groups) {
+  return map_list_text(groups, [](const OptimizerGroup& g) {
+    std::string text = "pattern: " + yaml_text(g.pattern);
+    if (g.learning_rate) text += ", learning_rate: " + format_exact(*g.learning_rate);
+    if (g.weight_decay) text += ", weight_decay: " + format_exact(*g.weight_decay);
+    if (g.optimizer) text += std::string(", optimizer: ") + row_of(*g.optimizer).word;
     return text;
   });
 }
@@ -128,6 +168,17 @@ std::string list_problem(const std::vector<PhaseDeck>& phases) {
     for (const auto& [name, weight] : p.weights) sum += weight;
     if (!p.weights.empty() && (sum <= 0 || !std::isfinite(sum)))
       return where + ".weights has a sum of " + format_exact(sum) + "; legal: > 0";
+  }
+  return "";
+}
+
+std::string list_problem(const std::vector<OptimizerGroup>& groups) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const OptimizerGroup& g = groups[i];
+    const std::string where = "[" + std::to_string(i) + "]";
+    if (g.pattern.empty()) return where + " has no pattern; legal: a tensor's name, * and ? for what varies";
+    if (!g.learning_rate && !g.weight_decay && !g.optimizer)
+      return where + " says nothing of " + shown(g.pattern) + "; legal: learning_rate, weight_decay, optimizer";
   }
   return "";
 }

@@ -1,13 +1,14 @@
 #include "config/read.hpp"
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <string_view>
+#include <variant>
 
-#include "config/former_keys.hpp"
 #include "config/kernel_choice.hpp"
 #include "config/keys.hpp"
-#include "config/option_value.hpp"
 #include "config/suggest.hpp"
 #include "config/text.hpp"
 #include "config/values.hpp"
@@ -19,6 +20,103 @@
 namespace forge {
 
 namespace {
+
+bool is_text(const Key& key) {
+  return std::holds_alternative<TextKey>(key.kind) || std::holds_alternative<PathKey>(key.kind);
+}
+
+bool is_null(const std::string& word) {
+  return word.empty() || word == "~" || word == "null" || word == "Null" || word == "NULL";
+}
+
+YamlNode as_typed(const std::string& text) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::scalar;
+  node.plain = true;
+  node.text = text;
+  return node;
+}
+
+// Whether YAML would take what is behind a # for a comment.
+bool has_comment(const std::string& text) {
+  char quote = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote == '"' && c == '\\')
+      ++i;
+    else if (quote)
+      quote = c == quote ? 0 : quote;
+    else if (c == '\'' || c == '"')
+      quote = c;
+    else if (c == '#' && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '\t' || text[i - 1] == '\n'))
+      return true;
+  }
+  return false;
+}
+
+// The value of an option "section.key=value" as a deck's value. Texts and paths are taken as typed, whatever they hold;
+// in quotes they are YAML. Of other keys, null where there is none of the name, lists, maps and texts in quotes are
+// YAML, and may hold no comment, which would cut them; the rest is one word as typed. Nothing, null and ~ are null.
+// False where it isn't YAML, which is reported under `name`.
+bool read_option(const std::string& typed, const std::string& name, const Key* key, YamlNode& value, Report& report) {
+  const std::string word(trimmed(typed));
+  if (is_null(word)) return true;
+  const char first = word.front();
+  const bool quoted = first == '\'' || first == '"';
+  if (key && is_text(*key)) {
+    Report ignored;
+    value = YamlNode();
+    if (quoted && !has_comment(word) && parse_yaml(word, name, value, ignored) && ignored.empty() &&
+        value.kind == YamlNode::Kind::scalar && !value.plain)
+      return true;
+    value = as_typed(typed);
+    return true;
+  }
+  if (!quoted && first != '[' && first != '{') {
+    value = as_typed(word);
+    return true;
+  }
+  if (has_comment(word)) {
+    report.add(name, "a # behind a space begins a comment in YAML: " + shown(word) +
+                         "; legal: texts with # in quotes, as in ['a #1']");
+    return false;
+  }
+  return parse_yaml(word, name, value, report);
+}
+
+// A key of earlier versions.
+struct FormerKey {
+  const char *section, *name;
+  const char* key;  // its name today, "section.key"; "": it has none
+  // Of a key that is gone: the values, parted by spaces, that changed nothing; an empty one never did. "*": no value
+  // changed what is computed, at most how fast, so that a restart may have any.
+  const char* meant_nothing;
+  const char* instead;  // of a key that is gone: what there is now
+};
+
+constexpr std::array former_keys = {
+    FormerKey{"model", "capacity_scope", "", "sequence", "a capacity is one of each sequence's tokens"},
+    FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
+    FormerKey{"train", "fp8_carrier", "", "bf16",
+              "what fp8 doesn't round is bf16; for tests FORGE_FP8_CARRIER=fp64 in the environment makes it fp64"},
+    FormerKey{"machine", "product_algorithms", "", "*",
+              "products on a GPU take the algorithm that cuBLASLt proposes first"},
+    FormerKey{"machine", "dispatch_counts", "", "*", "the host reads how many rows go to experts of other ranks"},
+    FormerKey{
+        "machine", "attention", "", "*",
+        "a run takes the fastest kernels that its GPU has for the deck; FORGE_ATTENTION chooses for measurements"},
+    FormerKey{"machine", "grouped", "", "*",
+              "a run takes the fastest kernels that its GPU has for the deck; FORGE_GROUPED chooses for measurements"},
+    FormerKey{"machine", "fp8_products", "", "*",
+              "products in fp8 are cuBLASLt's of 8-bit codes where the GPU and train.fp8_recipe allow it, else bf16's"},
+};
+
+// nullptr where no earlier version had such a key.
+const FormerKey* former_key(const std::string& section, const std::string& name) {
+  const auto found = std::find_if(former_keys.begin(), former_keys.end(),
+                                  [&](const FormerKey& k) { return section == k.section && name == k.name; });
+  return found == former_keys.end() ? nullptr : &*found;
+}
 
 YamlNode::Entry* find_entry(YamlNode& map, const std::string& name) {
   for (auto& entry : map.entries)

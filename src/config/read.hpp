@@ -13,7 +13,7 @@ namespace forge {
 //   model_only  the model: model.hf or its dimensions (layers, width, heads, ffn, vocabulary)
 enum class Needs { training, model_only };
 
-// Who wrote a deck: what a checkpoint keeps may have keys of earlier versions (config/former_keys.hpp). Under a name
+// Who wrote a deck: what a checkpoint keeps may have keys of earlier versions (config/read.cpp). Under a name
 // that is another today they are read, and passed over where they are gone and their value changed nothing.
 enum class DeckWriter { person, forge };
 

@@ -22,6 +22,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 // "a, b, c".
 std::string joined(const std::vector<std::string>& items, const char* separator = ", ");
 
+// How many columns a UTF-8 text takes, a character one each.
+std::size_t text_columns(std::string_view text);
+// A text broken at spaces into lines of at most `columns` that start with `indent`; the last ends with a line break.
+std::string wrapped(const std::string& text, const std::string& indent, std::size_t columns = 100);
+
 // The whole text of a file that may be at most `most_bytes` long. Throws BadInput that names `what` and the path when
 // there is no such regular file, or it is longer; IoFailed when reading fails.
 std::string read_text_file(const std::string& path, std::size_t most_bytes, const std::string& what);

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "config/batch_ramp.hpp"
-#include "config/group_keys.hpp"
 #include "config/mixture_keys.hpp"
 #include "config/text.hpp"
 #include "core/parse.hpp"

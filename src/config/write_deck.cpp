@@ -1,7 +1,7 @@
 #include "config/write_deck.hpp"
 
 #include "config/keys.hpp"
-#include "config/wrap.hpp"
+#include "config/text.hpp"
 
 namespace forge {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/packing_plan.hpp"
+#include "data/packing.hpp"
 #include "data/sample.hpp"
 #include "data/token_file.hpp"
 

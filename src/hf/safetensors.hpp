@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,12 @@ struct TensorInfo {
 
 // "[3, 4]".
 std::string shape_text(const std::vector<std::int64_t>& shape);
+
+// Bits of an element of a safetensors type, 0 when the format has no such type.
+int bits_of_type(const std::string& type);
+
+// Bytes of a tensor; nothing when an extent is negative, the product passes 63 bits, or a byte is not full.
+std::optional<std::uint64_t> bytes_of(const std::string& type, const std::vector<std::int64_t>& shape);
 
 // The tensors of one untrusted file, or of the files of a directory. Holds headers only: a read brings one part of a
 // tensor into memory. Reads may come from several threads.

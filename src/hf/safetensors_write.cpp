@@ -5,7 +5,6 @@
 #include "config/output_file.hpp"
 #include "core/error.hpp"
 #include "hf/safetensors.hpp"
-#include "hf/tensor_info.hpp"
 
 namespace forge {
 

@@ -5,7 +5,6 @@
 
 #include "config/text.hpp"
 #include "core/error.hpp"
-#include "hf/tensor_info.hpp"
 
 namespace forge {
 

@@ -280,4 +280,8 @@ bool TextFile::read_zstd(std::string& to, std::size_t most) {
   return out.pos > 0;
 }
 
+std::string zlib_library_version() {
+  return zlibVersion();
+}
+
 }  // namespace forge

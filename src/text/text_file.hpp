@@ -58,4 +58,7 @@ class TextFile {
   std::unique_ptr<Decompressor> decompressor_;
 };
 
+// "1.2.13": of the zlib that this process runs with.
+std::string zlib_library_version();
+
 }  // namespace forge

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "text/resumable_tokens.hpp"
+#include "tokenizer/unicode.hpp"
 
 namespace forge {
 
@@ -98,6 +99,30 @@ void append(ByteWriter& writer, const std::string& path, std::vector<std::byte>&
 }
 
 }  // namespace
+
+void IllFormedBytes::add(const IllFormedBytes& other) {
+  if (first.empty()) first = other.first;
+  bytes += other.bytes;
+  of += other.of;
+}
+
+std::size_t IllFormedBytes::count(std::string_view text, const std::string& place, std::int64_t offset,
+                                  bool with_offset, bool ends) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const ValidPrefix prefix = valid_prefix(text.substr(at));
+    at += prefix.valid;
+    if (prefix.broken == 0) break;
+    // Half a character may become a whole one.
+    if (!ends && at + prefix.broken == text.size() && static_cast<unsigned char>(text[at]) >= 0xC2) break;
+    if (first.empty())
+      first = place + (with_offset ? ", byte " + std::to_string(offset + static_cast<std::int64_t>(at)) : "");
+    bytes += static_cast<std::int64_t>(prefix.broken);
+    at += prefix.broken;
+  }
+  of += static_cast<std::int64_t>(at);
+  return text.size() - at;
+}
 
 TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
   if (options.inputs.empty()) throw BadInput("tokenize: no text file is named");

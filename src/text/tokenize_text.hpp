@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "text/ill_formed.hpp"
+#include "text/tokenize.hpp"
 #include "tokenizer/tokenizer.hpp"
 
 namespace forge {

@@ -16,12 +16,21 @@ class ChromeTrace {
   }
   // Times in seconds. Spans of a thread follow or contain each other.
   void span(std::int64_t process, std::int64_t thread, const std::string& name, double start, double end,
-            const JsonLine& arguments);
+            const JsonLine& arguments) {
+    JsonLine event;
+    event.add("ph", "X").add("name", name).add("pid", process).add("tid", thread);
+    event.add("ts", 1e6 * start).add("dur", 1e6 * (end - start));
+    add(event.add_raw("args", arguments.text()));
+  }
   std::string text() const { return "{\"traceEvents\": [" + events_ + "]}\n"; }
 
  private:
-  void add(const JsonLine& event);
-  void name(const char* what, std::int64_t process, std::int64_t thread, const std::string& name);
+  void add(const JsonLine& event) { events_ += (events_.empty() ? "" : ",") + event.text(); }
+  void name(const char* what, std::int64_t process, std::int64_t thread, const std::string& name) {
+    JsonLine event;
+    event.add("ph", "M").add("name", what).add("pid", process).add("tid", thread);
+    add(event.add_raw("args", JsonLine().add("name", name).text()));
+  }
 
   std::string events_;
 };

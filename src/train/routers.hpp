@@ -7,7 +7,7 @@
 #include "device/readback.hpp"
 #include "layout/row_share.hpp"
 #include "nn/context.hpp"
-#include "train/router_report.hpp"
+#include "train/metrics.hpp"
 
 namespace forge {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "config/group_keys.hpp"
+#include "config/mixture_keys.hpp"
 #include "config/rate_points.hpp"
 #include "core/error.hpp"
 #include "model/update_rule.hpp"

@@ -7,7 +7,7 @@
 #include <ctime>
 
 #include "../train/rig.hpp"
-#include "train/job_record.hpp"
+#include "train/job_report.hpp"
 #include "train/leaving.hpp"
 
 namespace forge::test {
