@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "app/device_fit.hpp"
@@ -151,6 +152,31 @@ bool is_end(const SamplingOptions& options, std::int32_t id) {
   return std::find(options.ends.begin(), options.ends.end(), id) != options.ends.end();
 }
 
+// How fast the prompt was read and the text written. The first token of the text counts for the prompt's pass, which
+// gives its logits.
+class Rates {
+ public:
+  void add() {
+    last_ = std::chrono::steady_clock::now();
+    if (++tokens_ == 1) first_ = last_;
+  }
+  std::string line(std::size_t prompt) const {
+    return "prompt " + rate(prompt, first_ - start_) +
+           (tokens_ > 1 ? ", text " + rate(tokens_ - 1, last_ - first_) : std::string());
+  }
+
+ private:
+  static std::string rate(std::size_t tokens, std::chrono::duration<double> time) {
+    const double each = static_cast<double>(tokens) / std::max(time.count(), 1e-9);
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f", each < 10 ? 2 : 0, each);
+    return std::string(text) + " tokens/s";
+  }
+  using Time = std::chrono::steady_clock::time_point;
+  Time start_ = std::chrono::steady_clock::now(), first_ = start_, last_ = start_;
+  std::size_t tokens_ = 0;
+};
+
 template <class T>
 void generate(const CommandLine& line, const Deck& deck, const std::vector<std::int32_t>& prompt, const ModelText& text,
               const World& world, const std::string& choice) {
@@ -172,14 +198,18 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
   SamplingOptions options{line.temperature, line.top_k, line.top_p, line.sampling_seed, {}};
   if (!line.ignore_end) options.ends = text.ends();
   Printer printer(line, text);
-  const auto tokens = continue_tokens(decoder, prompt, line.length, options, nullptr,
-                                      [&](std::int32_t id) { return printer.add(id, is_end(options, id)); });
+  Rates rates;
+  const auto tokens = continue_tokens(decoder, prompt, line.length, options, nullptr, [&](std::int32_t id) {
+    rates.add();
+    return printer.add(id, is_end(options, id));
+  });
   printer.finish();
   const std::string count = std::to_string(tokens.size()) + (tokens.size() == 1 ? " token" : " tokens");
   if (!printer.stop().empty())
     say("ended before the stop text, behind " + count);
   else if (is_end(options, tokens.back()))
     say("ended with " + text.name_of(tokens.back()) + ", behind " + count);
+  say(rates.line(prompt.size()));
 }
 
 }  // namespace

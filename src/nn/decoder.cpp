@@ -66,19 +66,22 @@ std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContex
 template <class T>
 Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision,
                     const std::vector<LocalUnit>& units, const std::vector<const T*>& weights, std::int64_t capacity,
-                    const std::vector<double>& router_biases, const RoundingOptions& rounding)
+                    const std::vector<double>& router_biases, const RoundingOptions& rounding, std::int64_t piece)
     : stream_(stream),
       spec_(without_capacity(spec)),
       precision_(precision),
       rounding_(rounding),
       capacity_(capacity),
+      piece_(std::min(piece, capacity)),
       run_(piece_context(capacity)),
-      arena_(arena_bytes(run_, piece_context(std::min(piece, capacity)))),
+      arena_(arena_bytes(run_, piece_context(piece_))),
       workspace_(workspace_bytes),
-      gemm_(workspace_.data(), workspace_.bytes()) {
+      gemm_(workspace_.data(), workspace_.bytes()),
+      tokens_(to_size(capacity)),
+      chosen_(1) {
   allocate(arena_, run_, Category::data, run_buffers_);
   allocate(arena_, run_, Category::data, buffers_);
-  const BufferContext largest = piece_context(std::min(piece, capacity));
+  const BufferContext largest = piece_context(piece_);
   const RoundingSizes rounded = rounded_sizes(largest);
   allocate(arena_, largest, Category::workspace, rounded_, rounded);
   fill_rotary_buffers(stream_, run_, run_buffers_);
@@ -118,7 +121,7 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
 }
 
 template <class T>
-void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
+void Decoder<T>::append_piece(std::int64_t rows) {
   const BufferContext buffers = piece_context(rows);
   LayerServices<T> services{stream_, gemm_, arena_, buffers, run_buffers_.cosine, run_buffers_.sine};
   services.routers.bias = run_buffers_.routers.bias;  // without sums: nothing is counted
@@ -130,7 +133,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   Batch batch;
   allocate(arena_, buffers, Category::data, batch);
   const auto bytes = to_size(rows) * 4;
-  copy_to_device(stream_, batch.tokens.data, tokens, bytes);
+  copy_to_device(stream_, batch.tokens.data, tokens_.data() + cache_.length, bytes);
   copy_on_device(stream_, batch.positions.data, cache_.positions.data + cache_.length, bytes);
   fill_zero(stream_, batch.documents.data, bytes);
   fill_zero(stream_, batch.samples.data, to_size(rows) * sizeof(std::int64_t));
@@ -150,16 +153,29 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
 }
 
 template <class T>
-std::vector<double> Decoder<T>::append(const std::vector<std::int32_t>& tokens) {
+void Decoder<T>::append(const std::vector<std::int32_t>& tokens) {
   require(!tokens.empty() && length() + static_cast<std::int64_t>(tokens.size()) <= capacity_,
           "a decoder was given no tokens, or more than its capacity");
-  for (std::size_t begin = 0; begin < tokens.size(); begin += to_size(piece))
-    append_piece(tokens.data() + begin,
-                 std::min<std::int64_t>(piece, static_cast<std::int64_t>(tokens.size() - begin)));
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + length());
+  for (const std::int64_t end = length() + std::ssize(tokens); length() < end;)
+    append_piece(std::min(piece_, end - length()));
+}
+
+template <class T>
+std::vector<double> Decoder<T>::logits() const {
   std::vector<acc_t<T>> logits(to_size(spec_.V()));
   copy_to_host(stream_, logits.data(), buffers_.logits.data, logits.size() * sizeof(acc_t<T>));
   stream_.synchronize();
   return {logits.begin(), logits.end()};
+}
+
+template <class T>
+std::int32_t Decoder<T>::choose(const TokenChoice& how) {
+  const View<const acc_t<T>, 1> logits(buffers_.logits.data, {{spec_.V()}});
+  choose_token<acc_t<T>>(stream_, logits, how, buffers_.choice, buffers_.chosen);
+  copy_to_host(stream_, chosen_.data(), buffers_.chosen.data, sizeof(std::int32_t));
+  stream_.synchronize();
+  return chosen_.front();
 }
 
 FORGE_INSTANTIATE_CLASS(Decoder);

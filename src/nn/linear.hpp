@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/experts/grouped_product.hpp"
+#include "kernels/gemm/few_rows.hpp"
 #include "nn/context.hpp"
 #include "nn/expert_rows.hpp"
 
@@ -22,12 +23,15 @@ void note_experts(const Context<T>& ctx, bool sums, const ExpertRows& rows, std:
   ctx.operations->experts({sums, rows.groups.count, rows.count(), n, k, dtype_of<T>, result, rounded, grouped});
 }
 
-// y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
+// y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty. A generation's few rows have their own kernel.
 template <class T, class TY = T>
 void linear_forward(const Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y,
                     bool rounded = false) {
   note_product(ctx, y, x.columns(), rounded);
-  ctx.gemm(ctx.stream, Transpose::no, Transpose::yes, 1.0, x, w, 0.0, y);
+  if (ctx.cache && x.rows() <= few_rows)
+    few_rows_product<T, TY>(ctx.stream, x, w, y);
+  else
+    ctx.gemm(ctx.stream, Transpose::no, Transpose::yes, 1.0, x, w, 0.0, y);
   if constexpr (std::is_same_v<T, TY>)
     if (!b.empty()) add_bias<T>(ctx.stream, b, y);
 }
@@ -78,13 +82,21 @@ void linear_backward_weight(const Context<T>& ctx, View<const T, 2> dy, View<con
 }
 
 // Products of experts' rows with a weight each, y(R,N) = x(R,K) Wᵀ or else W: one launch where the
-// context groups them.
+// context groups them. A generation's few rows have their own kernel.
 template <class T>
 void expert_rows(const Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<const T, 2> x, View<const T, 3> w,
                  View<T, 2> y, bool rounded) {
   const bool grouped = ctx.buffers.grouped;
   note_experts<T>(ctx, false, rows, y.columns(), x.columns(), rounded, grouped);
   if (grouped) return ctx.gemm.template grouped_rows<T>(ctx.stream, rows.groups, tb, x, w, y);
+  if (ctx.cache && tb == Transpose::yes && x.rows() <= few_rows) {
+    for (std::int64_t e = 0; e < w.rows(); ++e) {
+      const std::int64_t begin = rows.offsets[to_size(e)], end = rows.offsets[to_size(e) + 1];
+      const View<const T, 2> matrix(w.row(e), {{w.extent(1), w.extent(2)}});
+      if (begin < end) few_rows_product<T, T>(ctx.stream, x.slice(begin, end), matrix, y.slice(begin, end));
+    }
+    return;
+  }
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, rows.offsets, tb, 1.0, x, w, 0.0, y);
 }
 

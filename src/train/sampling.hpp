@@ -19,10 +19,11 @@ struct SamplingOptions {
   std::vector<std::int32_t> ends{};  // tokens behind which nothing comes
 };
 
-// A token from softmax(logits / temperature), cut to the top_k most likely and to the smallest set whose probability
-// reaches top_p (Holtzman et al. 2020). The draw is keyed by seed and position. Throws Error (code not_finite) where a
-// logit is NaN, or all are infinite.
-std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position);
+// The choice of the token at a position, cut to the top_k most likely and to the smallest set whose probability reaches
+// top_p (Holtzman et al. 2020). The draw is keyed by seed and position.
+TokenChoice choice_of(const SamplingOptions& options, std::int64_t position);
+// The token; throws Error (code not_finite) where it is −1, as a logit is NaN, or all are infinite.
+std::int32_t checked_token(std::int32_t token, std::int64_t position);
 
 // Continues a prompt by `count` tokens: fewer when the decoder is full, behind an end, when `each`, if any, which gets
 // each token at once, says no, or when `stops`, if any, says so before one. The result holds only the new ones. The
@@ -34,14 +35,14 @@ std::vector<std::int32_t> continue_tokens(Decoder<T>& decoder, const std::vector
                                           const std::function<bool(std::int32_t)>& each = {},
                                           const std::function<bool()>& stops = {}) {
   std::vector<std::int32_t> out;
-  std::vector<double> logits = decoder.append(prompt);
+  decoder.append(prompt);
   while (static_cast<std::int64_t>(out.size()) < count && !(stops && stops())) {
-    out.push_back(sample_token(logits, options, decoder.length()));
+    out.push_back(checked_token(decoder.choose(choice_of(options, decoder.length())), decoder.length()));
     if (heartbeat) heartbeat->beat();
     if (each && !each(out.back())) break;
     if (std::find(options.ends.begin(), options.ends.end(), out.back()) != options.ends.end()) break;
     if (decoder.length() == decoder.capacity()) break;
-    logits = decoder.append({out.back()});
+    decoder.append({out.back()});
   }
   return out;
 }

@@ -49,10 +49,11 @@ expect 0 "bits per byte" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint la
 
 # generate: on one rank, whatever the mesh; the tokens of the model that the run wrote
 tokens=(--tokens 3,1,4,1,5 --temperature 0 --length 40)
-continued() { tail -n 1 "$work/output"; }
+continued() { grep -v "^forge: " "$work/output" | tail -n 1; }
 expect 0 "parameters  model.hf" "$forge" generate "$deck" "${common[@]}" "${tokens[@]}" --set "model.hf=$work/run/hf"
 written=$(continued)
 [ "$(tr -cd , <<< "$written" | wc -c)" -eq 39 ] || fail "not 40 tokens: $written"
+grep -qE '^forge: prompt [0-9.]+ tokens/s, text [0-9.]+ tokens/s$' "$work/output" || fail "no rates: $(cat "$work/output")"
 expect 0 "$from" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --checkpoint latest "${layout[@]}"
 [ "$(continued)" = "$written" ] || fail "generate of the checkpoint writes $(continued), of the model $written"
 # in bf16, which rounds them: as the model that the run wrote, rounded

@@ -5,14 +5,24 @@
 #include <cmath>
 #include <map>
 
+#include "../kernels/choice_case.hpp"
+
 namespace forge {
 namespace {
+
+std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position) {
+  Stream stream;
+  reference::ChoiceCase<double> device(logits);
+  return checked_token(device.choose(stream, choice_of(options, position)), position);
+}
 
 const std::vector<double> logits{std::log(0.5), std::log(0.2), std::log(0.2), std::log(0.06), std::log(0.04)};
 
 std::map<std::int32_t, int> counts(const SamplingOptions& options, int draws) {
   std::map<std::int32_t, int> result;
-  for (int i = 0; i < draws; ++i) ++result[sample_token(logits, options, i)];
+  Stream stream;
+  reference::ChoiceCase<double> device(logits);
+  for (int i = 0; i < draws; ++i) ++result[device.choose(stream, choice_of(options, i))];
   return result;
 }
 

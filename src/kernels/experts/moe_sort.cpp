@@ -2,6 +2,7 @@
 #include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/experts/expert_kernels.hpp"
+#include "kernels/rows/select_key.hpp"
 
 namespace forge {
 
@@ -117,35 +118,6 @@ void received_order(Stream& stream, View<const std::int64_t, 2> counts, Received
     });
   });
 }
-
-namespace {
-
-// Numbers in the opposite order of x: the largest x has the lowest.
-FORGE_INLINE std::uint64_t falling_key(double x) {
-  const auto bits = __builtin_bit_cast(std::uint64_t, x + 0.0), sign = std::uint64_t{1} << 63;  // -0 is 0
-  return bits & sign ? bits : ~bits & ~sign;
-}
-FORGE_INLINE std::uint64_t falling_key(float x) {
-  const auto bits = __builtin_bit_cast(std::uint32_t, x + 0.0f), sign = std::uint32_t{1} << 31;
-  return bits & sign ? bits : ~bits & ~sign;
-}
-
-// The smallest of n keys below 2^bits that at least `wanted` of them do not exceed, bit by bit from the highest one.
-// `wanted` becomes how many of the keys that are equal to it are among these. counts(k): whether key i is one.
-template <class Counts, class Key>
-FORGE_INLINE std::uint64_t select_key(Team team, std::int64_t n, int bits, std::int64_t& wanted, const Counts& counts,
-                                      const Key& key) {
-  const auto up_to = [&](std::uint64_t limit) {
-    return team.template sum<std::int64_t>(n, [=](std::int64_t i) { return counts(i) && key(i) <= limit ? 1 : 0; });
-  };
-  std::uint64_t found = 0;
-  for (int b = bits - 1; b >= 0; --b)
-    if (up_to(found | ((std::uint64_t{1} << b) - 1)) < wanted) found |= std::uint64_t{1} << b;
-  if (found > 0) wanted -= up_to(found - 1);
-  return found;
-}
-
-}  // namespace
 
 // Bin scope · E + expert. Of a bin with more assignments than its scope's capacity those stay that come before or at
 // the last one to stay, in the order of weight, position and row: it is found in so many passes over the bin as these

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "core/types.hpp"
+#include "core/view.hpp"
+#include "device/stream.hpp"
+
+namespace forge {
+
+// y(R,N) = x(R,K) W(N,K)ᵀ of so few rows that the weights' bytes take the time: a row of W is read once, and multiplied
+// with all rows of x. Sums in acc_t<T>, whose order K, the vector path and the build decide; no number of rows or
+// threads does. T and TY: double, double; float, float; bf16, bf16; bf16, float.
+inline constexpr std::int64_t few_rows = 8;
+template <class T, class TY>
+void few_rows_product(Stream& stream, View<const T, 2> x, View<const T, 2> w, View<TY, 2> y);
+
+}  // namespace forge

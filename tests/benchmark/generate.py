@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""How fast forge generates at GPT-2's size (124 M parameters, random weights), in fp32 and bf16, programs in turn.
+
+    python3 tests/benchmark/generate.py [--forge build/cpu/forge OTHER/forge ...] [--prompt 512] [--length 48]
+
+Text: 1 / the median time between two tokens as they are printed. Prompt: its tokens by the time of their pass, which a
+program says itself. Every repeat runs each program once; what is printed is the median of repeats, and the ratio of the
+first program to each other one within a repeat.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+
+from compare import environment
+
+DECK = """\
+model: {{family: gpt2, layers: 12, width: 768, heads: 12, vocabulary: 50257, max_positions: 1024, tied_embeddings: true}}
+train: {{steps: 1, global_batch_sequences: 1, microbatch_sequences: 1, sequence_tokens: 1024, precision: {precision}}}
+data: {{files: [{folder}/none.bin]}}
+machine: {{threads: {threads}}}
+"""
+
+
+def rates(program, deck, threads, prompt, length):
+    """Tokens a second of text, and of the prompt, or None where the program doesn't say it."""
+    tokens = ",".join(str(7 * i % 50257) for i in range(prompt))
+    command = [program, "generate", deck, "--initial", "--tokens", tokens, "--length", str(length), "--ignore-end"]
+    with subprocess.Popen(
+        command, env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    ) as run:
+        times = []
+        while run.stdout.read(1):  # a comma stands in front of each token but the first
+            times.append(time.perf_counter())
+        errors = run.stderr.read().decode()
+    if run.returncode != 0:
+        raise RuntimeError(f"{program} ended with {run.returncode}:\n{errors[-3000:]}")
+    # Digits of a token come together; the text's end has no token in front of it.
+    gaps = sorted((b - a for a, b in zip(times, times[1:])), reverse=True)[: length - 1]
+    said = re.search(r"prompt ([0-9.]+) tokens/s", errors)
+    return 1 / statistics.median(gaps), float(said.group(1)) if said else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--forge", nargs="+", default=["build/cpu/forge"])
+    parser.add_argument("--precision", nargs="+", default=["fp32", "bf16"])
+    parser.add_argument("--prompt", type=int, default=512, help="its tokens")
+    parser.add_argument("--length", type=int, default=48, help="tokens of text")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    arguments = parser.parse_args()
+    programs = [os.path.abspath(p) for p in arguments.forge]
+    with tempfile.TemporaryDirectory() as folder:
+        for precision in arguments.precision:
+            deck = os.path.join(folder, f"{precision}.yaml")
+            with open(deck, "w") as file:
+                file.write(DECK.format(precision=precision, folder=folder, threads=arguments.threads))
+            found = {p: [] for p in programs}
+            for repeat in range(arguments.repeats):
+                shift = repeat % len(programs)  # so that nobody always runs behind the same other
+                for p in programs[shift:] + programs[:shift]:
+                    found[p].append(rates(p, deck, arguments.threads, arguments.prompt, arguments.length))
+            for p in programs:
+                text = statistics.median(t for t, _ in found[p])
+                ratio = statistics.median(a / b for (a, _), (b, _) in zip(found[programs[0]], found[p]))
+                said = [q for _, q in found[p] if q]
+                prompt = f"{statistics.median(said):8.0f}" if said else f"{'-':>8s}"
+                print(f"{precision}  text {text:7.1f}  prompt {prompt} tokens/s  {ratio:5.2f} of it: {p}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
