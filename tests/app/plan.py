@@ -117,9 +117,9 @@ def check_search_of_zero3(work):
 
 def check_wrong_input(work):
     deck = "inputs/7b_4gpu.yaml"
-    refused("no machine 'h100'; legal: a file, or of inputs/machines: a100_8", "plan", deck, "--machine", "h100")
+    refused("no machine 'h100'; legal: a file, or of inputs/machines: a100_40_8", "plan", deck, "--machine", "h100")
     if not os.path.exists("inputs/machines/this.yaml"):
-        refused("give --machine, a file or one of inputs/machines: a100_8", "plan", deck)
+        refused("give --machine, a file or one of inputs/machines: a100_40_8", "plan", deck)
     refused("--candidates and --output go together", "plan", deck, "--machine", "h200_4", "--candidates", "x.csv")
     refused("--imbalance must be from 1 (all ranks get as many rows) to 1000", "plan", deck, "--machine", "h200_4", "--imbalance", "0.9")
     refused("--imbalance is of experts, and inputs/7b_4gpu.yaml has none", "plan", deck, "--machine", "h200_4", "--imbalance", "1.2")
