@@ -41,13 +41,14 @@ same_end() { # of a run that is done
 (job whole) > "$work/output" 2>&1 || fail "the undisturbed run fails: $(cat "$work/output")"
 
 runs() { [ -r "/proc/$1/status" ] && ! grep -q "^State:.Z" "/proc/$1/status" 2> /dev/null; } # PID
-# Committed steps now, the oldest first, into `there`, but for the one that this script puts there. Without a process: it is asked often.
+# Committed steps now, the oldest first, into `there`, but for the one that this script puts there (which may go between two questions:
+# its mark is asked for first). Without a process: it is asked often.
 fake=none # a directory that looks like a step
 committed() {
   local path
   there=()
   for path in "$work"/killed/step_*; do
-    [ ! -e "$path" ] || [ -e "$path/fake" ] || there+=($((10#${path##*_})))
+    [ -e "$path/fake" ] || [ ! -e "$path" ] || there+=($((10#${path##*_})))
   done
 }
 declare -A seen=() # committed steps, of the run so far

@@ -125,7 +125,8 @@ TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
     read_machine("h100");
     FAIL();
   } catch (const BadInput& e) {
-    EXPECT_NE(std::string(e.what()).find("no machine 'h100'; legal: a file, or of inputs/machines: a100_40_8, a100_8, b200_8"),
+    EXPECT_NE(std::string(e.what()).find(
+                  "no machine 'h100'; legal: a file, or of inputs/machines: a100_40_8, a100_8, b200_8"),
               std::string::npos)
         << e.what();
   }
