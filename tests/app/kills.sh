@@ -113,6 +113,17 @@ aim_at() {
   esac
 }
 
+# All steps, or the newest, which ranks that are still ending may have removed behind newer ones meanwhile: then the one that is it now.
+verified() { # "" or newest
+  local name try
+  for try in 1 2 3; do
+    name=${1:+/$(name_of "$(newest)")}
+    ! "$forge" verify-checkpoint "$work/killed$name" > "$work/verify" 2>&1 || return 0
+    [ -n "$name" ] && [ ! -e "$work/killed$name" ] || return 1
+  done
+  return 1
+}
+
 # Waits for the launcher, which ends when its ranks are gone; but for PMIx 4.2, which has been seen to wait for itself when a rank was
 # killed while the two were greeting each other: it says so, and this script ends it.
 wait_for_launcher() {
@@ -175,7 +186,7 @@ while [ $done_kills -lt "$kills" ] || { missed && [ $done_kills -lt $((2 * kills
   for kind in partial removed replaced; do ! hidden $kind || found[$kind]=$((found[$kind] + 1)); done
   # Half of the next starts follow at once, while ranks may still be ending; half of them when these are gone, and those behind
   # a fresh start, whose ranks may still move the finished run aside.
-  all=/$(name_of "$(newest)")
+  all=newest
   ending+=("${ranks[@]}")
   if [ $((RANDOM % 2)) -eq 0 ] || $fresh || [ -e "$fake" ]; then
     for rank in "${ending[@]}"; do while runs "$rank"; do sleep 0.05; done; done
@@ -186,9 +197,7 @@ while [ $done_kills -lt "$kills" ] || { missed && [ $done_kills -lt $((2 * kills
   fake=none
   ! $fresh || seen=()
   nothing_lost
-  if [ "$(newest)" -gt 0 ]; then
-    "$forge" verify-checkpoint "$work/killed$all" > "$work/verify" 2>&1 || fail "${all:-a step} is damaged: $(cat "$work/verify")"
-  fi
+  [ "$(newest)" -eq 0 ] || verified "$all" || fail "${all:-a step} is damaged: $(cat "$work/verify")"
   if [ $code -eq 0 ]; then # it was done before the kill
     same_end
     ends=$((ends + 1))
