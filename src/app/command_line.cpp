@@ -129,7 +129,8 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
-                    verb == Verb::plan || verb == Verb::replay || verb == Verb::generate || verb == Verb::verify;
+                    verb == Verb::plan || verb == Verb::replay || verb == Verb::generate || verb == Verb::verify ||
+                    verb == Verb::calibrate;
   if (deck)
     o.add_options()(
         "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
@@ -146,7 +147,9 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::plan) add_plan_options(o, c);
   if (verb == Verb::replay) add_replay_options(o, c);
   if (verb == Verb::calibrate)
-    o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml");
+    o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml")(
+        "machine", po::value(&c.machine)->value_name("NAME|FILE"),
+        "with decks: what the measured one is like in all but collectives, as of forge plan");
   if (takes_thread_ranks(verb))
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "run N ranks as threads of one process, without a launcher");
@@ -238,7 +241,9 @@ void check_count(const CommandLine& c, const std::string& verb) {
   if (c.verb == Verb::export_model && n != 1)
     throw BadInput("forge export takes one checkpoint, or checkpoint.directory for the newest one");
   if (c.verb == Verb::help && n > 1) throw BadInput("forge help takes at most one name, of a verb, a section or a key");
-  if (c.verb == Verb::calibrate && n > 0) throw BadInput("forge calibrate takes no deck");
+  if (c.verb == Verb::calibrate && ((n > 0) != !c.machine.empty() || (n == 0 && !c.set.empty())))
+    throw BadInput("forge calibrate takes decks, whose collectives it measures, and --machine together, or neither" +
+                   more);
   if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
 }
 

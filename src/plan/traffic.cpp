@@ -1,5 +1,7 @@
 #include "plan/traffic.hpp"
 
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/to_size.hpp"
@@ -153,6 +155,17 @@ void each_task(const BufferContext& c, const RankShare& share, const Schedule& s
 }
 
 }  // namespace
+
+std::vector<Sent> distinct_calls(const BufferContext& c, const RankShare& share, const Schedule& schedule) {
+  std::map<std::tuple<Group, Collective, DType, std::int64_t>, Sent> calls;
+  each_task(c, share, schedule, [&](const Task& task) {
+    for (const Sent& s : sends_of(c, share, task))
+      calls[{s.group, s.collective, s.type, s.count}] = {s.group, s.collective, s.count, s.type};
+  });
+  std::vector<Sent> list;
+  for (const auto& [key, call] : calls) list.push_back(call);
+  return list;
+}
 
 std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c, const ModelSpec& whole,
                                                           const MeshShape& mesh, const RankShare& share,

@@ -249,6 +249,30 @@ def check_calibration(work):
     refused("is one node of 2 ranks", "plan", "inputs/quickstart.yaml", "--machine", machine, "--set", "mesh.tp=2", "--set", "mesh.pp=2")
 
 
+def check_links(work):
+    """Four ranks measure the calls of two decks; the file differs from the machine that it is like in these alone."""
+    machine = work / "links.yaml"
+    twins = []
+    for name, mesh in (("dense", ["mesh.tp=2", "train.zero_stage=3"]), ("experts", ["mesh.pp=2", "mesh.ep=2"])):
+        words = [word for key in mesh for word in ("--set", key)]
+        twin = work / f"{name}.yaml"
+        twin.write_text(run("show", f"tests/gpu/{name}.yaml", "--ranks", "4", "--deck", *words)[1].split("resolved deck\n")[1])
+        twins.append(twin)
+    code, output = run("calibrate", *twins, "--ranks", "4", "--machine", "h100_8", "--output", machine)
+    expect(code == 0, f"calibrate of decks: {output.strip()[:300]}")
+    for row in (r"tp +all-gather +2 +1 ", r"parameter_shards +all-gather +2 +1 ", r"ep +all-to-all +2 +1 ", r"pp +send +2 +1 ", r"scalars +all-reduce +4 +1 "):
+        expect(re.search(rf"(?m)^{row}", output), f"no call {row} in {output[:3000]}")
+    errors = re.search(r"median error of \d+ calls: ([\d.]+) % before, ([\d.]+) % after", output)
+    expect(errors and float(errors[2]) < 40 and float(errors[2]) < float(errors[1]), f"the fit: {output[-500:]}")
+    text = machine.read_text()
+    expect("like: h100_8" in text and "node: {ranks: 4}" in text, f"the measured machine: {text[:500]}")
+    code, output = run("plan", twins[0], "--ranks", "4", "--machine", machine)
+    expect(code == 0 and "fits" in output, f"plan with it: {output.strip()[:400]}")
+    refused("has 1 rank", "calibrate", twins[0], "--machine", "h100_8", "--output", machine)
+    refused("takes decks, whose collectives it measures", "calibrate", twins[0])
+    refused("takes decks, whose collectives it measures", "calibrate", "--machine", "h100_8")
+
+
 def main():
     decks = sorted(map(str, pathlib.Path("inputs").glob("*gpu*.yaml"))) if LONG else ["inputs/7b_1gpu.yaml",
         "inputs/7b_8gpu_tp4.yaml", "inputs/70b_32gpu_tp4_pp4.yaml", "inputs/qwen3_30b_16gpu.yaml", "inputs/deepseek_v3_256gpu.yaml"]
@@ -264,6 +288,7 @@ def main():
         check_profile(work)
         check_fit(work)
         check_wrong_input(work)
+        check_links(work)
         if calibrates():
             check_calibration(work)
     print(f"{len(decks)} decks; {len(failures)} failures")

@@ -11,6 +11,7 @@
 #include "core/to_size.hpp"
 #include "fp8/codes.hpp"
 #include "plan/placement.hpp"
+#include "predict/fit.hpp"
 #include "predict/step_cost.hpp"
 
 namespace forge::test {
@@ -340,6 +341,39 @@ TEST(Machine, GroupsLieOnNodes) {
   expect(Group::ep, {8, 1, 8, 1});
   expect(Group::expert_gradients, {4, 4, 1, 8});
   expect(Group::scalars, {64, 8, 8, 1});
+}
+
+// Calls of another cluster, whose all-gathers are slower inside nodes, whose sums are faster between them, and whose
+// network has more latency: the fit finds it, and leaves what no call tells.
+TEST(Machine, IsFittedToCalls) {
+  const Machine m = read_machine("h100_8");
+  Machine other = m;
+  constexpr auto gather = to_size(Collective::all_gather), sum = to_size(Collective::all_reduce),
+                 send = to_size(Collective::send);
+  for (ProtocolRates& rates : other.in_node[gather]) {
+    rates.latency *= 3;
+    rates.per_rank *= 3;
+    rates.bandwidth /= 20;
+    rates.own /= 20;
+  }
+  for (NodesRates& rates : other.between_nodes) rates.bandwidth[sum] *= 0.3;
+  other.network_latency *= 2;
+  other.network_per_rank *= 2;
+  std::vector<CallTime> calls;
+  for (const Collective collective : {Collective::all_gather, Collective::all_reduce})
+    for (const Placement& place : {Placement{8, 1, 8, 1}, Placement{4, 1, 4, 2}, Placement{4, 4, 1, 8}})
+      for (const std::int64_t count : {100, 10'000, 1'000'000, 100'000'000}) {
+        const Sent call{Group::tp, collective, count, DType::bf16};
+        calls.push_back({call, place, collective_seconds(other, call, place)});
+      }
+  const Machine fitted = fit_calls(m, calls);
+  for (const CallTime& c : calls)
+    EXPECT_NEAR(collective_seconds(fitted, c.call, c.place) / c.seconds, 1, 0.01)
+        << key_of(c.call.collective) << " of " << c.call.count << " on " << c.place.nodes;
+  EXPECT_NEAR(fitted.network_latency / other.network_latency, 1, 0.01);
+  EXPECT_NEAR(fitted.between_nodes[0].bandwidth[sum] / other.between_nodes[0].bandwidth[sum], 1, 0.01);
+  EXPECT_EQ(fitted.in_node[send][0].bandwidth, m.in_node[send][0].bandwidth);
+  EXPECT_EQ(fitted.between_nodes[0].bandwidth[send], m.between_nodes[0].bandwidth[send]);
 }
 
 }  // namespace
