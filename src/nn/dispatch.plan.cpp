@@ -79,34 +79,34 @@ void reduce_of_group(Segments& list, std::int64_t columns, DType type) {
   list.send(Group::etp, Collective::reduce_scatter, list.S * columns, type);
 }
 
-// What a round sends: rows of assignments to their experts, and back, where `adds` lists what adds up those of an etp
-// rank.
+// What a round sends: rows of assignments to their experts, and back, where those of an etp rank are added up.
 void exchange_out(Segments& list, std::int64_t columns, DType type) {
   const std::int64_t count = moe_shape(list.c).places * columns;
   list.send(Group::ep, Collective::all_to_all, count / list.c.ep, type);
   list.send(Group::etp, Collective::all_to_all, count, type);
 }
-template <class Adds>
-void exchange_back(Segments& list, std::int64_t columns, DType type, Adds adds) {
-  const std::int64_t count = moe_shape(list.c).places * columns;
+void exchange_back(Segments& list, std::int64_t columns, DType type) {
+  const std::int64_t count = moe_shape(list.c).places * columns, rows = expected_expert_rows(list.c) / list.c.etp,
+                     bytes = rows * columns * static_cast<std::int64_t>(size_of(type));
   for (int peer = 1; peer < list.c.etp; ++peer) {
     list.send(Group::etp, Collective::send, count, type);
-    adds();
+    list.add(RowKernel{"add", rows, columns, 2 * bytes, bytes});
   }
   list.send(Group::ep, Collective::all_to_all, count / list.c.ep, type);
 }
 
 }  // namespace
 
-// Kernels of moe_sort: counts of chunks, their sums by expert, the experts' offsets, places.
-constexpr std::int64_t moe_sort_launches = 4;
-
 void list_sort(Segments& list) {
   const MoeShape m = moe_shape(list.c);
-  const int more = !m.gathers && gives_filler_away(list.c, list.rounds);
-  if (m.gathers) gather_of_group(list, m.chosen, DType::i32);
-  list.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2, moe_sort_launches + more);
+  const auto sort = [&] {
+    if (m.gathers) gather_of_group(list, m.chosen, DType::i32);
+    list.over_indices("moe_sort", m.places, 2, 2, moe_sort_launches);
+  };
+  sort();
   if (!list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
+  if (!list.recomputes && m.capacity > 0) sort();  // what capacities leave
+  if (!m.gathers && gives_filler_away(list.c, list.rounds)) list.over_indices("fill_counts", 1, 0, 2);
   if (m.gathers) return;
   list.send(Group::etp, Collective::all_gather, m.experts, DType::i64);
   list.send(Group::ep, Collective::all_gather, list.c.etp * m.experts, DType::i64);
@@ -116,7 +116,8 @@ void list_received(Segments& list) {
   const MoeShape m = moe_shape(list.c);
   list.count_reads += m.reads_counts;
   if (!m.exchanges() || m.gathers) return;
-  list.over_indices("moe_sort", expected_expert_rows(list.c), 2, 2, moe_sort_launches);
+  list.over_indices("experts_of_blocks", m.round_rows, 0, 1);
+  list.over_indices("moe_sort", m.round_rows, 2, 2, moe_sort_launches);
 }
 
 void list_rows_out(Segments& list, const ScaledOperand* codes) {
@@ -159,16 +160,18 @@ void list_rows_back(Segments& list, bool adds) {
     return;
   }
   if (m.exchanges()) list.move_rows("unpermute_rows", C, rows, rows);
-  exchange_back(list, C, value, [&] { list.over_rows("add", rows / list.c.etp, C, 2, 1); });
-  list.move_rows("unpermute_rows", C, m.places, (adds ? 2 : 1) * m.rows);
+  exchange_back(list, C, value);
+  list.move_rows("unpermute_rows", C, m.places + (adds ? m.rows : 0), m.rows);
 }
 
 void list_weights_back(Segments& list) {
   const MoeShape m = moe_shape(list.c);
   const DType sum = list.c.precision.accumulate;
   const bool exchanges = m.exchanges() && !m.gathers;
-  list.over_rows(exchanges ? "unpermute_rows" : "copy_rows", expected_expert_rows(list.c), 1, 0, 0, 1, 1);
-  if (!m.gathers) exchange_back(list, 1, sum, [] {});
+  if (!m.gathers) {
+    list.over_rows(exchanges ? "unpermute_rows" : "copy_rows", expected_expert_rows(list.c), 1, 0, 0, 1, 1);
+    exchange_back(list, 1, sum);
+  }
   list.over_rows("unpermute_weights", m.places, 1, 0, 0, 1, 1);
   if (m.gathers) reduce_of_group(list, m.chosen, sum);
 }

@@ -132,6 +132,9 @@ inline std::int64_t coded_row_bytes(const ScaledOperand& rows) {
   return rows.columns + rows.by_column.count * static_cast<std::int64_t>(sizeof(float));
 }
 
+// Kernels of moe_sort: counts of chunks, their sums by expert, the experts' offsets, places.
+inline constexpr std::int64_t moe_sort_launches = 4;
+
 // Moments of a pass, where one round takes all rows: the order of this rank's assignments, and their counts; the host's
 // wait for these, and the order of rows as they will be received; rows, as numbers or as codes, and weights on their
 // way to experts; what experts made of the rows, and the gradients of the weights, on their way back.

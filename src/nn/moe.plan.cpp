@@ -1,5 +1,6 @@
 #include "nn/moe.plan.hpp"
 #include "config/family.hpp"
+#include "nn/attend.plan.hpp"
 
 namespace forge {
 
@@ -76,13 +77,18 @@ RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
 
 void list_moe_activation(Segments& list) {
   if (list.spec.Fs() > 0) list_activation(list, list.spec.Fs());
-  list.over_rows("weighted_swiglu_forward", expected_expert_rows(list.c), moe_shape(list.c).ffn, 2, 1);
+  // Of all rows that there is room for.
+  list.over_rows("weighted_swiglu_forward", moe_shape(list.c).round_rows, moe_shape(list.c).ffn, 2, 1);
 }
 
 namespace {
 
+// Whether rows travel to experts while the shared ones compute.
+bool ahead(const Segments& list) {
+  return list.spec.Fs() > 0 && moe_shape(list.c).exchanges();
+}
+
 void list_to_experts(Segments& list, ProductOf of) {
-  list_received(list);
   if (!list.rounds || !list.c.rounding.dispatch) return list_rows_out(list, nullptr);
   const ScaledOperand codes = rows_to_experts(list.c, of, list.S);
   list_rows_out(list, &codes);
@@ -94,10 +100,16 @@ void list_forward(Segments& list, bool recompute) {
   const bool gate = s.options.shared_expert_gate;
   list_router(list, Pass::forward);
   list_sort(list);
+  list_received(list);
+  list.aside = ahead(list);
   list_to_experts(list, ProductOf::output);
   list_weights_out(list);
+  list.aside = false;
   if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, false);
-  if (gate) list.linear_to_sums(list.S, 1, s.C());
+  if (gate) {
+    list.linear_to_sums(list.S, 1, s.C());
+    list.over_rows("sigmoid", list.S, 1, 0, 0, 1, 1);
+  }
   if (s.Fs() > 0 && (!recompute || gate)) {
     list.block_linear(ProductOf::output, list.R, mlp_down_split(s, s.Fs()), true);
     list.reduce_rows(s.C());
@@ -115,8 +127,14 @@ void list_backward_input(Segments& list) {
   const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn;
   const bool gate = s.options.shared_expert_gate;
   if (s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
+  list_received(list);
+  list.aside = ahead(list);
   list_to_experts(list, ProductOf::input_gradient);
-  if (gate) list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
+  list.aside = false;
+  if (gate)
+    list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
+  else if (s.Fs() > 0 && output_rows_differ(list.c))
+    list.over_rows("copy_rows", list.S, s.C(), 1, 1);
   if (s.Fs() > 0) list_mlp(list, Pass::backward_input, s.Fs(), false);
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));

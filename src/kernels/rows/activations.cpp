@@ -1,6 +1,7 @@
 #include "device/parallel.hpp"
 #include "kernels/experts/expert_kernels.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/row_tape.hpp"
 #include "kernels/rows/largest.hpp"
 #include "kernels/rows/math.hpp"
 
@@ -8,6 +9,7 @@ namespace forge {
 
 template <class T>
 void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax) {
+  note_rows(stream, "swiglu_forward", bytes_in(gate_up), bytes_in(act));
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -27,6 +29,7 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, co
 template <class T>
 void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
                      const RowAmaxes& amax) {
+  note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_in(d_gate_up));
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -48,6 +51,7 @@ void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> 
 template <class T>
 void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
                              View<T, 2> act) {
+  note_rows(stream, "weighted_swiglu_forward", bytes_in(gate_up), bytes_in(act));
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -67,6 +71,7 @@ void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<cons
 template <class T>
 void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
                               View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights) {
+  note_rows(stream, "weighted_swiglu_backward", bytes_in(gate_up, d_act), bytes_in(d_gate_up));
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -164,6 +169,7 @@ void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, 
 
 template <class T>
 void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act, const RowAmaxes& amax) {
+  note_rows(stream, "pointwise_forward", bytes_in(x), bytes_in(act));
   switch (which) {
     case Pointwise::gelu:
       return apply_forward<Gelu>(stream, x, act, amax);
@@ -177,6 +183,7 @@ void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View
 template <class T>
 void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
                         const RowAmaxes& amax) {
+  note_rows(stream, "pointwise_backward", bytes_in(x, d_act), bytes_in(dx));
   switch (which) {
     case Pointwise::gelu:
       return apply_backward<Gelu>(stream, x, d_act, dx, amax);
