@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """row_notes.py [ROOT]: every kernel that kernels/kernels.hpp and kernels/experts/expert_kernels.hpp declare calls note_rows
-(kernels/row_tape.hpp), so that the layout tests see its bytes. Prints those that don't, one a line, and ends with 1 where there is one.
+(device/row_tape.hpp), so that the layout tests see its bytes. Prints those that don't, one a line, and ends with 1 where there is one.
 """
 import pathlib
 import re

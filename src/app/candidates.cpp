@@ -1,7 +1,6 @@
 #include "app/candidates.hpp"
 
 #include "core/error.hpp"
-#include "core/to_size.hpp"
 
 namespace forge {
 

@@ -12,6 +12,7 @@
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
+#include "text/tokenize_text.hpp"
 
 namespace forge {
 
@@ -61,21 +62,18 @@ void add_show_options(po::options_description& o, CommandLine& c) {
       "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
       "gpu", po::value(&c.gpu)->value_name("NAME|SIZE"),
       "say whether it fits on such GPUs (h100-80, h200-141, a100-80, b200-180, 40GiB, or a machine of "
-      "inputs/machines), "
-      "and else the nearest change that does")("tasks", po::value(&c.tasks)->value_name("RANK"),
-                                               "print what the rank does in a step, one by one")(
+      "inputs/machines), and else the nearest change that does")("tasks", po::value(&c.tasks)->value_name("RANK"),
+                                                                 "print what the rank does in a step, one by one")(
       "rates", po::bool_switch(&c.rates), "draw the learning rate over the run")(
       "cost", po::value(&c.cost)->value_name("NAME|FILE"),
-      "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any "
-      "other)");
+      "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any other)");
 }
 
 void add_plan_options(po::options_description& o, CommandLine& c) {
-  o.add_options()(
-      "machine", po::value(&c.machine)->value_name("NAME|FILE"),
-      "a file of inputs/machines or any other, or a GPU of --gpu; default: this one, where forge calibrate has "
-      "measured it")("ranks", po::value<std::string>()->value_name("N"),
-                     "of the job (default: as many as the deck's mesh asks for)")(
+  o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
+                  "a file of inputs/machines or any other, or a GPU of --gpu; default: this one, where forge calibrate "
+                  "has measured it")("ranks", po::value<std::string>()->value_name("N"),
+                                     "of the job (default: as many as the deck's mesh asks for)")(
       "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
       "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
       "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(
@@ -249,8 +247,7 @@ void check_tokenize(const CommandLine& c) {
   const bool given = !c.document_end_token.empty() || !c.format.empty() || c.field != "text";
   if (c.tokenizer.empty() && !trains && given)
     throw BadInput("--document-end-token, --format and --field need --tokenizer");
-  constexpr std::array formats{"uint16", "uint32", "npy", "megatron", "llm.c", "ds"};
-  if (!c.format.empty() && std::find(formats.begin(), formats.end(), c.format) == formats.end())
+  if (std::find(output_format_words.begin(), output_format_words.end(), c.format) == output_format_words.end())
     throw BadInput("--format " + c.format + ": legal are uint16, uint32, npy, megatron, llm.c and ds");
   if (trains && (c.document_end || !c.document_end_token.empty() || !c.format.empty()))
     throw BadInput(

@@ -30,7 +30,7 @@ struct Floors {
 // The machine without launches, at its memory's full bandwidth: seconds of kernels over rows are bytes.
 Machine at_its_floor(Machine machine) {
   machine.row_launch = machine.host_launch = machine.step_seconds = 0;
-  machine.row_share = machine.compute_speed = 1;
+  machine.row_fraction = machine.compute_speed = 1;
   machine.kernels.clear();
   return machine;
 }

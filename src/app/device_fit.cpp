@@ -11,7 +11,6 @@
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
-#include "device/free_memory.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/experts/grouped_cutlass.hpp"
@@ -191,10 +190,9 @@ void refuse_attention(AttentionKernel attention) {
     throw BadInput(
         asked + ": this build computes on the CPU; legal: automatic, the default, or cuda_cores, or a build for GPUs");
   if (attention == AttentionKernel::cudnn && !cudnn_built_in())
-    throw BadInput(
-        asked +
-        ": this build has no cuDNN; legal: automatic, the default, tensor_cores, or a build with FORGE_CUDNN "
-        "(docs/building.md)");
+    throw BadInput(asked +
+                   ": this build has no cuDNN; legal: automatic, the default, tensor_cores, or a build with "
+                   "FORGE_CUDNN (docs/building.md)");
 }
 
 void refuse_grouped_products(GroupedProducts grouped) {
@@ -206,10 +204,9 @@ void refuse_grouped_products(GroupedProducts grouped) {
                    ": this build computes on the CPU; legal: automatic, the default, or library, or a build for GPUs");
   if (grouped != GroupedProducts::cutlass) return;
   if (!cutlass_built_in())
-    throw BadInput(
-        asked +
-        ": this build has no kernels of CUTLASS; legal: automatic, the default, library, tensor_cores, or a build with "
-        "FORGE_CUTLASS (docs/building.md)");
+    throw BadInput(asked +
+                   ": this build has no kernels of CUTLASS; legal: automatic, the default, library, tensor_cores, or a "
+                   "build with FORGE_CUTLASS (docs/building.md)");
   if (const std::string features = device.features; !cutlass_has_kernels_here())
     throw BadInput(asked + ": this GPU is of " + features +
                    ", and the kernels are those of sm_90; legal: automatic, the default, library, or tensor_cores");

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "comm/world.hpp"
 #include "plan/rank_memory.hpp"

@@ -5,7 +5,6 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "config/keys.hpp"
-#include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
 #include "core/file_errors.hpp"
@@ -83,9 +82,8 @@ Deck deck_of_model(const CommandLine& line, std::vector<std::string> options, Ne
     if (line.verb == Verb::evaluate && !has_data)
       throw BadInput(
           "forge evaluate " + directory.string() +
-          ": a model doesn't say which text it is evaluated on; legal: --set 'data.validation_files=[FILE]', "
-          "and of raw token files --set data.dtype=uint16 | uint32, as forge tokenize prints them; or a deck "
-          "with model.hf");
+          ": a model doesn't say which text it is evaluated on; legal: --set 'data.validation_files=[FILE]', and of "
+          "raw token files --set data.dtype=uint16 | uint32, as forge tokenize prints them; or a deck with model.hf");
     if (line.verb != Verb::evaluate)
       text += "data: {files: [train.bin]}\n";
     else if (!sets(options, "data.files=") && !sets(options, "data.sources="))

@@ -1,6 +1,5 @@
 #include "app/expert_text.hpp"
 
-#include "config/values.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "nn/moe.plan.hpp"

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -20,18 +19,14 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "checkpoint/torch_optimizer.hpp"
 #include "config/path_hint.hpp"
-#include "config/text.hpp"
-#include "config/write_deck.hpp"
 #include "config/yaml.hpp"
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "device/threads.hpp"
 #include "layout/local_units.hpp"
 #include "schedule/check_deck.hpp"
-#include "schedule/csv.hpp"
 #include "schedule/from_deck.hpp"
 #include "train/restart.hpp"
 
@@ -56,10 +51,9 @@ void refuse_what_is_no_deck(const std::string& file, const std::string& text, bo
     what = "empty";
   }
   if (!what.empty())
-    throw BadInput(
-        file + " is no deck: it is " + what +
-        "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are named "
-        "in data.files, checkpoints by --restart or checkpoint.model_from");
+    throw BadInput(file + " is no deck: it is " + what +
+                   "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are "
+                   "named in data.files, checkpoints by --restart or checkpoint.model_from");
 }
 
 // A deck is read more than once, by every rank: pipes and devices would wait, or be empty the next time.
@@ -134,20 +128,6 @@ Deck load_deck(const CommandLine& line, Needs needs, int world_size) {
   }
   check_deck(deck, world_size, needs);
   return deck;
-}
-
-void agree_on_deck(const Deck& deck, const World& world) {
-  if (world.size() == 1) return;
-  std::string text = write_deck(deck);
-  if (!deck.schedule.file.empty())
-    text +=
-        write_schedule_csv(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
-  const auto hashes = world.make_world()->gather_host(std::to_string(hash_of(text)));
-  const auto other =
-      std::find_if(hashes.begin(), hashes.end(), [&](const std::string& h) { return h != hashes.front(); });
-  if (other != hashes.end())
-    throw BadInput("the resolved deck of rank " + std::to_string(other - hashes.begin()) +
-                   " differs from that of rank 0; every rank must read the same files with the same options");
 }
 
 namespace {

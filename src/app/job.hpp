@@ -24,8 +24,6 @@ Deadlines deadlines_of(const MachineDeck& machine);
 // What the watchdog of the command line's ranks allows until load_deck() has told it; the defaults where the deck
 // cannot be read, none where a single rank is all there is.
 Deadlines deadlines_of(const CommandLine& line);
-// Throws BadInput on every rank when the ranks' decks, or their schedule files, differ.
-void agree_on_deck(const Deck& deck, const World& world);
 
 // OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the --cpus-per-task of srun, else the node's
 // cores over its ranks.

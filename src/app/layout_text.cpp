@@ -11,7 +11,6 @@
 #include "model/flops.hpp"
 #include "schedule/draw.hpp"
 #include "schedule/from_deck.hpp"
-#include "schedule/lower.hpp"
 
 namespace forge {
 
@@ -71,19 +70,19 @@ double recompute_cost(const Deck& deck) {
   return deck.train.recompute == Recompute::full ? 1 : 0;
 }
 
-// The share of the step that the ranks idle: with equal stages, and with the stages' FLOP.
+// The fraction of the step that the ranks idle: with equal stages, and with the stages' FLOP.
 struct Bubble {
   double equal, weighted;
 };
 Bubble bubble_of(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
   const double recomputed = recompute_cost(deck);
   const auto flops = stage_flops(deck, spec, stages_of(deck, schedule));
-  const double equal = timeline(schedule, uniform_durations(1, 1 + recomputed, 1)).bubble_share();
+  const double equal = timeline(schedule, uniform_durations(1, 1 + recomputed, 1)).bubble_fraction();
   const double weighted = timeline(schedule, [&](Op op, int stage) {
                             const double f = flops[to_size(stage)];
                             const double input = computes_input_gradient(op) ? 1 + recomputed : 0;
                             return f * (op == Op::forward ? 1 : input + (computes_weight_gradient(op) ? 1 : 0));
-                          }).bubble_share();
+                          }).bubble_fraction();
   return {equal, weighted};
 }
 

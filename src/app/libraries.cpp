@@ -5,7 +5,7 @@
 #include "checkpoint/hdf5_version.hpp"
 #include "comm/library_versions.hpp"
 #include "core/build_info.hpp"
-#include "device/device_version.hpp"
+#include "device/device_memory.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/experts/grouped_cutlass.hpp"
 #include "kernels/products_version.hpp"

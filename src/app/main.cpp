@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,28 +32,36 @@ struct LeftFor {
 };
 using Left = std::optional<LeftFor>;
 
+// The verbs of several ranks, but for train.
+struct JobVerb {
+  Verb verb;
+  void (*run)(const CommandLine& line, const forge::World& world);
+};
+constexpr JobVerb jobs[] = {{Verb::gradients, forge::run_gradients},
+                            {Verb::evaluate, forge::run_evaluate},
+                            {Verb::calibrate, forge::run_calibrate},
+                            {Verb::generate, forge::run_generate},
+                            {Verb::verify, forge::run_verify}};
+
+// The verbs that are no job of ranks.
+struct VerbAlone {
+  Verb verb;
+  void (*run)(const CommandLine& line);
+};
+constexpr VerbAlone alone[] = {{Verb::show, forge::run_show},
+                               {Verb::plan, forge::run_plan},
+                               {Verb::tokenize, forge::run_tokenize},
+                               {Verb::export_model, forge::run_export},
+                               {Verb::verify_checkpoint, forge::run_verify_checkpoint},
+                               {Verb::help, forge::run_help},
+                               {Verb::version, forge::run_version}};
+
 // A verb that needs a model, as one of the ranks. Of what it throws nothing else is caught here or further up.
 Left run_as_rank(const CommandLine& line, const forge::World& world) {
   try {
-    switch (line.verb) {
-      case Verb::gradients:
-        forge::run_gradients(line, world);
-        break;
-      case Verb::evaluate:
-        forge::run_evaluate(line, world);
-        break;
-      case Verb::calibrate:
-        forge::run_calibrate(line, world);
-        break;
-      case Verb::generate:
-        forge::run_generate(line, world);
-        break;
-      case Verb::verify:
-        forge::run_verify(line, world);
-        break;
-      default:
-        forge::run_train(line, world);
-    }
+    const auto known =
+        std::find_if(std::begin(jobs), std::end(jobs), [&](const JobVerb& job) { return job.verb == line.verb; });
+    (known == std::end(jobs) ? forge::run_train : known->run)(line, world);
   } catch (const forge::LeftOnInterrupt& left) {
     return LeftFor{left.what(), forge::LeftOnInterrupt::exit_code};
   } catch (const forge::LeftOnSignal& left) {
@@ -103,33 +113,12 @@ int run_job(const CommandLine& line, int& argc, char**& argv) {
   return left->code;
 }
 
-// The verbs that are no job of ranks; false: it is another one.
+// False: the verb is one of several ranks.
 bool run_alone(const CommandLine& line) {
-  switch (line.verb) {
-    case Verb::show:
-      forge::run_show(line);
-      return true;
-    case Verb::plan:
-      forge::run_plan(line);
-      return true;
-    case Verb::tokenize:
-      forge::run_tokenize(line);
-      return true;
-    case Verb::export_model:
-      forge::run_export(line);
-      return true;
-    case Verb::verify_checkpoint:
-      forge::run_verify_checkpoint(line);
-      return true;
-    case Verb::help:
-      forge::run_help(line);
-      return true;
-    case Verb::version:
-      forge::run_version();
-      return true;
-    default:
-      return false;
-  }
+  const auto known =
+      std::find_if(std::begin(alone), std::end(alone), [&](const VerbAlone& a) { return a.verb == line.verb; });
+  if (known != std::end(alone)) known->run(line);
+  return known != std::end(alone);
 }
 
 // The first Ctrl-C is answered at once: a step may take minutes.

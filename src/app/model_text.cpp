@@ -5,7 +5,6 @@
 #include "config/byte_vocabulary.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
-#include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/model_ids.hpp"
 #include "tokenizer/unicode.hpp"
 #include "train/job_report.hpp"
@@ -30,11 +29,10 @@ std::vector<std::int32_t> ModelText::encode(const std::string& text, const std::
   } else if (bytes_) {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   } else {
-    throw BadInput(
-        option + ": this model has model.vocabulary = " + std::to_string(vocabulary_) +
-        ", whose tokens are not bytes, and no tokenizer is known; legal: model.tokenizer or --tokenizer with a "
-        "directory or a file, the prompt as --tokens, or a byte vocabulary (" +
-        byte_vocabulary_text + ")");
+    throw BadInput(option + ": this model has model.vocabulary = " + std::to_string(vocabulary_) +
+                   ", whose tokens are not bytes, and no tokenizer is known; legal: model.tokenizer or --tokenizer "
+                   "with a directory or a file, the prompt as --tokens, or a byte vocabulary (" +
+                   byte_vocabulary_text + ")");
   }
   for (const std::int32_t id : ids)
     if (id >= vocabulary_)
@@ -51,7 +49,7 @@ std::int64_t ModelText::bytes_of(std::int32_t id) const {
   // Between two others, so that nothing is stripped of it.
   std::vector<std::string> around{"a", parts.texts[to_size(id)], "a"};
   RegexScratch scratch;
-  for (const auto& step : parts.decoders) step->apply(around, scratch);
+  for (const DecoderStep& step : parts.decoders) step(around, scratch);
   std::size_t bytes = 0;
   for (const std::string& part : around) bytes += part.size();
   // A byte alone is shown as U+FFFD.

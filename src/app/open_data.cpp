@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "app/common_facts.hpp"
 #include "core/error.hpp"
 #include "tokenizer/files.hpp"
 #include "tokenizer/tokenizer.hpp"
@@ -54,8 +55,9 @@ void refuse_too_many_files(const RunSetup& setup, const World& world) {
 
 }  // namespace
 
-TrainingData open_data(const RunSetup& setup, const World& world) {
-  refuse_too_many_files(setup, world);
+namespace {
+
+TrainingData opened(const RunSetup& setup, const World& world) {
   if (setup.deck.data.packing == Packing::cut) return TrainingData(setup);
   world.watchdog().start_other(0, "packing");
   Heartbeat* const heartbeat = &world.watchdog().heartbeat();
@@ -64,6 +66,15 @@ TrainingData open_data(const RunSetup& setup, const World& world) {
     world.make_world()->barrier();
   }
   return TrainingData(setup, heartbeat);
+}
+
+}  // namespace
+
+TrainingData open_data(const RunSetup& setup, const World& world) {
+  refuse_too_many_files(setup, world);
+  TrainingData data = opened(setup, world);
+  agree_on_data(data, setup, world);
+  return data;
 }
 
 namespace {

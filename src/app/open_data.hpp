@@ -8,8 +8,8 @@
 
 namespace forge {
 
-// The data of a job, on all of its ranks. Where it is packed the first rank opens it before the others, which then find
-// the plans that it made; on a file system of their own they make theirs.
+// The data of a job, on all of its ranks, which agree on it (agree_on_data). Where it is packed the first rank opens it
+// before the others, which then find the plans that it made; on a file system of their own they make theirs.
 TrainingData open_data(const RunSetup& setup, const World& world);
 
 // What of a deck's data and tokenizer doesn't go together and is legal, a sentence each: ids that data.dtype can't

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <string_view>
 
 #include "app/verb_help.hpp"
 #include "config/suggest.hpp"
 #include "config/text.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 

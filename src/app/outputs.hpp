@@ -2,7 +2,6 @@
 
 #include <list>
 #include <string>
-#include <vector>
 
 #include "app/command_line.hpp"
 #include "config/deck.hpp"

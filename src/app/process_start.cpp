@@ -5,7 +5,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <string>
 #include <system_error>
 #include <thread>
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -14,7 +13,6 @@
 #include "app/outputs.hpp"
 #include "app/verbs.hpp"
 #include "config/text.hpp"
-#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "predict/rates.hpp"
@@ -92,10 +90,10 @@ ProcessorTime processor_time() {
   return t;
 }
 
-// Share of the node's processors that other programs took while the measurements ran.
+// Fraction of the node's processors that other programs took while the measurements ran.
 class OtherPrograms {
  public:
-  double share(Communicator& ranks) const {
+  double fraction(Communicator& ranks) const {
     const ProcessorTime end = processor_time();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - clock_).count();
     // Ranks may be threads of one process.
@@ -111,8 +109,8 @@ class OtherPrograms {
   std::chrono::steady_clock::time_point clock_ = std::chrono::steady_clock::now();
 };
 
-std::string percent(double share) {
-  return std::to_string(std::lround(100 * share)) + " %";
+std::string percent(double fraction) {
+  return std::to_string(std::lround(100 * fraction)) + " %";
 }
 
 // "measuring products in bf16 …": the first rank's, with the seconds so far.
@@ -179,7 +177,7 @@ void run_calibrate(const CommandLine& line, const World& world) {
   ranks->barrier();
   if (world.size() > 1) progress.say("collectives of " + std::to_string(world.size()) + " ranks");
   const auto collectives = measure_collectives(*ranks, heartbeat);
-  const double disturbed = others.share(*ranks);
+  const double disturbed = others.fraction(*ranks);
   if (world.rank() != 0) return;
   if (!collectives.empty()) text += collectives_text(collectives);
   if (disturbed > 0.05) {

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "app/common_facts.hpp"
 #include "app/job.hpp"
 #include "app/model_text.hpp"
 #include "app/open_data.hpp"
@@ -57,8 +58,7 @@ void check_result(const EvaluationResult& result) {
   if (result.labels == 0)
     throw BadInput(
         "forge evaluate: no token of the sequences is a label, so that there is no loss; legal: files in which some "
-        "are "
-        "(masks, document ends and packing say which)");
+        "are (masks, document ends and packing say which)");
   if (!std::isfinite(result.loss))
     throw Error("forge evaluate: the loss is " + std::string(std::isnan(result.loss) ? "NaN" : "Inf") +
                     ", of parameters that are all finite; legal: a precision that holds the model's numbers "
@@ -110,7 +110,7 @@ void refuse_missing_history(const Deck& deck) {
 
 void run_evaluate(const CommandLine& line, const World& world) {
   Deck deck = load_deck(line, Needs::training, world);
-  agree_on_deck(deck, world);
+  agree_on_start(deck, world);
   const std::string choice = choose_parameters(line, deck, *world.make_world());
   refuse_missing_history(deck);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, world, choice); });

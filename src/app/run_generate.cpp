@@ -83,8 +83,7 @@ void refuse_scales_of_sequences(const Deck& deck) {
   throw BadInput("forge generate: train.fp8_recipe = " + std::string(recipe.word) +
                  (recipe.has_history() ? " has scales of a training's steps, which a generation doesn't read"
                                        : " has scales of whole sequences, which a generation doesn't know yet") +
-                 "; legal: row | block "
-                 "(--set train.fp8_recipe=row), or --precision bf16");
+                 "; legal: row | block (--set train.fp8_recipe=row), or --precision bf16");
 }
 
 // The whole model on this rank, whatever the layout that it was trained on.

@@ -1,6 +1,6 @@
 #include <cstdio>
-#include <filesystem>
 
+#include "app/common_facts.hpp"
 #include "app/job.hpp"
 #include "app/open_data.hpp"
 #include "app/outputs.hpp"
@@ -9,7 +9,6 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
-#include "data/loader.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
 
@@ -61,7 +60,7 @@ void run_gradients(const CommandLine& line, const World& world) {
     check_outputs(line, deck);
     locks = lock_outputs(line);
   }
-  agree_on_deck(deck, world);
+  agree_on_start(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, world); });
 }
 

@@ -21,7 +21,7 @@ void run_help(const CommandLine& line) {
   std::fputs(text.c_str(), stdout);
 }
 
-void run_version() {
+void run_version(const CommandLine&) {
   std::string text;
   for (const auto& [name, version] : libraries())
     text += (text.empty() ? "" : ", ") + (name == "MPI" ? version : version.empty() ? name : name + " " + version);

@@ -17,10 +17,8 @@
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/in_parallel.hpp"
-#include "core/to_size.hpp"
 #include "plan/warnings.hpp"
 #include "predict/search.hpp"
-#include "schedule/check_deck.hpp"
 
 namespace forge {
 

@@ -16,7 +16,6 @@
 #include "app/verbs.hpp"
 #include "config/write_deck.hpp"
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "plan/warnings.hpp"

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -68,14 +69,14 @@ void check_list(const CommandLine& line) {
 
 // More of it than a slip of a pen here and there says that it is no text, or one in another encoding.
 void warn_of(const IllFormedBytes& ill_formed, const char* what_becomes_of_them) {
-  constexpr double least_share = 0.01;
-  const double share =
+  constexpr double least_fraction = 0.01;
+  const double fraction =
       ill_formed.of > 0 ? static_cast<double>(ill_formed.bytes) / static_cast<double>(ill_formed.of) : 0;
-  if (share < least_share) return;
+  if (fraction < least_fraction) return;
   std::fprintf(stderr,
                "forge: tokenize: warning: %.1f %% of the bytes are no UTF-8, the first in %s; they %s; iconv turns "
                "other encodings into UTF-8, and binary data is no text\n",
-               100 * share, ill_formed.first.c_str(), what_becomes_of_them);
+               100 * fraction, ill_formed.first.c_str(), what_becomes_of_them);
 }
 
 // The lines of a deck that go with a token file; `end` below 0: it has no ends of documents.
@@ -122,16 +123,6 @@ std::int32_t document_end_of(const CommandLine& line, const Tokenizer& tokenizer
   if (reads_as(given, id) && id >= 0 && id < tokenizer.vocabulary()) return static_cast<std::int32_t>(id);
   throw BadInput("--document-end-token " + shown(given) + ": no token of " + tokenizer.name() +
                  "; legal: a token's text, or an id from 0 to " + std::to_string(tokenizer.vocabulary() - 1));
-}
-
-OutputFormat format_of(const std::string& name) {
-  return name == "uint16"     ? OutputFormat::uint16
-         : name == "uint32"   ? OutputFormat::uint32
-         : name == "npy"      ? OutputFormat::npy
-         : name == "megatron" ? OutputFormat::megatron
-         : name == "llm.c"    ? OutputFormat::llm_c
-         : name == "ds"       ? OutputFormat::ds
-                              : OutputFormat::smallest;
 }
 
 // Files that a tokenizer is read from, which the output must not take the place of.
@@ -184,7 +175,8 @@ void run_tokenize(const CommandLine& line) {
   options.output = line.output;
   options.field = line.field;
   options.document_end = document_end_of(line, tokenizer);
-  options.format = format_of(line.format);
+  const auto& words = output_format_words;
+  options.format = static_cast<OutputFormat>(std::find(words.begin(), words.end(), line.format) - words.begin());
   options.threads = line.threads;
   check_output(files_of_tokenizer(line), line.output);
   options.say = tell;

@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include "app/common_facts.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/libraries.hpp"
@@ -13,7 +14,6 @@
 #include "app/verbs.hpp"
 #include "config/write_deck.hpp"
 #include "device/device_memory.hpp"
-#include "device/free_memory.hpp"
 #include "plan/warnings.hpp"
 #include "train/peak.hpp"
 #include "train/restart.hpp"
@@ -124,7 +124,7 @@ template <class T>
 std::unique_ptr<Checkpoints<T>> checkpoints_of(Job<T>& job, const Deck& deck, const std::string& fingerprint,
                                                const TrainingLog& log, DirectoryLock* lock) {
   if (deck.checkpoint.directory.empty()) return nullptr;
-  const RunFacts facts{write_deck(deck), build_description(), fingerprint};
+  const CheckpointFacts facts{.deck = write_deck(deck), .build = build_description(), .data = fingerprint};
   return std::make_unique<Checkpoints<T>>(*job.session, facts, log, lock);
 }
 
@@ -169,7 +169,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
 void run_train(const CommandLine& line, const World& world) {
   const Deck deck = load_deck(line, Needs::training, world);
   if (deck.checkpoint.directory.empty()) end_on_stop_signals();  // there is nothing to save
-  agree_on_deck(deck, world);
+  agree_on_start(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(line, deck, world); });
 }
 

@@ -5,7 +5,6 @@
 #include "app/verbs.hpp"
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
-#include "core/bytes.hpp"
 #include "core/file_errors.hpp"
 
 namespace forge {

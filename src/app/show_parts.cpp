@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "core/to_size.hpp"
 #include "plan/rank_memory.hpp"
 #include "plan/task_segments.hpp"
 #include "plan/tasks.hpp"
@@ -74,7 +73,7 @@ BufferList saved_of_block(const BufferContext& context, std::int64_t layer, Reco
   return with_compute_type(c.precision, [&](auto type) {
     LayerBuffers<decltype(type)> members;
     const StageLayer block{LayerKind::block, layer};
-    return buffers_in(Kept::saved, c, {.first_layer = static_cast<int>(layer) - 1}, block, members);
+    return buffers_in(LayerMemory::saved, c, {.first_layer = static_cast<int>(layer) - 1}, block, members);
   });
 }
 

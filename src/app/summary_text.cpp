@@ -4,7 +4,6 @@
 #include "app/job.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "nn/units.plan.hpp"
 #include "train/job_report.hpp"

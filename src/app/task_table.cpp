@@ -4,7 +4,6 @@
 #include <map>
 
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
 #include "plan/task_segments.hpp"
@@ -58,7 +57,7 @@ class Words {
   }
   // What it works on, and its number in the model; -1: it has none.
   std::pair<std::string, std::int64_t> subject_of(const Task& task) const {
-    if (task.op == TaskOp::local_copy) return {"to chunk " + std::to_string(task.place), -1};
+    if (task.op == TaskOp::local_copy) return {"to chunk " + std::to_string(task.buffer), -1};
     if (task.unit != no_unit) {
       const LocalUnit& unit = share_.units[task.unit];
       return {std::string(name_of(unit.kind)), unit.layer};

@@ -8,6 +8,7 @@
 #include "config/wrap.hpp"
 #include "config/write_deck.hpp"
 #include "core/error.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -35,67 +36,43 @@ std::string table(const std::vector<OptionText>& rows) {
 const std::map<std::string, VerbEntry>& verbs() {
   static const std::map<std::string, VerbEntry> entries{
       {"train",
-       {Verb::train,
-        "DECK",
-        "train (the verb may be left out)",
-        {"forge inputs/quickstart.yaml --set train.steps=20", "forge inputs/quickstart.yaml --restart"}}},
+       {Verb::train, "DECK", "train (the verb may be left out)",
+        "forge inputs/quickstart.yaml --set train.steps=20\nforge inputs/quickstart.yaml --restart"}},
       {"gradients",
-       {Verb::gradients,
-        "DECK",
-        "write every gradient of step 1 to --output, a safetensors file",
-        {"forge gradients verify/llama/input.yaml --output gradients.safetensors"}}},
+       {Verb::gradients, "DECK", "write every gradient of step 1 to --output, a safetensors file",
+        "forge gradients verify/llama/input.yaml --output gradients.safetensors"}},
       {"evaluate",
-       {Verb::evaluate,
-        "DECK",
-        "loss, perplexity and bits per byte of a trained model on the validation files",
-        {"forge evaluate inputs/quickstart.yaml --checkpoint latest"}}},
+       {Verb::evaluate, "DECK", "loss, perplexity and bits per byte of a trained model on the validation files",
+        "forge evaluate inputs/quickstart.yaml --checkpoint latest"}},
       {"show",
-       {Verb::show,
-        "DECK",
-        "parameters, FLOPs, memory and schedule of the resolved deck",
-        {"forge show inputs/quickstart.yaml", "forge show inputs/7b_4gpu.yaml --gpu h100-80"}}},
+       {Verb::show, "DECK", "parameters, FLOPs, memory and schedule of the resolved deck",
+        "forge show inputs/quickstart.yaml\nforge show inputs/7b_4gpu.yaml --gpu h100-80"}},
       {"plan",
-       {Verb::plan,
-        "DECK",
-        "time and memory of a step on a machine, and the layouts that are fastest there",
-        {"forge plan inputs/7b_4gpu.yaml --machine h100_8 --search"}}},
+       {Verb::plan, "DECK", "time and memory of a step on a machine, and the layouts that are fastest there",
+        "forge plan inputs/7b_4gpu.yaml --machine h100_8 --search"}},
       {"calibrate",
-       {Verb::calibrate,
-        "",
-        "measure this machine for forge plan, with the ranks that are started",
-        {"forge calibrate"}}},
+       {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started",
+        "forge calibrate"}},
       {"export",
-       {Verb::export_model,
-        "DIR",
-        "write a checkpoint's model to --output, a Hugging Face directory",
-        {"forge export checkpoints/quickstart --output model"}}},
+       {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory",
+        "forge export checkpoints/quickstart --output model"}},
       {"generate",
-       {Verb::generate,
-        "DECK",
-        "continue a prompt with a trained model",
-        {"forge generate inputs/quickstart.yaml --checkpoint latest --prompt 'It was'"}}},
+       {Verb::generate, "DECK", "continue a prompt with a trained model",
+        "forge generate inputs/quickstart.yaml --checkpoint latest --prompt 'It was'"}},
       {"tokenize",
-       {Verb::tokenize,
-        "TEXT…",
-        "make a token file from text, or train a tokenizer",
-        {"forge tokenize book.txt --tokenizer tokenizer.json --output tokens.bin",
-         "forge tokenize book.txt --train-bpe 4096 --output tokenizer.json"}}},
+       {Verb::tokenize, "TEXT…", "make a token file from text, or train a tokenizer",
+        "forge tokenize book.txt --tokenizer tokenizer.json --output tokens.bin\n"
+        "forge tokenize book.txt --train-bpe 4096 --output tokenizer.json"}},
       {"verify",
-       {Verb::verify,
-        "[PROBLEM…]",
-        "run the problems of verify/ and compare with their references",
-        {"forge verify llama"}}},
+       {Verb::verify, "[PROBLEM…]", "run the problems of verify/ and compare with their references",
+        "forge verify llama"}},
       {"verify-checkpoint",
-       {Verb::verify_checkpoint,
-        "DIR",
-        "read and verify every byte of a checkpoint",
-        {"forge verify-checkpoint checkpoints/quickstart"}}},
+       {Verb::verify_checkpoint, "DIR", "read and verify every byte of a checkpoint",
+        "forge verify-checkpoint checkpoints/quickstart"}},
       {"help",
-       {Verb::help,
-        "[VERB|SECTION|KEY|keys]",
-        "a verb, the deck's keys of a section, one key, or all keys",
-        {"forge help optimizer", "forge help learning_rate"}}},
-      {"version", {Verb::version, "", "build, git revision and libraries", {"forge version"}}}};
+       {Verb::help, "[VERB|SECTION|KEY|keys]", "a verb, the deck's keys of a section, one key, or all keys",
+        "forge help optimizer\nforge help learning_rate"}},
+      {"version", {Verb::version, "", "build, git revision and libraries", "forge version"}}};
   return entries;
 }
 
@@ -114,7 +91,7 @@ std::string verb_help(const std::string& verb) {
   const std::vector<OptionText> options = option_texts(entry.verb);
   std::string text = "usage: forge " + verb + (*entry.arguments ? " " : "") + entry.arguments +
                      (options.empty() ? "" : " [options]") + "\n" + wrapped(entry.purpose, "  ") + "\nfor example:\n";
-  for (const char* example : entry.examples) text += std::string("  ") + example + "\n";
+  for (const std::string_view example : parts_of(entry.examples, '\n')) text += "  " + std::string(example) + "\n";
   return text + (options.empty() ? "" : "\noptions:\n" + table(options));
 }
 

@@ -13,7 +13,7 @@ struct VerbEntry {
   Verb verb;
   const char* arguments;
   const char* purpose;
-  std::vector<const char*> examples;
+  const char* examples;  // a line each
 };
 const std::map<std::string, VerbEntry>& verbs();
 

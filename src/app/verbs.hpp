@@ -18,6 +18,6 @@ void run_verify(const CommandLine& line, const World& world);
 void run_export(const CommandLine& line);
 void run_verify_checkpoint(const CommandLine& line);
 void run_help(const CommandLine& line);
-void run_version();
+void run_version(const CommandLine& line);
 
 }  // namespace forge

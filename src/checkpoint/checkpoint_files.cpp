@@ -6,7 +6,6 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "checkpoint/directory.hpp"
@@ -16,6 +15,7 @@
 #include "config/text.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
+#include "model/buffers.hpp"
 
 namespace forge {
 
@@ -33,8 +33,6 @@ DatasetFilter datasets_of(const std::vector<StateTensor>& tensors) {
 }
 
 namespace {
-
-constexpr std::uint64_t most_at_once = 1 << 20;
 
 // What a chunk holds: parts of pieces, and where their bytes begin.
 struct Content {
@@ -65,19 +63,44 @@ std::int64_t step_of_directory(const std::string& directory) {
   return step_of_name(path.has_filename() ? path.filename() : path.parent_path().filename());
 }
 
+template <class From, class To>
+std::vector<std::byte> converted(const std::vector<std::byte>& from) {
+  const std::size_t n = from.size() / sizeof(From);
+  std::vector<std::byte> to(n * sizeof(To));
+  for (std::size_t i = 0; i < n; ++i) {
+    From value;
+    std::memcpy(&value, from.data() + i * sizeof(From), sizeof value);
+    const auto other = static_cast<To>(value);
+    std::memcpy(to.data() + i * sizeof(To), &other, sizeof other);
+  }
+  return to;
+}
+
+// Rounded to nearest, where the other type has fewer bits.
+std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from, DType to) {
+  const auto legal = [](DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; };
+  if (!legal(from) || !legal(to)) throw Error("tensors of a checkpoint are converted between fp64, fp32 and bf16 only");
+  return with_compute_type(from, [&](auto a) {
+    return with_compute_type(to, [&](auto b) { return converted<decltype(a), decltype(b)>(bytes); });
+  });
+}
+
+std::vector<std::string> verify_shard(const std::string& directory, const Manifest& manifest, std::size_t number,
+                                      const std::function<void()>& between = {}) {
+  std::vector<const StoredDataset*> datasets;
+  for (const StoredDataset& d : manifest.datasets)
+    if (d.shard == static_cast<std::int64_t>(number)) datasets.push_back(&d);
+  const StoredShard& shard = manifest.shards[number];
+  return shard_damage(directory + "/" + shard_name(shard.number), shard, manifest.tensors, datasets, between);
+}
+
 }  // namespace
 
 Hash hash_of_file(const std::string& path) {
   return as_damage([&] {
     const FileHandle file = FileHandle::open_to_read(path, "file");
-    const std::uint64_t bytes = file.size();
     Sha256 hash;
-    std::vector<std::byte> buffer;
-    for (std::uint64_t at = 0; at < bytes; at += buffer.size()) {
-      buffer.resize(std::min(bytes - at, most_at_once));
-      file.read_at(at, buffer.data(), buffer.size());
-      hash.add(buffer);
-    }
+    hash.add(file, 0, file.size());
     return hash.finish();
   });
 }
@@ -159,34 +182,6 @@ void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& 
   }
 }
 
-namespace {
-
-template <class From, class To>
-std::vector<std::byte> converted(const std::vector<std::byte>& from) {
-  const std::size_t n = from.size() / sizeof(From);
-  std::vector<std::byte> to(n * sizeof(To));
-  for (std::size_t i = 0; i < n; ++i) {
-    From value;
-    std::memcpy(&value, from.data() + i * sizeof(From), sizeof value);
-    const auto other = static_cast<To>(value);
-    std::memcpy(to.data() + i * sizeof(To), &other, sizeof other);
-  }
-  return to;
-}
-
-// Rounded to nearest, where the other type has fewer bits.
-std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from, DType to) {
-  if (from == DType::f64 && to == DType::f32) return converted<double, float>(bytes);
-  if (from == DType::f64 && to == DType::bf16) return converted<double, bf16>(bytes);
-  if (from == DType::f32 && to == DType::f64) return converted<float, double>(bytes);
-  if (from == DType::f32 && to == DType::bf16) return converted<float, bf16>(bytes);
-  if (from == DType::bf16 && to == DType::f64) return converted<bf16, double>(bytes);
-  if (from == DType::bf16 && to == DType::f32) return converted<bf16, float>(bytes);
-  throw Error("tensors of a checkpoint are converted between fp64, fp32 and bf16 only");
-}
-
-}  // namespace
-
 void CheckpointFiles::read(const StateTensor& wanted, std::vector<Target>& targets, Heartbeat* heartbeat,
                            const Put& put) {
   const auto found = numbers_.find(wanted.name);
@@ -230,19 +225,6 @@ void CheckpointFiles::read(const std::vector<StateTensor>& tensors) {
     });
   }
 }
-
-namespace {
-
-std::vector<std::string> verify_shard(const std::string& directory, const Manifest& manifest, std::size_t number,
-                                      const std::function<void()>& between = {}) {
-  std::vector<const StoredDataset*> datasets;
-  for (const StoredDataset& d : manifest.datasets)
-    if (d.shard == static_cast<std::int64_t>(number)) datasets.push_back(&d);
-  const StoredShard& shard = manifest.shards[number];
-  return shard_damage(directory + "/" + shard_name(shard.number), shard, manifest.tensors, datasets, between);
-}
-
-}  // namespace
 
 std::vector<std::string> verify_part(const std::string& directory, int part, int parts,
                                      const std::function<void()>& between) {

@@ -14,6 +14,7 @@
 #include "config/file_handle.hpp"
 #include "config/output_file.hpp"
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"
 #include "core/parse.hpp"
@@ -53,23 +54,6 @@ bool exchange(const std::string& a, const std::string& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
-}  // namespace
-
-std::string step_name(std::int64_t step) {
-  std::string digits = std::to_string(step);
-  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
-  return prefix + digits;
-}
-
-std::int64_t step_of_name(const std::string& name) {
-  const std::size_t digits = std::strlen(prefix);
-  if (name.size() < digits + 8 || name.compare(0, digits, prefix) != 0) return -1;
-  std::int64_t step = -1;
-  return reads_as(std::string_view(name).substr(digits), step) && step >= 0 && step_name(step) == name ? step : -1;
-}
-
-namespace {
-
 // A directory, or a link to one; what leads nowhere is none.
 bool leads_to_directory(const fs::path& path) {
   std::error_code error;
@@ -86,7 +70,52 @@ void for_each_step_name(const std::string& directory, F f) {
     if (const std::int64_t step = step_of_name(entry.path().filename()); step >= 0) f(entry.path(), step);
 }
 
+std::vector<fs::path> entries_of(const std::string& directory) {
+  io_call("read", directory);
+  return reading([&] {
+    std::vector<fs::path> entries;
+    for (const auto& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
+    return entries;
+  });
+}
+
+// The step that a hidden name is about, "" where it isn't forge's: ".step_00001000.<nonce>.partial", and without a
+// nonce, as earlier versions wrote it.
+std::string step_of_hidden(const std::string& name) {
+  const std::size_t end = name.find('.', 1), last = name.rfind('.');
+  if (name[0] != '.' || end == std::string::npos) return "";
+  const std::string step = name.substr(1, end - 1), suffix = name.substr(last);
+  if (step_of_name(step) < 0 || (suffix != partial && suffix != replaced && suffix != removed)) return "";
+  return end == last || is_nonce(name.substr(end + 1, last - end - 1)) ? step : "";
+}
+
+// What is no checkpoint keeps its contents under a name that is free; "" where there is none.
+std::string make_way(const std::string& path) {
+  if (!fs::exists(fs::symlink_status(path)) || leads_to_directory(path)) return "";
+  std::string to;
+  for (int n = 1; to.empty() || fs::exists(fs::symlink_status(to)); ++n) to = path + "." + std::to_string(n);
+  rename_directory(path, to);
+  return path + " was no directory, so no checkpoint; it is " + to + " now";
+}
+
+// Of `latest` and `run`, which are being written: ".latest.<nonce>.tmp".
+bool is_hidden_file(const std::string& name) {
+  const bool earlier = name == ".latest.tmp" || name == ".run.tmp";  // of earlier versions
+  return earlier || has_nonce(name, ".latest.", temporary) || has_nonce(name, ".run.", temporary);
+}
+
 }  // namespace
+
+std::string step_name(std::int64_t step) {
+  return formatted("%s%08lld", prefix, static_cast<long long>(step));
+}
+
+std::int64_t step_of_name(const std::string& name) {
+  const std::size_t digits = std::strlen(prefix);
+  if (name.size() < digits + 8 || name.compare(0, digits, prefix) != 0) return -1;
+  std::int64_t step = -1;
+  return reads_as(std::string_view(name).substr(digits), step) && step >= 0 && step_name(step) == name ? step : -1;
+}
 
 std::vector<StepDirectory> committed_steps(const std::string& directory) {
   io_call("read", directory);
@@ -111,6 +140,11 @@ std::vector<std::string> notes_of_strange_steps(const std::string& directory) {
   });
 }
 
+bool same_place(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored);
+}
+
 std::string named_by_latest(const std::string& path) {
   return reading([&] {
     if (fs::path(path).filename() != "latest" || !fs::is_regular_file(path)) return path;
@@ -120,29 +154,6 @@ std::string named_by_latest(const std::string& path) {
     return (fs::path(path).parent_path() / name).string();
   });
 }
-
-namespace {
-
-std::vector<fs::path> entries_of(const std::string& directory) {
-  io_call("read", directory);
-  return reading([&] {
-    std::vector<fs::path> entries;
-    for (const auto& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
-    return entries;
-  });
-}
-
-// The step that a hidden name is about, "" where it isn't forge's: ".step_00001000.<nonce>.partial", and without a
-// nonce, as earlier versions wrote it.
-std::string step_of_hidden(const std::string& name) {
-  const std::size_t end = name.find('.', 1), last = name.rfind('.');
-  if (name[0] != '.' || end == std::string::npos) return "";
-  const std::string step = name.substr(1, end - 1), suffix = name.substr(last);
-  if (step_of_name(step) < 0 || (suffix != partial && suffix != replaced && suffix != removed)) return "";
-  return end == last || is_nonce(name.substr(end + 1, last - end - 1)) ? step : "";
-}
-
-}  // namespace
 
 std::string start_step(const std::string& directory, std::int64_t step, const std::string& nonce) {
   return with_io_errors([&] {
@@ -158,19 +169,6 @@ std::string start_step(const std::string& directory, std::int64_t step, const st
     return path;
   });
 }
-
-namespace {
-
-// What is no checkpoint keeps its contents under a name that is free; "" where there is none.
-std::string make_way(const std::string& path) {
-  if (!fs::exists(fs::symlink_status(path)) || leads_to_directory(path)) return "";
-  std::string to;
-  for (int n = 1; to.empty() || fs::exists(fs::symlink_status(to)); ++n) to = path + "." + std::to_string(n);
-  rename_directory(path, to);
-  return path + " was no directory, so no checkpoint; it is " + to + " now";
-}
-
-}  // namespace
 
 std::string commit_step(const std::string& directory, std::int64_t step, const std::string& nonce) {
   return with_io_errors([&] {
@@ -212,16 +210,6 @@ void remove_step(const std::string& directory, const StepDirectory& step, const 
     remove_directory(gone);
   });
 }
-
-namespace {
-
-// Of `latest` and `run`, which are being written: ".latest.<nonce>.tmp".
-bool is_hidden_file(const std::string& name) {
-  const bool earlier = name == ".latest.tmp" || name == ".run.tmp";  // of earlier versions
-  return earlier || has_nonce(name, ".latest.", temporary) || has_nonce(name, ".run.", temporary);
-}
-
-}  // namespace
 
 std::vector<std::string> tidy_directory(const std::string& directory,
                                         const std::function<bool(const std::string& path)>& is_left_over) {

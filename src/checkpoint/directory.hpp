@@ -26,6 +26,8 @@ std::vector<StepDirectory> committed_steps(const std::string& directory);
 // What has a step's name and is none: for the log.
 std::vector<std::string> notes_of_strange_steps(const std::string& directory);
 
+// Whether two paths lead to the same; what doesn't exist is nowhere.
+bool same_place(const std::string& a, const std::string& b);
 // Of the file `latest` that commit_step writes: the step's directory that it names; any other path as it is.
 std::string named_by_latest(const std::string& path);
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/hf_source.hpp"
 #include "checkpoint/model_directory.hpp"
 #include "checkpoint/storage_state.hpp"
 #include "checkpoint/torch_optimizer.hpp"
@@ -18,6 +19,7 @@
 #include "hf/config.hpp"
 #include "hf/fp8/block_scales.hpp"
 #include "hf/tensor_directory.hpp"
+#include "model/buffers.hpp"
 #include "model/parameters.hpp"
 #include "nn/units.plan.hpp"
 
@@ -53,31 +55,19 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type) {
   std::vector<Exported> tensors;
   for (const Unit& unit : parameter_units(spec))
     for (const Parameter& p : unit.parameters) {
-      Exported t;
-      t.info.name = p.hf_name;
-      t.info.type = type_of(p, type);
-      t.info.shape = p.hf_transposed ? Extents{p.shape[1], p.shape[0]} : p.shape;
-      t.transposed = p.hf_transposed;
       const TensorPlace place = place_of(p, spec.E());
-      t.stored = "parameters/" + place.name;
-      t.box = place.box({Extents(p.shape.size(), 0), p.shape});
+      Exported t{{p.hf_name, type_of(p, type), file_shape(p)},
+                 "parameters/" + place.name,
+                 place.box({Extents(p.shape.size(), 0), p.shape}),
+                 p.hf_transposed};
       tensors.push_back(t);
       if (t.info.type != code_type) continue;
-      t.info.name = scale_name(p.hf_name);
-      t.info.type = "F32";
-      t.info.shape = scale_shape(t.info.shape);
+      t.info = {scale_name(p.hf_name), "F32", scale_shape(t.info.shape)};
       t.scales = true;
       tensors.push_back(t);
     }
-  for (const RouterBias& bias : router_biases(spec)) {
-    Exported t;
-    t.info.name = bias.hf_name;
-    t.info.type = "F32";  // as transformers keeps it
-    t.info.shape = {spec.E()};
-    t.stored = "state/" + bias.name;
-    t.box = {{0}, {spec.E()}};
-    tensors.push_back(t);
-  }
+  for (const RouterBias& bias : router_biases(spec))  // F32, as transformers keeps them
+    tensors.push_back({{bias.hf_name, "F32", {spec.E()}}, "state/" + bias.name, {{0}, {spec.E()}}});
   return tensors;
 }
 
@@ -92,16 +82,11 @@ CodedWeights coded_weights(const ModelSpec& spec) {
   return weights;
 }
 
-template <class V>
-float value_of(const std::byte* at) {
-  V value;
-  std::memcpy(&value, at, sizeof value);
-  return static_cast<float>(value);
-}
-
 float value_at(const std::vector<std::byte>& bytes, std::size_t element, DType type) {
-  const std::byte* const at = bytes.data() + element * size_of(type);
-  return type == DType::f64 ? value_of<double>(at) : type == DType::f32 ? value_of<float>(at) : value_of<bf16>(at);
+  return with_compute_type(type, [&](auto value) {
+    std::memcpy(&value, bytes.data() + element * sizeof value, sizeof value);
+    return static_cast<float>(value);
+  });
 }
 
 // The tensor in the order of the file.

@@ -3,31 +3,33 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "core/error.hpp"
 
 namespace forge {
 
-struct Sha256::State {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  ~State() { EVP_MD_CTX_free(context); }
-};
-
-Sha256::Sha256() : state_(std::make_unique<State>()) {
-  require(state_->context && EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1,
-          "EVP_DigestInit_ex failed");
+Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+  require(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "EVP_DigestInit_ex failed");
 }
 
-Sha256::~Sha256() = default;
-
 void Sha256::add(std::span<const std::byte> bytes) {
-  require(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate failed");
+  require(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate failed");
+}
+
+void Sha256::add(const FileHandle& file, std::uint64_t begin, std::uint64_t end) {
+  std::vector<std::byte> buffer;
+  for (; begin < end; begin += buffer.size()) {
+    buffer.resize(std::min<std::uint64_t>(end - begin, 1 << 20));
+    file.read_at(begin, buffer.data(), buffer.size());
+    add(buffer);
+  }
 }
 
 Hash Sha256::finish() {
   Hash hash{};
   unsigned length = 0;
-  require(EVP_DigestFinal_ex(state_->context, hash.data(), &length) == 1 && length == hash.size(),
+  require(EVP_DigestFinal_ex(context_.get(), hash.data(), &length) == 1 && length == hash.size(),
           "EVP_DigestFinal_ex failed");
   return hash;
 }

@@ -7,6 +7,10 @@
 #include <span>
 #include <string>
 
+#include "config/file_handle.hpp"
+
+struct evp_md_ctx_st;  // of OpenSSL
+
 namespace forge {
 
 using Hash = std::array<std::uint8_t, 32>;
@@ -15,17 +19,15 @@ using Hash = std::array<std::uint8_t, 32>;
 class Sha256 {
  public:
   Sha256();
-  ~Sha256();
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
 
   void add(std::span<const std::byte> bytes);
+  // The bytes [begin, end) of a file, a mebibyte at a time.
+  void add(const FileHandle& file, std::uint64_t begin, std::uint64_t end);
   // Once, at the end.
   Hash finish();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 Hash sha256(std::span<const std::byte> bytes);
 

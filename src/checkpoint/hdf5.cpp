@@ -1,5 +1,6 @@
 #include "checkpoint/hdf5.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -106,25 +107,14 @@ void make_group_of(hid_t file, const std::string& name, const std::string& path)
 }
 
 Hid file_type(DType type) {
-  hid_t like = -1;
-  switch (type) {
-    case DType::f64:
-      like = H5T_IEEE_F64LE;
-      break;
-    case DType::f32:
-    case DType::bf16:
-      like = H5T_IEEE_F32LE;
-      break;
-    case DType::i64:
-      like = H5T_STD_I64LE;
-      break;
-    case DType::u8:
-      like = H5T_STD_U8LE;
-      break;
-    default:
-      throw Error("checkpoints hold no " + std::string(name_of(type)));
-  }
-  Hid id(H5Tcopy(like), H5Tclose, "H5Tcopy", "a type");
+  const std::pair<DType, hid_t> types[] = {{DType::f64, H5T_IEEE_F64LE},
+                                           {DType::f32, H5T_IEEE_F32LE},
+                                           {DType::bf16, H5T_IEEE_F32LE},
+                                           {DType::i64, H5T_STD_I64LE},
+                                           {DType::u8, H5T_STD_U8LE}};
+  const auto* like = std::ranges::find(types, type, &std::pair<DType, hid_t>::first);
+  if (like == std::end(types)) throw Error("checkpoints hold no " + std::string(name_of(type)));
+  Hid id(H5Tcopy(like->second), H5Tclose, "H5Tcopy", "a type");
   if (type == DType::bf16) {
     check_hdf5(H5Tset_fields(id, 15, 7, 8, 0, 7), "H5Tset_fields", "bf16");
     check_hdf5(H5Tset_size(id, 2), "H5Tset_size", "bf16");

@@ -12,16 +12,14 @@
 
 namespace forge {
 
-namespace {
-
-constexpr std::array prefixes{std::string_view("transformer."), std::string_view("model.")};
-
-const TensorInfo* find_named(const TensorFiles& files, const std::string& name) {
+const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name) {
   const TensorInfo* info = files.find(name);
-  for (const std::string_view prefix : prefixes)
+  for (const std::string_view prefix : {"transformer.", "model."})
     if (!info && name.starts_with(prefix)) info = files.find(name.substr(prefix.size()));
   return info;
 }
+
+namespace {
 
 // The tensor of all experts that would have an expert's matrix, in a name that ends in "experts.3.up_proj.weight".
 HfPlace find_packed(const TensorFiles& files, const Parameter& p) {
@@ -30,10 +28,10 @@ HfPlace find_packed(const TensorFiles& files, const Parameter& p) {
   if (at == std::string::npos) return {};
   const bool down = p.name.ends_with(".down"), up = p.name.ends_with(".up");
   const std::string own = p.hf_name.substr(0, at), last = down ? "experts.down_proj" : "experts.gate_up_proj";
-  const TensorInfo* info = find_named(files, own + last);
+  const TensorInfo* info = find_tensor(files, own + last);
   // The module is mlp there in every family.
   if (const std::size_t moe = own.rfind("block_sparse_moe."); !info && moe != std::string::npos)
-    info = find_named(files, own.substr(0, moe) + "mlp." + last);
+    info = find_tensor(files, own.substr(0, moe) + "mlp." + last);
   const std::int64_t matrix = p.elements();
   return {info, down ? p.expert * matrix : (2 * p.expert + (up ? 1 : 0)) * matrix, true};
 }
@@ -102,7 +100,7 @@ std::vector<std::int64_t> file_shape(const Parameter& p) {
 }
 
 HfPlace find_values(const TensorFiles& files, const Parameter& p) {
-  if (const TensorInfo* info = find_named(files, p.hf_name)) return {info};
+  if (const TensorInfo* info = find_tensor(files, p.hf_name)) return {info};
   return p.expert >= 0 ? find_packed(files, p) : HfPlace{};
 }
 
@@ -127,13 +125,9 @@ HfSummary summary_of(const std::string& directory, const ModelSpec& spec) {
   };
   for (const Unit& unit : parameter_units(spec))
     for (const Parameter& p : unit.parameters) take(find_values(files, p).tensor);
-  for (const RouterBias& bias : router_biases(spec)) take(find_named(files, bias.hf_name));
+  for (const RouterBias& bias : router_biases(spec)) take(find_tensor(files, bias.hf_name));
   summary.unread = unread_text(files, read, spec);
   return summary;
-}
-
-const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name) {
-  return find_named(files, name);
 }
 
 }  // namespace forge

@@ -105,6 +105,26 @@ class HfReader {
   std::uint64_t bytes_ = 0;
 };
 
+std::vector<double> read_router_biases(const std::string& directory, const ModelSpec& spec) {
+  const TensorFiles files = TensorFiles::open(directory);
+  const std::int64_t experts = spec.E();
+  std::vector<double> values(to_size((spec.L() + spec.options.mtp_depth) * experts), 0);
+  Report report;
+  for (const RouterBias& bias : router_biases(spec)) {  // of the layers with experts, which may be none
+    const TensorInfo* info = find_tensor(files, bias.hf_name);
+    const std::vector<std::int64_t> shape{experts};
+    if (!info && spec.options.family == Family::deepseek_v3)
+      report.add("", "tensor " + bias.hf_name + " " + shape_text(shape) + " is missing");
+    else if (info && info->shape != shape)
+      report.add("", files.file_of(*info) + ": tensor " + info->name + " has shape " + shape_text(info->shape) +
+                         ", config.json asks for " + shape_text(shape));
+    else if (info)
+      files.read(*info, std::span<double>(values).subspan(to_size(bias.layer * experts), to_size(experts)));
+  }
+  report.throw_if_any("model.hf " + directory);
+  return values;
+}
+
 }  // namespace
 
 Replicas replicas_of(Mesh& mesh) {
@@ -148,30 +168,6 @@ std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spe
   return reader ? reader->bytes() : 0;
 }
 
-namespace {
-
-std::vector<double> read_router_biases(const std::string& directory, const ModelSpec& spec) {
-  const TensorFiles files = TensorFiles::open(directory);
-  const std::int64_t experts = spec.E();
-  std::vector<double> values(to_size((spec.L() + spec.options.mtp_depth) * experts), 0);
-  Report report;
-  for (const RouterBias& bias : router_biases(spec)) {  // of the layers with experts, which may be none
-    const TensorInfo* info = find_tensor(files, bias.hf_name);
-    const std::vector<std::int64_t> shape{experts};
-    if (!info && spec.options.family == Family::deepseek_v3)
-      report.add("", "tensor " + bias.hf_name + " " + shape_text(shape) + " is missing");
-    else if (info && info->shape != shape)
-      report.add("", files.file_of(*info) + ": tensor " + info->name + " has shape " + shape_text(info->shape) +
-                         ", config.json asks for " + shape_text(shape));
-    else if (info)
-      files.read(*info, std::span<double>(values).subspan(to_size(bias.layer * experts), to_size(experts)));
-  }
-  report.throw_if_any("model.hf " + directory);
-  return values;
-}
-
-}  // namespace
-
 std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec, Communicator* ranks) {
   if (!spec.options.router_bias) return {};
   if (!ranks) return read_router_biases(directory, spec);
@@ -196,20 +192,11 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
   std::unique_ptr<SafetensorsWriter> writer;
   if (tensors.receives()) {
     std::vector<TensorInfo> infos;
+    const char* const type = std::is_same_v<A, double> ? "F64" : "F32";
     for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
-      TensorInfo info;
-      info.name = unit.parameters[i].hf_name;
-      info.type = std::is_same_v<A, double> ? "F64" : "F32";
-      info.shape = file_shape(unit.parameters[i]);
-      infos.push_back(info);
+      infos.push_back({unit.parameters[i].hf_name, type, file_shape(unit.parameters[i])});
     });
-    for (const RouterBias& bias : routers) {
-      TensorInfo info;
-      info.name = bias.hf_name;
-      info.type = std::is_same_v<A, double> ? "F64" : "F32";
-      info.shape = {biases_of->E()};
-      infos.push_back(info);
-    }
+    for (const RouterBias& bias : routers) infos.push_back({bias.hf_name, type, {biases_of->E()}});
     writer = std::make_unique<SafetensorsWriter>(file, infos, metadata);
   }
   try {

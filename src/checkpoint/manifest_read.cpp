@@ -34,9 +34,14 @@ class ManifestReader {
 
   template <class T>
   Table<T> table(const char* path, std::int64_t columns) const {
-    Table<T> t{columns, {}};
-    file_.read(path, t);
-    return t;
+    RowReader<T> rows(file_, path, columns);
+    Table<T> table{columns, {}};
+    table.values.reserve(to_size(rows.rows() * columns));
+    while (rows.left() > 0) {
+      const T* row = rows.next();
+      table.values.insert(table.values.end(), row, row + columns);
+    }
+    return table;
   }
   std::string text(const char* path) const {
     const auto t = table<std::uint8_t>(path, 1);

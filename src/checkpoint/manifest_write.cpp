@@ -1,11 +1,51 @@
+#include <algorithm>
+
+#include "checkpoint/hdf5.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/shard_writer.hpp"
-#include "checkpoint/tables.hpp"
+#include "checkpoint/table_file.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
 
 namespace {
+
+constexpr std::int64_t chunk_bytes = 1 << 20;
+constexpr std::int64_t most_chunks = 1024;  // HDF5 keeps the places of more in pages, which TableFile doesn't read
+
+void write_attribute(hid_t owner, const char* key, hid_t stored, hid_t type, const void* value,
+                     const std::string& name) {
+  const Hid one(H5Screate(H5S_SCALAR), H5Sclose, "H5Screate", name);
+  Hid id(H5Acreate2(owner, key, stored, one, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, "H5Acreate", name);
+  check_hdf5(H5Awrite(id, type, value), "H5Awrite", name);
+  id.close("H5Aclose", name);
+}
+
+void write_number(hid_t file, const std::string& name, const char* attribute, std::int64_t value) {
+  write_attribute(file, attribute, H5T_STD_I64LE, H5T_NATIVE_INT64, &value, name);
+}
+
+// A dataset of fixed type, chunked and checksummed, which TableFile reads: none where the table is empty. `path` begins
+// with "/". `titles`: an attribute for people, what the columns are.
+template <class T>
+void write_table(hid_t file, const std::string& name, const char* path, const Table<T>& table, const char* titles) {
+  if (table.values.empty()) return;
+  const hsize_t dims[2] = {static_cast<hsize_t>(table.rows()), static_cast<hsize_t>(table.columns)};
+  const std::int64_t rows =
+      std::clamp<std::int64_t>(chunk_bytes / (table.columns * static_cast<std::int64_t>(sizeof(T))), 1, table.rows());
+  require((table.rows() + rows - 1) / rows <= most_chunks, "a checkpoint's table is too large");
+  const Hid list = checked_chunks({static_cast<hsize_t>(rows), dims[1]}, name);
+  make_group_of(file, path, name);
+  const Hid space(H5Screate_simple(2, dims, nullptr), H5Sclose, "H5Screate", name);
+  Hid set(H5Dcreate2(file, path, file_type(dtype_of<T>), space, H5P_DEFAULT, list, H5P_DEFAULT), H5Dclose, "H5Dcreate",
+          name);
+  const hid_t type = sizeof(T) == 1 ? H5T_NATIVE_UINT8 : H5T_NATIVE_INT64;
+  check_hdf5(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, table.values.data()), "H5Dwrite", name);
+  const Hid text(H5Tcopy(H5T_C_S1), H5Tclose, "H5Tcopy", name);
+  check_hdf5(H5Tset_size(text, std::char_traits<char>::length(titles) + 1), "H5Tset_size", name);
+  write_attribute(set, "columns", text, text, titles, name);
+  set.close("H5Dclose", name);
+}
 
 Table<std::uint8_t> text_table(const std::string& text) {
   return {1, {text.begin(), text.end()}};

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "checkpoint/directory.hpp"
 #include "config/output_lock.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
@@ -23,11 +24,6 @@ namespace {
 
 constexpr const char* mark_name = ".forge_export";
 constexpr std::size_t most_mark_bytes = 1 << 20, most_file_bytes = std::size_t{1} << 30;
-
-bool same_place(const fs::path& a, const fs::path& b) {
-  std::error_code ignored;  // what doesn't exist is not the same
-  return fs::equivalent(a, b, ignored);
-}
 
 std::string absolute(const std::string& path) {
   std::error_code ignored;

@@ -104,6 +104,15 @@ ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::stri
   }
 }
 
+// While a save is not committed.
+struct Writing {
+  explicit Writing(std::atomic<bool>& flag) : writes(flag) { writes = true; }
+  ~Writing() { writes = false; }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+  std::atomic<bool>& writes;
+};
+
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(Communicator& ranks, SavePlan plan, bool asynchronous)
@@ -131,19 +140,6 @@ std::vector<std::string> CheckpointSaver::take_notes() {
   for (std::string& note : pruner_.take_notes()) notes.push_back(std::move(note));
   return notes;
 }
-
-namespace {
-
-// While a save is not committed.
-struct Writing {
-  explicit Writing(std::atomic<bool>& flag) : writes(flag) { writes = true; }
-  ~Writing() { writes = false; }
-  Writing(const Writing&) = delete;
-  Writing& operator=(const Writing&) = delete;
-  std::atomic<bool>& writes;
-};
-
-}  // namespace
 
 double CheckpointSaver::longest_seconds() const {
   const std::lock_guard lock(mutex_);

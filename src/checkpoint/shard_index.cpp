@@ -1,26 +1,24 @@
 #include <cstring>
-#include <map>
+#include <type_traits>
 
 #include "checkpoint/manifest.hpp"
+#include "core/bytes.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
 
 namespace {
 
-// Numbers and texts one behind the other, between ranks of one program.
+// A rank's list, one value behind the other, on its way to a rank of the same program.
 class Packer {
  public:
-  void add(std::int64_t value) { text_.append(reinterpret_cast<const char*>(&value), sizeof value); }
-  void add(std::uint64_t value) { add(static_cast<std::int64_t>(value)); }
-  void add(const std::string& text) {
-    add(static_cast<std::int64_t>(text.size()));
-    text_ += text;
+  template <class V>
+  void value(const V& value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
-  void add(const Hash& hash) { text_.append(reinterpret_cast<const char*>(hash.data()), hash.size()); }
-  void add(const Extents& extents) {
-    add(static_cast<std::int64_t>(extents.size()));
-    for (const std::int64_t extent : extents) add(extent);
+  template <class List>
+  void size(const List& list) {
+    value(static_cast<std::int64_t>(list.size()));
   }
   std::string take() { return std::move(text_); }
 
@@ -28,108 +26,71 @@ class Packer {
   std::string text_;
 };
 
+// The way back, with the same calls.
 class Unpacker {
  public:
   explicit Unpacker(const std::string& text) : text_(text) {}
-  std::int64_t integer() {
-    std::int64_t value;
-    std::memcpy(&value, take(sizeof value), sizeof value);
-    return value;
+  template <class V>
+  void value(V& value) {
+    static_assert(std::is_trivially_copyable_v<V>);
+    require(text_.size() - at_ >= sizeof value, "a rank's list of tensors is cut");
+    std::memcpy(&value, text_.data() + at_, sizeof value);
+    at_ += sizeof value;
   }
-  std::string text() {
-    const auto size = to_size(integer());
-    return {take(size), size};
+  template <class List>
+  void size(List& list) {
+    std::int64_t size;
+    value(size);
+    list.resize(to_size(size));
   }
-  Hash hash() {
-    Hash hash;
-    std::memcpy(hash.data(), take(hash.size()), hash.size());
-    return hash;
-  }
-  Extents extents() {
-    Extents extents(to_size(integer()));
-    for (std::int64_t& extent : extents) extent = integer();
-    return extents;
-  }
-  std::size_t count() { return to_size(integer()); }
 
  private:
-  const char* take(std::size_t bytes) {
-    require(text_.size() - at_ >= bytes, "a rank's list of tensors is cut");
-    at_ += bytes;
-    return text_.data() + at_ - bytes;
-  }
   const std::string& text_;
   std::size_t at_ = 0;
 };
 
+template <class Way, class Index>
+void pass(Way& way, Index& index) {
+  const auto values = [&](auto& list) {
+    way.size(list);
+    for (auto& value : list) way.value(value);
+  };
+  way.value(index.shard);
+  way.size(index.tensors);
+  for (auto& tensor : index.tensors) {
+    values(tensor.name);
+    way.value(tensor.type);
+    values(tensor.shape);
+  }
+  way.size(index.datasets);
+  for (auto& set : index.datasets) {
+    for (auto* number : {&set.tensor, &set.elements, &set.chunk_elements}) way.value(*number);
+    way.size(set.pieces);
+    for (auto& piece : set.pieces) {
+      values(piece.box.offset);
+      values(piece.box.extent);
+      way.value(piece.first);
+    }
+    values(set.chunks);
+  }
+}
+
 }  // namespace
 
 std::string shard_name(std::int64_t number) {
-  std::string digits = std::to_string(number);
-  if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
-  return "shard_" + digits + ".h5";
+  return formatted("shard_%05lld.h5", static_cast<long long>(number));
 }
 
 std::string to_text(const ShardIndex& index) {
   Packer out;
-  out.add(index.shard.number);
-  out.add(index.shard.bytes);
-  out.add(index.shard.rest);
-  out.add(static_cast<std::int64_t>(index.tensors.size()));
-  for (const StoredTensor& t : index.tensors) {
-    out.add(t.name);
-    out.add(static_cast<std::int64_t>(t.type));
-    out.add(t.shape);
-  }
-  out.add(static_cast<std::int64_t>(index.datasets.size()));
-  for (const StoredDataset& d : index.datasets) {
-    for (const std::int64_t value : {d.tensor, d.elements, d.chunk_elements}) out.add(value);
-    out.add(static_cast<std::int64_t>(d.pieces.size()));
-    for (const StoredPiece& p : d.pieces) {
-      out.add(p.box.offset);
-      out.add(p.box.extent);
-      out.add(p.first);
-    }
-    out.add(static_cast<std::int64_t>(d.chunks.size()));
-    for (const StoredChunk& c : d.chunks) {
-      out.add(c.offset);
-      out.add(c.bytes);
-      out.add(c.hash);
-    }
-  }
+  pass(out, index);
   return out.take();
 }
 
 ShardIndex shard_index_from(const std::string& text) {
   Unpacker in(text);
   ShardIndex index;
-  index.shard.number = in.integer();
-  index.shard.bytes = static_cast<std::uint64_t>(in.integer());
-  index.shard.rest = in.hash();
-  index.tensors.resize(in.count());
-  for (StoredTensor& t : index.tensors) {
-    t.name = in.text();
-    t.type = static_cast<DType>(in.integer());
-    t.shape = in.extents();
-  }
-  index.datasets.resize(in.count());
-  for (StoredDataset& d : index.datasets) {
-    d.tensor = in.integer();
-    d.elements = in.integer();
-    d.chunk_elements = in.integer();
-    d.pieces.resize(in.count());
-    for (StoredPiece& p : d.pieces) {
-      p.box.offset = in.extents();
-      p.box.extent = in.extents();
-      p.first = in.integer();
-    }
-    d.chunks.resize(in.count());
-    for (StoredChunk& c : d.chunks) {
-      c.offset = static_cast<std::uint64_t>(in.integer());
-      c.bytes = static_cast<std::uint64_t>(in.integer());
-      c.hash = in.hash();
-    }
-  }
+  pass(in, index);
   return index;
 }
 

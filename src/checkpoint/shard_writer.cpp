@@ -223,15 +223,9 @@ Hash hash_of_rest(const std::string& path, const std::vector<const StoredDataset
   chunks.emplace_back(bytes, 0);
   const FileHandle file = FileHandle::open_to_read(path, "shard");
   Sha256 hash;
-  std::vector<std::byte> buffer;
   std::uint64_t at = 0;
   for (const auto& [offset, length] : chunks) {
-    while (at < offset) {
-      buffer.resize(std::min<std::uint64_t>(offset - at, 1 << 20));
-      file.read_at(at, buffer.data(), buffer.size());
-      hash.add(buffer);
-      at += buffer.size();
-    }
+    hash.add(file, at, offset);
     at = offset + length;
   }
   return hash.finish();

@@ -74,20 +74,11 @@ StatePlace place_of_state(const StateSpec& state, const Parameter& p, std::int64
   return place;
 }
 
-namespace {
-
-std::int64_t rounded_shard(std::int64_t elements, int shards, int index) {
-  return flat_shard(elements, shards, index, unit_alignment).begin;
-}
-
-}  // namespace
-
 std::vector<Range> written_ranges(const LocalUnit& unit) {
   const Range shard = unit.shard();
   // Copies of a shard write a part each.
-  const int copies = unit.zero.replicas, copy = unit.zero.replica;
-  const Range mine{shard.begin + rounded_shard(shard.size(), copies, copy),
-                   copy + 1 == copies ? shard.end : shard.begin + rounded_shard(shard.size(), copies, copy + 1)};
+  const Range part_of_copy = flat_shard(shard.size(), unit.zero.replicas, unit.zero.replica, unit_alignment);
+  const Range mine{shard.begin + part_of_copy.begin, shard.begin + part_of_copy.end};
   std::vector<Range> written;
   for (const Range& owned : owned_ranges(unit))
     if (const Range part = intersection(owned, mine); !part.empty()) written.push_back(part);
@@ -113,7 +104,7 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
       if (use == StateUse::write && !piece.owned) continue;
       const TensorPlace place = place_of(unit.parameters[piece.parameter], experts);
       for (const Range& range : ranges) {
-        const Range here = intersection({piece.offset, piece.offset + piece.box.size()}, range);
+        const Range here = intersection(piece.range(), range);
         if (here.empty()) continue;
         std::int64_t at = here.begin - s.state.begin;
         for (const Box& box : boxes_within(piece.box, {here.begin - piece.offset, here.end - piece.offset})) {

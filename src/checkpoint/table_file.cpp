@@ -315,25 +315,6 @@ void TableFile::read_chunk(const std::string& path, std::uint64_t chunk, void* t
 }
 
 template <class T>
-void TableFile::read_any(const std::string& path, Table<T>& table) const {
-  RowReader<T> rows(*this, path, table.columns);
-  table.values.clear();
-  table.values.reserve(to_size(rows.rows() * table.columns));
-  while (rows.left() > 0) {
-    const T* row = rows.next();
-    table.values.insert(table.values.end(), row, row + table.columns);
-  }
-}
-
-void TableFile::read(const std::string& path, Table<std::int64_t>& table) const {
-  read_any(path, table);
-}
-
-void TableFile::read(const std::string& path, Table<std::uint8_t>& table) const {
-  read_any(path, table);
-}
-
-template <class T>
 RowReader<T>::RowReader(const TableFile& file, const std::string& path, std::int64_t columns)
     : file_(file), path_(path), place_(file.find(path, columns, sizeof(T))), columns_(columns) {
   values_.resize(to_size(place_.chunk_rows * columns));

@@ -1,13 +1,22 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "checkpoint/table.hpp"
 #include "config/file_handle.hpp"
 
 namespace forge {
+
+// A table of a manifest: a dataset of two dimensions, int64 or uint8.
+template <class T>
+struct Table {
+  std::int64_t columns = 1;
+  std::vector<T> values;  // rows · columns
+  std::int64_t rows() const { return static_cast<std::int64_t>(values.size()) / columns; }
+  const T* row(std::int64_t r) const { return values.data() + r * columns; }
+};
 
 // The tables and numbers of an HDF5 file, read without libhdf5, which doesn't survive malformed files. It knows the
 // part of the format (HDF5 File Format Specification 3.0) that forge's manifests use and refuses anything else:
@@ -21,16 +30,14 @@ class TableFile {
 
   // A 64-bit attribute of the root group.
   std::int64_t number(const std::string& attribute) const;
-  // "/placement/pieces": a dataset of this type with `table.columns` columns. Every step of the path is a hard link.
-  void read(const std::string& path, Table<std::int64_t>& table) const;
-  void read(const std::string& path, Table<std::uint8_t>& table) const;
 
   // Where a table's chunks stand: each holds chunk_rows rows, the last one what is left of them.
   struct ChunkIndex {
     std::int64_t rows = 0, chunk_rows = 0;
     std::vector<std::uint64_t> chunks;
   };
-  // Elements of `size` bytes: 8 or 1.
+  // Of "/placement/pieces": a dataset of so many columns, elements of `size` bytes: 8 or 1. Every step of the path is a
+  // hard link.
   ChunkIndex find(const std::string& path, std::int64_t columns, std::size_t size) const;
   void read_chunk(const std::string& path, std::uint64_t chunk, void* to, std::uint64_t bytes) const;
 
@@ -55,8 +62,6 @@ class TableFile {
                    const std::string& object) const;
   std::vector<std::uint64_t> fixed_array(std::uint64_t address, std::uint64_t count, std::uint64_t stored,
                                          const std::string& object) const;
-  template <class T>
-  void read_any(const std::string& path, Table<T>& table) const;
 
   std::string path_;
   FileHandle file_;

@@ -14,6 +14,7 @@
 #include "device/device_memory.hpp"
 #include "hf/config.hpp"
 #include "hf/tensor_directory.hpp"
+#include "model/buffers.hpp"
 #include "model/update_rule.hpp"
 #include "nn/units.plan.hpp"
 
@@ -99,14 +100,6 @@ std::string type_name(DType type) {
   return type == DType::f64 ? "F64" : type == DType::f32 ? "F32" : "BF16";
 }
 
-TensorInfo info_of(const std::string& name, const std::string& type, const Extents& shape) {
-  TensorInfo info;
-  info.name = name;
-  info.type = type;
-  info.shape = shape;
-  return info;
-}
-
 template <class E>
 void transpose(const std::byte* from, std::int64_t rows, std::int64_t columns, std::byte* to) {
   for (std::int64_t i = 0; i < rows; ++i)
@@ -137,36 +130,6 @@ std::vector<std::byte> scalar(float value) {
   std::memcpy(bytes.data(), &value, sizeof value);
   return bytes;
 }
-
-}  // namespace
-
-void export_optimizer(const std::string& checkpoint, const std::string& directory, std::uint64_t most_file_bytes) {
-  CheckpointFiles source(checkpoint);
-  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
-  if (const OptimizerRow& row = row_of(deck.optimizer.name); !row.in_torch())
-    throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " + row.word +
-                   ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers());
-  const ModelSpec spec = resolve_model(deck.model);
-  if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
-    throw BadInput("forge export: " + obstacle);
-  const TorchState state = torch_state(spec, deck.optimizer);
-  std::vector<TensorInfo> infos;
-  for (const TorchTensor& t : state.tensors) {
-    const StoredTensor* stored = source.find(t.stored);
-    if (!stored) throw BadCheckpoint(checkpoint + " has no tensor " + t.stored);
-    if (stored->shape != t.stored_shape)
-      throw BadCheckpoint(checkpoint + ": tensor " + t.stored + " has shape " + shape_text(stored->shape) + ", not " +
-                          shape_text(t.stored_shape));
-    infos.push_back(info_of(t.name, type_name(stored->type), t.shape));
-  }
-  for (const std::string& name : state.steps) infos.push_back(info_of(name, "F32", {}));
-  write_tensor_directory({directory, "optimizer", most_file_bytes}, infos, [&](std::size_t i) {
-    return i < state.tensors.size() ? bytes_in_file(source, state.tensors[i])
-                                    : scalar(static_cast<float>(source.facts().updates));
-  });
-}
-
-namespace {
 
 // Every tensor is there with its shape; the updates that all steps agree on.
 std::int64_t checked_updates(const TensorFiles& files, const TorchState& state, const std::string& from) {
@@ -243,14 +206,33 @@ std::vector<std::byte> bytes_of_piece(const TensorFiles& files, const std::vecto
   return bytes;
 }
 
-std::vector<std::byte> bytes_of_piece(const TensorFiles& files, const std::vector<const TorchTensor*>& tensors,
-                                      const Box& box, DType type) {
-  if (type == DType::f64) return bytes_of_piece<double>(files, tensors, box);
-  if (type == DType::f32) return bytes_of_piece<float>(files, tensors, box);
-  return bytes_of_piece<bf16>(files, tensors, box);
-}
-
 }  // namespace
+
+void export_optimizer(const std::string& checkpoint, const std::string& directory, std::uint64_t most_file_bytes) {
+  CheckpointFiles source(checkpoint);
+  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
+  if (const OptimizerRow& row = row_of(deck.optimizer.name); !row.in_torch())
+    throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " + row.word +
+                   ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers());
+  const ModelSpec spec = resolve_model(deck.model);
+  if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
+    throw BadInput("forge export: " + obstacle);
+  const TorchState state = torch_state(spec, deck.optimizer);
+  std::vector<TensorInfo> infos;
+  for (const TorchTensor& t : state.tensors) {
+    const StoredTensor* stored = source.find(t.stored);
+    if (!stored) throw BadCheckpoint(checkpoint + " has no tensor " + t.stored);
+    if (stored->shape != t.stored_shape)
+      throw BadCheckpoint(checkpoint + ": tensor " + t.stored + " has shape " + shape_text(stored->shape) + ", not " +
+                          shape_text(t.stored_shape));
+    infos.push_back({t.name, type_name(stored->type), t.shape});
+  }
+  for (const std::string& name : state.steps) infos.push_back({name, "F32", {}});
+  write_tensor_directory({directory, "optimizer", most_file_bytes}, infos, [&](std::size_t i) {
+    return i < state.tensors.size() ? bytes_in_file(source, state.tensors[i])
+                                    : scalar(static_cast<float>(source.facts().updates));
+  });
+}
 
 std::int64_t load_optimizer(const Deck& deck, const std::vector<StateTensor>& state, Stream& stream,
                             Heartbeat* heartbeat) {
@@ -262,7 +244,9 @@ std::int64_t load_optimizer(const Deck& deck, const std::vector<StateTensor>& st
   for (const TorchTensor& t : torch.tensors) by_name[t.stored].push_back(&t);
   for (const StateTensor& tensor : state)
     for (const StatePiece& piece : tensor.pieces) {
-      const auto bytes = bytes_of_piece(files, by_name.at(tensor.name), piece.box, tensor.type);
+      const auto bytes = with_compute_type(tensor.type, [&](auto type) {
+        return bytes_of_piece<decltype(type)>(files, by_name.at(tensor.name), piece.box);
+      });
       copy_to_device(stream, piece.data, bytes.data(), bytes.size());
       stream.synchronize();
       if (heartbeat) heartbeat->beat();

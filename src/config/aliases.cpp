@@ -1,9 +1,9 @@
 #include "config/aliases.hpp"
 
 #include <array>
-#include <string_view>
 
 #include "config/suggest.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -13,8 +13,7 @@ constexpr const char* batch_rule =
     "microbatches of a step follow: train.global_batch_sequences / (train.microbatch_sequences x data-parallel ranks)";
 constexpr const char* data_parallel =
     "data-parallel ranks are mesh.dp_shard (-1: what the other axes leave) and mesh.dp_replicate; FSDP is "
-    "mesh.dp_shard "
-    "with train.zero_stage: 3";
+    "mesh.dp_shard with train.zero_stage: 3";
 constexpr const char* no_adapters = "forge has no adapters (LoRA): all parameters are trained";
 constexpr const char* no_preferences =
     "forge has no preference losses (DPO, PPO, GRPO): it trains on the next token alone";
@@ -115,10 +114,9 @@ constexpr std::array key_aliases = {
     Alias{"gradientaccumulationsteps gradaccumsteps gradaccum gradacc gradientaccumulation accumulategradbatches "
           "batchaccumulationperreplica accumsteps nummicrobatches",
           "", batch_rule},
-    Alias{
-        "seqlen seqlength sequencelength blocksize contextlength maxseqlen maxlength maxseqlength contextwindow ctxlen "
-        "nctx context contextsize",
-        "train.sequence_tokens", ""},
+    Alias{"seqlen seqlength sequencelength blocksize contextlength maxseqlen maxlength maxseqlength contextwindow "
+          "ctxlen nctx context contextsize",
+          "train.sequence_tokens", ""},
     Alias{"randomseed rngseed", "train.seed", ""},
     Alias{"fp16 float16 half", "train.precision", "bf16, fp32, fp64 or fp8: forge has no fp16"},
     Alias{"dtype bf16 bfloat16 mixedprecision amp fp8 float8 torchdtype paramdtype paramsdtype mixedprecisionparam",
@@ -128,10 +126,9 @@ constexpr std::array key_aliases = {
           "train.recompute", ""},
     Alias{"zero zerostage zerooptimization distributedoptimizer usedistributedoptimizer shardingstrategy deepspeed",
           "train.zero_stage", ""},
-    Alias{
-        "evalinterval evalsteps evalevery evaluationinterval valinterval valcheckinterval validationinterval evalfreq "
-        "valevery validateevery",
-        "train.validate_every_steps", ""},
+    Alias{"evalinterval evalsteps evalevery evaluationinterval valinterval valcheckinterval validationinterval "
+          "evalfreq valevery validateevery",
+          "train.validate_every_steps", ""},
     Alias{"evaliters evalbatches limitvalbatches", "train.validation_sequences", ""},
     Alias{"zloss zlossweight", "train.z_loss_coefficient", ""},
     Alias{"loss lossfn lossfunction criterion labelsmoothing", "",

@@ -87,36 +87,29 @@ std::vector<std::int64_t> BatchSizes::turns() const {
   return steps;
 }
 
-std::string legal_ramp() {
+std::string legal_list(const std::vector<RampDeck>&) {
   return "list of {from_step or from_tokens, global_batch_sequences}";
 }
 
-std::string read_ramp(const YamlNode& node, std::vector<RampDeck>& ramp) {
-  return read_map_list(node, ramp, legal_ramp(), [](RampDeck& r) {
+std::string read_list(const YamlNode& node, std::vector<RampDeck>& ramp) {
+  return read_map_list(node, ramp, [](RampDeck& r) {
     return std::vector<Member>{{"from_step", integer_reader(r.from_step, 1, most_step)},
                                {"from_tokens", integer_reader(r.from_tokens, 1, most_step)},
                                {"global_batch_sequences", integer_reader(r.global_batch_sequences, 1, most_batch)}};
   });
 }
 
-std::string ramp_text(const std::vector<RampDeck>& ramp) {
-  std::string text = "[";
-  for (const RampDeck& r : ramp) {
-    text += text.size() > 1 ? ", {" : "{";
-    text +=
-        r.from_step > 0 ? "from_step: " + std::to_string(r.from_step) : "from_tokens: " + std::to_string(r.from_tokens);
-    text += ", global_batch_sequences: " + std::to_string(r.global_batch_sequences) + "}";
-  }
-  return text + "]";
+std::string list_text(const std::vector<RampDeck>& ramp) {
+  return map_list_text(ramp, [](const RampDeck& r) {
+    return beginning_text(r) + ", global_batch_sequences: " + std::to_string(r.global_batch_sequences);
+  });
 }
 
-std::string ramp_problem(const std::vector<RampDeck>& ramp) {
+std::string list_problem(const std::vector<RampDeck>& ramp) {
   for (std::size_t i = 0; i < ramp.size(); ++i) {
     const RampDeck& entry = ramp[i];
     const std::string where = "[" + std::to_string(i) + "]";
-    if ((entry.from_step > 0) == (entry.from_tokens > 0))
-      return where + " gives " + (entry.from_step > 0 ? "both" : "none") +
-             " of from_step and from_tokens; legal: one of them";
+    if (std::string problem = beginning_problem(entry, where); !problem.empty()) return problem;
     if (entry.global_batch_sequences == 0)
       return where + " has no global_batch_sequences; legal: integer, 1 to train.global_batch_sequences";
   }
@@ -133,13 +126,10 @@ void check_ramp(const TrainDeck& train, Report& report) {
   for (std::size_t i = 0; i < train.batch_ramp.size(); ++i) {
     const RampDeck& entry = train.batch_ramp[i];
     if (entry.global_batch_sequences > train.global_batch_sequences)
-      report.add("", equation(ramp_key(i).c_str(), entry.global_batch_sequences) + "; legal: at most " +
-                         equation("train.global_batch_sequences", train.global_batch_sequences));
+      report.add(equation(ramp_key(i).c_str(), entry.global_batch_sequences) + "; legal: at most " +
+                 equation("train.global_batch_sequences", train.global_batch_sequences));
     const std::int64_t first = first_step_of(entry, so_far, train);
-    if (first <= before)
-      report.add("", "train.batch_ramp[" + std::to_string(i) + "] begins with step " + std::to_string(first) +
-                         ", the one before with step " + std::to_string(before) + "; legal: a later step than that");
-    before = std::max(before, first);
+    check_order("train.batch_ramp[" + std::to_string(i) + "]", first, before, report);
     so_far.change(first, entry.global_batch_sequences);
   }
 }

@@ -47,12 +47,11 @@ class BatchSizes {
   std::vector<Piece> pieces_;  // by their steps; the first has step 1
 };
 
-// The value of train.batch_ramp, a list of maps. For keys.cpp and values.cpp.
-std::string read_ramp(const YamlNode& node, std::vector<RampDeck>& ramp);  // "" or what is wrong
-std::string ramp_text(const std::vector<RampDeck>& ramp);                  // YAML that reads back
-std::string legal_ramp();
-// The rule that the list breaks by itself, "" when none.
-std::string ramp_problem(const std::vector<RampDeck>& ramp);
+// The value of train.batch_ramp, a list of maps; as config/mixture_keys.hpp has them of other lists.
+std::string legal_list(const std::vector<RampDeck>& ramp);
+std::string read_list(const YamlNode& node, std::vector<RampDeck>& ramp);
+std::string list_text(const std::vector<RampDeck>& ramp);
+std::string list_problem(const std::vector<RampDeck>& ramp);
 // The rules between the list and the rest of train.
 void check_ramp(const TrainDeck& train, Report& report);
 // "train.batch_ramp[1].global_batch_sequences"

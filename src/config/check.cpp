@@ -13,7 +13,6 @@
 #include "config/rate_points.hpp"
 #include "config/save_nothing.hpp"
 #include "config/schedule_name.hpp"
-#include "config/text.hpp"
 
 namespace forge {
 
@@ -30,7 +29,7 @@ std::set<std::string> check_ranges(const Deck& deck, Needs needs, bool with_mode
                         (key.required == Required::files && needs == Needs::training && deck.data.sources.empty());
     const std::string problem = range_problem(key, deck, needed);
     if (problem.empty()) continue;
-    report.add("", key.qualified() + " " + problem);
+    report.add(key.qualified() + " " + problem);
     sections.insert(key.section);
   }
   if (!with_model) sections.insert("model");
@@ -42,44 +41,44 @@ void check_checkpoint(const Deck& deck, Report& report) {
   const CheckpointDeck& c = deck.checkpoint;
   for (const auto& key : all_keys())
     if (key.section == "checkpoint" && !key.name.ends_with("_from") && c.directory.empty() && !is_default(key, deck))
-      report.add("", key.qualified() + " = " + value_text(key, deck) +
-                         " without checkpoint.directory; legal: " + default_text(key) + ", or give the directory");
+      report.add(key.qualified() + " = " + value_text(key, deck) +
+                 " without checkpoint.directory; legal: " + default_text(key) + ", or give the directory");
   if (c.keep_every_steps > 0 && c.keep_last == 0)
-    report.add("", equation("checkpoint.keep_every_steps", c.keep_every_steps) +
-                       " with checkpoint.keep_last = 0, which keeps all; legal: 0, or a keep_last of at least 1");
+    report.add(equation("checkpoint.keep_every_steps", c.keep_every_steps) +
+               " with checkpoint.keep_last = 0, which keeps all; legal: 0, or a keep_last of at least 1");
 }
 
 // Where the parameters come from.
 void check_start(const Deck& deck, Report& report) {
   const std::string& from = deck.checkpoint.model_from;
   if (!from.empty() && deck.model.load_weights)
-    report.add("", "checkpoint.model_from = " + from +
-                       " with model.load_weights = true: the parameters come from one of them; legal: load_weights = "
-                       "false, or no model_from");
+    report.add("checkpoint.model_from = " + from +
+               " with model.load_weights = true: the parameters come from one of them; legal: load_weights = "
+               "false, or no model_from");
   const std::string& optimizer = deck.checkpoint.optimizer_from;
   if (optimizer.empty()) return;
   const std::string key = "checkpoint.optimizer_from = " + optimizer;
   if (from.empty() && !deck.model.load_weights)
-    report.add("", key +
-                       " without the parameters that it belongs to; legal: with checkpoint.model_from, or with "
-                       "model.load_weights = true");
+    report.add(key +
+               " without the parameters that it belongs to; legal: with checkpoint.model_from, or with "
+               "model.load_weights = true");
   if (!row_of(deck.optimizer.name).in_torch())
-    report.add("", key + " with optimizer.name = " + row_of(deck.optimizer.name).word +
-                       ", which torch.optim doesn't have; legal: " + torch_optimizers() + ", or no optimizer_from");
+    report.add(key + " with optimizer.name = " + row_of(deck.optimizer.name).word +
+               ", which torch.optim doesn't have; legal: " + torch_optimizers() + ", or no optimizer_from");
 }
 
 // ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.
 void check_zero(TrainDeck& t, Report& report) {
   const std::string stage = equation("train.zero_stage", t.zero_stage);
   if (t.accumulate == Accumulation::unsharded && t.zero_stage >= 2)
-    report.add("", "train.accumulate = unsharded with " + stage +
-                       ", where no rank keeps whole gradients; legal: automatic | sharded, or zero_stage 0 or 1");
+    report.add("train.accumulate = unsharded with " + stage +
+               ", where no rank keeps whole gradients; legal: automatic | sharded, or zero_stage 0 or 1");
   if (t.accumulate == Accumulation::sharded && t.zero_stage == 0)
-    report.add("", "train.accumulate = sharded with " + stage +
-                       ", where nothing is sharded; legal: automatic | unsharded, or zero_stage 1, 2 or 3");
+    report.add("train.accumulate = sharded with " + stage +
+               ", where nothing is sharded; legal: automatic | unsharded, or zero_stage 1, 2 or 3");
   if (t.gather == GatherPolicy::step && t.zero_stage < 3)
-    report.add("", "train.gather = step with " + stage +
-                       ", where parameters are not gathered; legal: microbatch, or zero_stage 3");
+    report.add("train.gather = step with " + stage +
+               ", where parameters are not gathered; legal: microbatch, or zero_stage 3");
   if (t.accumulate == Accumulation::automatic)
     t.accumulate = t.zero_stage >= 2 ? Accumulation::sharded : Accumulation::unsharded;
 }
@@ -89,9 +88,8 @@ void check_chunks(ScheduleDeck& s, Report& report) {
   const std::int64_t chunks = chunks_of(s.name);
   if (!s.file.empty() || chunks == 0) return;
   if (s.virtual_stages != 1 && s.virtual_stages != chunks)
-    report.add("", equation("schedule.virtual_stages", s.virtual_stages) + " with a schedule.name that has " +
-                       std::to_string(chunks) + "; legal: " + std::to_string(chunks) +
-                       ", or schedule.name: interleaved");
+    report.add(equation("schedule.virtual_stages", s.virtual_stages) + " with a schedule.name that has " +
+               std::to_string(chunks) + "; legal: " + std::to_string(chunks) + ", or schedule.name: interleaved");
   s.virtual_stages = chunks;
 }
 
@@ -107,8 +105,8 @@ void check_optimizer_keys(const Deck& deck, Report& report) {
     for (const OptimizerRow& row : optimizer_table)
       if (has(row, key)) others += (others.empty() ? "" : " | ") + std::string(row.word);
     if (others.empty()) continue;
-    report.add("", key.qualified() + " = " + value_text(key, deck) + " with optimizer.name = " + chosen.word +
-                       ", which doesn't read it; legal: " + default_text(key) + ", or optimizer.name " + others);
+    report.add(key.qualified() + " = " + value_text(key, deck) + " with optimizer.name = " + chosen.word +
+               ", which doesn't read it; legal: " + default_text(key) + ", or optimizer.name " + others);
   }
 }
 
@@ -119,26 +117,26 @@ void check_rates(const Deck& deck, Report& report) {
   const std::string schedule = "optimizer.schedule = " + value_text(*find_key("optimizer", "schedule"), deck);
   const bool piecewise = o.schedule == RateSchedule::piecewise;
   if (piecewise && o.rate_points.empty())
-    report.add("", schedule + " without optimizer.rate_points; legal: points such as \"100:1, 1000:0.1\"");
+    report.add(schedule + " without optimizer.rate_points; legal: points such as \"100:1, 1000:0.1\"");
   if (!piecewise && !o.rate_points.empty())
-    report.add("", "optimizer.rate_points with " + schedule + ", which has none; legal: schedule: piecewise");
+    report.add("optimizer.rate_points with " + schedule + ", which has none; legal: schedule: piecewise");
   if (o.restart_factor != 1 && o.schedule != RateSchedule::cosine_restarts)
-    report.add("", "optimizer.restart_factor = " + value_text(*find_key("optimizer", "restart_factor"), deck) +
-                       " with " + schedule + ", which has no restarts; legal: 1, or schedule: cosine_restarts");
+    report.add("optimizer.restart_factor = " + value_text(*find_key("optimizer", "restart_factor"), deck) + " with " +
+               schedule + ", which has no restarts; legal: 1, or schedule: cosine_restarts");
   if (o.wsd_tail != OptimizerDeck{}.wsd_tail && o.schedule != RateSchedule::wsd && o.cooldown_from == 0)
-    report.add("", "optimizer.wsd_tail = " + value_text(*find_key("optimizer", "wsd_tail"), deck) + " with " +
-                       schedule + " and no cooldown, which have no tail; legal: " +
-                       default_text(*find_key("optimizer", "wsd_tail")) + ", schedule: wsd, or cooldown_from");
+    report.add("optimizer.wsd_tail = " + value_text(*find_key("optimizer", "wsd_tail"), deck) + " with " + schedule +
+               " and no cooldown, which have no tail; legal: " + default_text(*find_key("optimizer", "wsd_tail")) +
+               ", schedule: wsd, or cooldown_from");
   if (o.cooldown_from > 0 && o.cooldown_from < o.warmup_steps)
-    report.add("", equation("optimizer.cooldown_from", o.cooldown_from) + " within the warm-up; legal: at least " +
-                       equation("optimizer.warmup_steps", o.warmup_steps));
+    report.add(equation("optimizer.cooldown_from", o.cooldown_from) + " within the warm-up; legal: at least " +
+               equation("optimizer.warmup_steps", o.warmup_steps));
   if (o.cooldown_from > 0 && row_of(o.name).averages)
-    report.add("", equation("optimizer.cooldown_from", o.cooldown_from) + " with optimizer.name = " +
-                       row_of(o.name).word + ", whose rate is constant behind warm-up; legal: 0");
+    report.add(equation("optimizer.cooldown_from", o.cooldown_from) + " with optimizer.name = " + row_of(o.name).word +
+               ", whose rate is constant behind warm-up; legal: 0");
   try {
     rate_points(o.rate_points);
   } catch (const BadInput& error) {
-    report.add("", error.what());
+    report.add(error.what());
   }
 }
 
@@ -149,9 +147,9 @@ void check_groups(const Deck& deck, Report& report) {
     if (!o.groups[i].optimizer || *o.groups[i].optimizer == o.name) continue;
     const bool legal = row_of(o.name).whole_matrices() && *o.groups[i].optimizer == OptimizerName::adamw;
     if (!legal)
-      report.add("", "optimizer.groups[" + std::to_string(i) + "].optimizer = " + row_of(*o.groups[i].optimizer).word +
-                         " with optimizer.name = " + row_of(o.name).word + "; legal: " + row_of(o.name).word +
-                         (row_of(o.name).whole_matrices() ? " | adamw" : ""));
+      report.add("optimizer.groups[" + std::to_string(i) + "].optimizer = " + row_of(*o.groups[i].optimizer).word +
+                 " with optimizer.name = " + row_of(o.name).word + "; legal: " + row_of(o.name).word +
+                 (row_of(o.name).whole_matrices() ? " | adamw" : ""));
   }
 }
 
@@ -161,13 +159,12 @@ void check_qk_clip(const Deck& deck, Report& report) {
   if (o.qk_clip == 0) return;
   const std::string clip = "optimizer.qk_clip = " + value_text(*find_key("optimizer", "qk_clip"), deck);
   if (deck.model.qk_norm)
-    report.add("", clip +
-                       " with model.qk_norm = true: normalised queries and keys are as long as before when their "
-                       "projections are scaled; legal: 0");
+    report.add(clip +
+               " with model.qk_norm = true: normalised queries and keys are as long as before when their "
+               "projections are scaled; legal: 0");
   if (row_of(o.name).averages)
-    report.add("", clip + " with optimizer.name = " + row_of(o.name).word +
-                       ", whose weights to use are averages of those that it would scale; legal: 0, or another "
-                       "optimizer");
+    report.add(clip + " with optimizer.name = " + row_of(o.name).word +
+               ", whose weights to use are averages of those that it would scale; legal: 0, or another optimizer");
 }
 
 // Where gradients are fp64, so is what an optimizer keeps; master weights in bf16 are those in use, and gradients in
@@ -183,32 +180,31 @@ void check_state_types(const Deck& deck, Report& report) {
   const std::string narrow = "; legal: default, or precision bf16 or fp8";
   const std::string clip = " = bf16 with optimizer.qk_clip = " + value_text(*find_key("optimizer", "qk_clip"), deck);
   if (o.moments == StateType::bf16 && fp64)
-    report.add("",
-               "optimizer.moments" + with + ", whose moments are fp64; legal: default, or precision fp32, bf16 or fp8");
+    report.add("optimizer.moments" + with + ", whose moments are fp64; legal: default, or precision fp32, bf16 or fp8");
   if (o.gradients == StateType::bf16 && wide)
-    report.add("", "optimizer.gradients" + with + ", in which layers compute in another type" + narrow);
+    report.add("optimizer.gradients" + with + ", in which layers compute in another type" + narrow);
   if (o.gradients == StateType::bf16 && o.qk_clip > 0 && deck.output.norms_every_steps > 0)
-    report.add("", "optimizer.gradients" + clip + " and " +
-                       equation("output.norms_every_steps", deck.output.norms_every_steps) +
-                       ": what clipping adds to a weight is summed where its gradient was; legal: default, qk_clip: 0, "
-                       "or norms_every_steps: 0");
+    report.add("optimizer.gradients" + clip + " and " +
+               equation("output.norms_every_steps", deck.output.norms_every_steps) +
+               ": what clipping adds to a weight is summed where its gradient was; legal: default, qk_clip: 0, "
+               "or norms_every_steps: 0");
   if (o.master_weights != StateType::bf16) return;
-  if (wide) report.add("", "optimizer.master_weights" + with + ", whose weights in use have another type" + narrow);
+  if (wide) report.add("optimizer.master_weights" + with + ", whose weights in use have another type" + narrow);
   if (o.qk_clip > 0)
-    report.add("", "optimizer.master_weights" + clip +
-                       ", which scales weights behind the update; legal: default, or qk_clip: 0");
+    report.add("optimizer.master_weights" + clip +
+               ", which scales weights behind the update; legal: default, or qk_clip: 0");
 }
 
 void check_optimizer(Deck& deck, Report& report) {
   check_optimizer_keys(deck, report);
   OptimizerDeck& o = deck.optimizer;
   if (row_of(o.name).averages && o.schedule != RateSchedule::constant)
-    report.add("", "optimizer.schedule = " + value_text(*find_key("optimizer", "schedule"), deck) +
-                       " with optimizer.name = " + row_of(o.name).word +
-                       ", whose rate is constant behind warm-up; legal: constant");
+    report.add("optimizer.schedule = " + value_text(*find_key("optimizer", "schedule"), deck) +
+               " with optimizer.name = " + row_of(o.name).word +
+               ", whose rate is constant behind warm-up; legal: constant");
   if (row_of(o.name).averages && o.beta1 == 0)
-    report.add("", std::string("optimizer.beta1 = 0 with optimizer.name = ") + row_of(o.name).word +
-                       ", whose averages it divides by; legal: more than 0");
+    report.add(std::string("optimizer.beta1 = 0 with optimizer.name = ") + row_of(o.name).word +
+               ", whose averages it divides by; legal: more than 0");
   check_rates(deck, report);
   check_groups(deck, report);
   check_qk_clip(deck, report);
@@ -222,11 +218,10 @@ void check_sample_vocabulary(const Deck& deck, Report& report) {
   const bool has_tokenizer = !deck.model.tokenizer.empty() || !deck.model.hf.empty();
   if (has_tokenizer || has_byte_vocabulary(deck) || (o.sample_tokens == 0 && o.sample_prompt.empty())) return;
   const bool prompt = o.sample_tokens == 0;
-  report.add("",
-             (prompt ? "output.sample_prompt" : equation("output.sample_tokens", o.sample_tokens)) + " with " +
-                 equation("model.vocabulary", deck.model.vocabulary) +
-                 ": a sample is text, and without model.tokenizer only tokens that are bytes can be read as text (" +
-                 byte_vocabulary_text + "); legal: model.tokenizer, or " + (prompt ? "no prompt" : "0"));
+  report.add((prompt ? "output.sample_prompt" : equation("output.sample_tokens", o.sample_tokens)) + " with " +
+             equation("model.vocabulary", deck.model.vocabulary) +
+             ": a sample is text, and without model.tokenizer only tokens that are bytes can be read as text (" +
+             byte_vocabulary_text + "); legal: model.tokenizer, or " + (prompt ? "no prompt" : "0"));
 }
 
 void check_output(const Deck& deck, Report& report) {
@@ -235,9 +230,9 @@ void check_output(const Deck& deck, Report& report) {
   const std::int64_t length = prompt + deck.output.sample_tokens;
   if (deck.output.sample_tokens > 0 && deck.model.positions == PositionKind::learned &&
       length > deck.model.max_positions)
-    report.add("", equation("output.sample_tokens", deck.output.sample_tokens) + " and the prompt take " +
-                       std::to_string(length) + " positions; legal: at most " +
-                       equation("model.max_positions", deck.model.max_positions));
+    report.add(equation("output.sample_tokens", deck.output.sample_tokens) + " and the prompt take " +
+               std::to_string(length) + " positions; legal: at most " +
+               equation("model.max_positions", deck.model.max_positions));
 }
 
 // Recipes with a property, as a message has them.
@@ -254,16 +249,16 @@ void check_fp8_gather(const Deck& deck, Report& report) {
   const std::string key = "train.fp8_gather = true with ";
   if (!t.fp8_gather) return;
   if (t.zero_stage < 3)
-    report.add("", key + equation("train.zero_stage", t.zero_stage) +
-                       ", where parameters are not gathered for each use; legal: false, or zero_stage 3");
+    report.add(key + equation("train.zero_stage", t.zero_stage) +
+               ", where parameters are not gathered for each use; legal: false, or zero_stage 3");
   if (t.gather == GatherPolicy::step)
-    report.add("", key +
-                       "train.gather = step, which keeps gathered parameters beside the rank's own; legal: false, or "
-                       "gather: microbatch");
+    report.add(key +
+               "train.gather = step, which keeps gathered parameters beside the rank's own; legal: false, or "
+               "gather: microbatch");
   if (!properties_of(t.fp8_recipe).has_one_code())
-    report.add("", key + "train.fp8_recipe = " + properties_of(t.fp8_recipe).word +
-                       ", whose weights have other scales in backward than forward; legal: false, or fp8_recipe: " +
-                       recipes_that([](const Fp8RecipeRow& r) { return r.has_one_code(); }));
+    report.add(key + "train.fp8_recipe = " + properties_of(t.fp8_recipe).word +
+               ", whose weights have other scales in backward than forward; legal: false, or fp8_recipe: " +
+               recipes_that([](const Fp8RecipeRow& r) { return r.has_one_code(); }));
 }
 
 // A row of codes holds its scales. They stand where the row does, and rounding them again must change nothing.
@@ -272,16 +267,16 @@ void check_fp8_dispatch(const Deck& deck, Report& report) {
   const std::string key = "train.fp8_dispatch = true with ";
   if (!t.fp8_dispatch) return;
   if (!t.fp8_experts)
-    report.add("", key +
-                       "train.fp8_experts = false, whose experts read rows that aren't rounded; legal: false, or "
-                       "fp8_experts: true");
+    report.add(key +
+               "train.fp8_experts = false, whose experts read rows that aren't rounded; legal: false, or "
+               "fp8_experts: true");
   if (t.fp8_scale == Fp8Scale::exact)
-    report.add("", key +
-                       "train.fp8_scale = exact, by which an expert would round a row to other numbers again; legal: "
-                       "false, or fp8_scale: power_of_two");
+    report.add(key +
+               "train.fp8_scale = exact, by which an expert would round a row to other numbers again; legal: "
+               "false, or fp8_scale: power_of_two");
   if (deck.model.width < 4)
-    report.add("", key + equation("model.width", deck.model.width) +
-                       ": a row's codes and scale are longer than the row; legal: false, or a width from 4");
+    report.add(key + equation("model.width", deck.model.width) +
+               ": a row's codes and scale are longer than the row; legal: false, or a width from 4");
 }
 
 // Keys of fp8 rule nothing in another precision, and no product where all blocks are left out.
@@ -291,28 +286,27 @@ void check_fp8(const Deck& deck, Report& report) {
   if (t.precision != PrecisionName::fp8) {
     for (const Key& key : all_keys())
       if (key.section == "train" && std::string_view(key.name).starts_with("fp8_") && !is_default(key, deck))
-        report.add("", key.qualified() + " = " + value_text(key, deck) +
-                           " without train.precision = fp8; legal: " + default_text(key) + ", or precision: fp8");
+        report.add(key.qualified() + " = " + value_text(key, deck) +
+                   " without train.precision = fp8; legal: " + default_text(key) + ", or precision: fp8");
     return;
   }
   if (t.fp8_experts && m.experts == 0)
-    report.add("", "train.fp8_experts = true with model.experts = 0: there are no products of experts; legal: false");
+    report.add("train.fp8_experts = true with model.experts = 0: there are no products of experts; legal: false");
   const Fp8RecipeRow& recipe = properties_of(t.fp8_recipe);
   if (t.fp8_transposed && recipe.rows != RowScale::token_block)
-    report.add("", "train.fp8_transposed = true with train.fp8_recipe = " + std::string(recipe.word) +
-                       ", which has no transposed copies; legal: false, or fp8_recipe: block");
+    report.add("train.fp8_transposed = true with train.fp8_recipe = " + std::string(recipe.word) +
+               ", which has no transposed copies; legal: false, or fp8_recipe: block");
   check_fp8_gather(deck, report);
   check_fp8_dispatch(deck, report);
   if (!recipe.has_history() && t.fp8_history != TrainDeck().fp8_history)
-    report.add("", equation("train.fp8_history", t.fp8_history) +
-                       " with a train.fp8_recipe that has no history; legal: " +
-                       std::to_string(TrainDeck().fp8_history) + ", or fp8_recipe: delayed");
+    report.add(equation("train.fp8_history", t.fp8_history) + " with a train.fp8_recipe that has no history; legal: " +
+               std::to_string(TrainDeck().fp8_history) + ", or fp8_recipe: delayed");
   const std::int64_t blocks = m.layers + m.mtp_depth;
   if (t.fp8_first_layers_bf16 + t.fp8_last_layers_bf16 >= blocks && blocks > 0)
-    report.add("", equation("train.fp8_first_layers_bf16", t.fp8_first_layers_bf16) + " + " +
-                       equation("train.fp8_last_layers_bf16", t.fp8_last_layers_bf16) + " leave none of the " +
-                       std::to_string(blocks) + " blocks in fp8; legal: a sum of less than " + std::to_string(blocks) +
-                       ", or precision: bf16");
+    report.add(equation("train.fp8_first_layers_bf16", t.fp8_first_layers_bf16) + " + " +
+               equation("train.fp8_last_layers_bf16", t.fp8_last_layers_bf16) + " leave none of the " +
+               std::to_string(blocks) + " blocks in fp8; legal: a sum of less than " + std::to_string(blocks) +
+               ", or precision: bf16");
 }
 
 }  // namespace

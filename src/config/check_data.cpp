@@ -18,21 +18,21 @@ std::string chosen(const char* name, const Deck& deck) {
 void refuse_without(const Deck& deck, const char* name, bool has, const char* what, const char* instead,
                     Report& report) {
   if (has || is_default(*find_key("data", name), deck)) return;
-  report.add("", chosen(name, deck) + " without " + what + "; legal: " + default_text(*find_key("data", name)) +
-                     ", or give " + instead);
+  report.add(chosen(name, deck) + " without " + what + "; legal: " + default_text(*find_key("data", name)) +
+             ", or give " + instead);
 }
 
 void check_masks(const char* key, const std::vector<std::string>& masks, const char* files_key,
                  const std::vector<std::string>& files, Report& report) {
   if (!masks.empty() && masks.size() != files.size())
-    report.add("", std::string(key) + " has " + std::to_string(masks.size()) + " paths; legal: " +
-                       std::to_string(files.size()) + ", one for each of " + files_key + ", or none");
+    report.add(std::string(key) + " has " + std::to_string(masks.size()) +
+               " paths; legal: " + std::to_string(files.size()) + ", one for each of " + files_key + ", or none");
 }
 
 void check_mixture(const Deck& deck, Report& report) {
   const DataDeck& d = deck.data;
   if (!d.sources.empty() && !d.files.empty())
-    report.add("", "data.files and data.sources are both given; legal: one of them");
+    report.add("data.files and data.sources are both given; legal: one of them");
   refuse_without(deck, "temperature", !d.sources.empty(), "data.sources", "the sources", report);
   std::int64_t before = 0;
   for (std::size_t i = 0; i < d.phases.size(); ++i) {
@@ -40,32 +40,27 @@ void check_mixture(const Deck& deck, Report& report) {
     const std::string where = "data.phases[" + std::to_string(i) + "]";
     for (const auto& [name, weight] : phase.weights)
       if (std::none_of(d.sources.begin(), d.sources.end(), [&](const SourceDeck& s) { return s.name == name; }))
-        report.add("", where + ".weights names " + shown(name) + ", which is no source");
+        report.add(where + ".weights names " + shown(name) + ", which is no source");
     if (const std::int64_t n = phase.sequence_tokens, T = deck.train.sequence_tokens; n > 0 && T % n != 0)
-      report.add("", where + ".sequence_tokens = " + std::to_string(n) + "; legal: a divisor of " +
-                         equation("train.sequence_tokens", T));
+      report.add(where + ".sequence_tokens = " + std::to_string(n) + "; legal: a divisor of " +
+                 equation("train.sequence_tokens", T));
     if (phase.sequence_tokens > 0 && d.packing == Packing::best_fit)
-      report.add("", where + ".sequence_tokens with data.packing = best_fit, whose samples are documents; legal: cut");
+      report.add(where + ".sequence_tokens with data.packing = best_fit, whose samples are documents; legal: cut");
     if (phase.rate && row_of(deck.optimizer.name).averages)
-      report.add("", where + ".rate with optimizer.name = " + row_of(deck.optimizer.name).word +
-                         ", whose averages want a rate that stays; legal: no rate");
-    const std::int64_t first = first_step_of(phase, deck.train);
-    if (first <= before)
-      report.add("", where + " begins with step " + std::to_string(first) + ", the one before with step " +
-                         std::to_string(before) + "; legal: a later step than that");
-    before = std::max(before, first);
+      report.add(where + ".rate with optimizer.name = " + row_of(deck.optimizer.name).word +
+                 ", whose averages want a rate that stays; legal: no rate");
+    check_order(where, first_step_of(phase, deck.train), before, report);
   }
 }
 
 void check_documents(const Deck& deck, Report& report) {
   const DataDeck& d = deck.data;
   if (d.document_end_token >= deck.model.vocabulary)
-    report.add("", equation("data.document_end_token", d.document_end_token) + "; legal: less than " +
-                       equation("model.vocabulary", deck.model.vocabulary) + ", or -1");
+    report.add(equation("data.document_end_token", d.document_end_token) + "; legal: less than " +
+               equation("model.vocabulary", deck.model.vocabulary) + ", or -1");
   if (d.document_ends == DocumentEnds::index && d.document_end_token >= 0)
-    report.add("", equation("data.document_end_token", d.document_end_token) +
-                       " with data.document_ends = index, which says where documents end; legal: -1, or "
-                       "document_ends: token");
+    report.add(equation("data.document_end_token", d.document_end_token) +
+               " with data.document_ends = index, which says where documents end; legal: -1, or document_ends: token");
   const char* const documents = "data.document_end_token or data.document_ends = index";
   refuse_without(deck, "packing", d.has_documents(), "documents", documents, report);
   refuse_without(deck, "positions", d.has_documents(), "documents", documents, report);
@@ -82,8 +77,8 @@ void check_data(const Deck& deck, Report& report) {
   check_mixture(deck, report);
   check_documents(deck, report);
   if (deck.train.validate_every_steps > 0 && d.validation_files.empty())
-    report.add("", equation("train.validate_every_steps", deck.train.validate_every_steps) +
-                       " without data.validation_files; legal: 0, or give the files");
+    report.add(equation("train.validate_every_steps", deck.train.validate_every_steps) +
+               " without data.validation_files; legal: 0, or give the files");
 }
 
 }  // namespace forge

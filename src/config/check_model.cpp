@@ -15,74 +15,70 @@ void check_heads(ModelDeck& m, Report& report) {
   if (m.attention == AttentionKind::mla) return;  // check_latent_attention
   if (m.kv_heads == 0) m.kv_heads = m.heads;
   if (m.heads % m.kv_heads != 0)
-    report.add("", equation("model.heads", m.heads) + " is no multiple of " + equation("model.kv_heads", m.kv_heads) +
-                       "; nearest legal kv_heads: " + nearest_divisors(m.kv_heads, m.heads));
+    report.add(equation("model.heads", m.heads) + " is no multiple of " + equation("model.kv_heads", m.kv_heads) +
+               "; nearest legal kv_heads: " + nearest_divisors(m.kv_heads, m.heads));
   if (m.head_dim == 0) {
     if (m.width % m.heads != 0) {
-      report.add("",
-                 equation("model.width", m.width) + " is no multiple of " + equation("model.heads", m.heads) +
-                     ", and model.head_dim is not given; nearest legal width: " + nearest_multiples(m.width, m.heads));
+      report.add(equation("model.width", m.width) + " is no multiple of " + equation("model.heads", m.heads) +
+                 ", and model.head_dim is not given; nearest legal width: " + nearest_multiples(m.width, m.heads));
       return;
     }
     m.head_dim = m.width / m.heads;
   }
   if (m.positions == PositionKind::rope && m.head_dim % 2 != 0)
-    report.add("", equation("model.head_dim", m.head_dim) + " is odd, but rope rotates pairs; nearest legal: " +
-                       nearest_multiples(m.head_dim, 2) + ", or model.positions: learned");
+    report.add(equation("model.head_dim", m.head_dim) + " is odd, but rope rotates pairs; nearest legal: " +
+               nearest_multiples(m.head_dim, 2) + ", or model.positions: learned");
 }
 
 void check_positions(const ModelDeck& m, std::int64_t sequence_tokens, Report& report) {
   if (m.positions != PositionKind::learned) return;
   if (m.max_positions < std::max<std::int64_t>(sequence_tokens, 1))
-    report.add("", equation("model.max_positions", m.max_positions) +
-                       " with model.positions = learned; legal: at least " +
-                       (sequence_tokens > 0 ? equation("train.sequence_tokens", sequence_tokens) : "1"));
+    report.add(equation("model.max_positions", m.max_positions) + " with model.positions = learned; legal: at least " +
+               (sequence_tokens > 0 ? equation("train.sequence_tokens", sequence_tokens) : "1"));
   if (m.rope_scaling != RopeScaling::none)
-    report.add("", "model.rope_scaling has no effect with model.positions = learned; legal: none");
+    report.add("model.rope_scaling has no effect with model.positions = learned; legal: none");
 }
 
 void check_rope_scaling(const ModelDeck& m, Report& report) {
   if (m.positions != PositionKind::rope) return;
   if (m.rope_scaling == RopeScaling::none) {
     if (m.rope_factor != 1)
-      report.add("", "model.rope_factor = " + format_exact(m.rope_factor) +
-                         " has no effect with model.rope_scaling = none; legal: 1, or linear | llama3 | yarn");
+      report.add("model.rope_factor = " + format_exact(m.rope_factor) +
+                 " has no effect with model.rope_scaling = none; legal: 1, or linear | llama3 | yarn");
     return;
   }
   const bool original = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
   if (original && m.rope_original_positions < 1)
-    report.add("", "model.rope_original_positions = 0 with model.rope_scaling = llama3 or yarn; legal: at least 1");
+    report.add("model.rope_original_positions = 0 with model.rope_scaling = llama3 or yarn; legal: at least 1");
   if (m.rope_scaling == RopeScaling::llama3 && m.rope_high_frequency_factor <= m.rope_low_frequency_factor)
-    report.add("",
-               "model.rope_high_frequency_factor = " + format_exact(m.rope_high_frequency_factor) +
-                   "; legal: more than model.rope_low_frequency_factor = " + format_exact(m.rope_low_frequency_factor));
+    report.add("model.rope_high_frequency_factor = " + format_exact(m.rope_high_frequency_factor) +
+               "; legal: more than model.rope_low_frequency_factor = " + format_exact(m.rope_low_frequency_factor));
   if (m.rope_scaling == RopeScaling::yarn && m.rope_theta <= 1)
-    report.add("", "model.rope_theta = " + format_exact(m.rope_theta) + " with yarn; legal: more than 1");
+    report.add("model.rope_theta = " + format_exact(m.rope_theta) + " with yarn; legal: more than 1");
 }
 
 void check_window(const ModelDeck& m, Report& report) {
   if (m.sliding_window_layer > 0 && m.sliding_window == 0)
-    report.add("", equation("model.sliding_window_layer", m.sliding_window_layer) +
-                       " has no effect without model.sliding_window; legal: 0");
+    report.add(equation("model.sliding_window_layer", m.sliding_window_layer) +
+               " has no effect without model.sliding_window; legal: 0");
   if (m.sliding_window > 0 && m.sliding_window_layer >= m.layers)
-    report.add("", equation("model.sliding_window_layer", m.sliding_window_layer) + "; legal: less than " +
-                       equation("model.layers", m.layers));
+    report.add(equation("model.sliding_window_layer", m.sliding_window_layer) + "; legal: less than " +
+               equation("model.layers", m.layers));
 }
 
 // GPT-2's checkpoints fuse Q, K and V into one tensor and have no name for what the others add.
 void check_family(const ModelDeck& m, Report& report) {
   if (m.family != Family::gpt2) return;
   if (m.activation == Activation::swiglu)
-    report.add("",
-               "model.activation = swiglu with model.family = gpt2, whose checkpoints have no gate; legal: gelu | "
-               "gelu_tanh | relu2, or another family");
-  if (m.qk_norm)
-    report.add("", "model.qk_norm = true with model.family = gpt2, whose checkpoints have none; legal: false");
+    report.add(
+        "model.activation = swiglu with model.family = gpt2, whose checkpoints have no gate; legal: gelu | "
+        "gelu_tanh | relu2, or another family");
+  if (m.qk_norm) report.add("model.qk_norm = true with model.family = gpt2, whose checkpoints have none; legal: false");
   if (m.experts > 0)
-    report.add("", equation("model.experts", m.experts) +
-                       " with model.family = gpt2, whose checkpoints have none; legal: 0, or another family");
+    report.add(equation("model.experts", m.experts) +
+               " with model.family = gpt2, whose checkpoints have none; legal: 0, or another family");
   if (m.attention == AttentionKind::mla)
-    report.add("", "model.attention = mla with model.family = gpt2; legal: standard, or another family");
+    report.add("model.attention = mla with model.family = gpt2; legal: standard, or another family");
 }
 
 }  // namespace
@@ -96,7 +92,7 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
   check_window(model, report);
   check_family(model, report);
   if (model.load_weights && model.hf.empty())
-    report.add("", "model.load_weights = true without model.hf; legal: false, or give model.hf");
+    report.add("model.load_weights = true without model.hf; legal: false, or give model.hf");
 }
 
 void check_epsilons(const Deck& deck, bool trains, Report& report) {
@@ -106,9 +102,16 @@ void check_epsilons(const Deck& deck, bool trains, Report& report) {
                                                      {"optimizer.epsilon", trains ? deck.optimizer.epsilon : 1}};
   for (const auto& [key, value] : epsilons)
     if (value < static_cast<double>(std::numeric_limits<float>::min()))
-      report.add("", std::string(key) + " = " + format_exact(value) +
-                         " is below the numbers of fp32 that keep their digits, in which all but fp64 computes; legal: "
-                         "at least 1.2e-38, or precision: fp64");
+      report.add(std::string(key) + " = " + format_exact(value) +
+                 " is below the numbers of fp32 that keep their digits, in which all but fp64 computes; legal: "
+                 "at least 1.2e-38, or precision: fp64");
+}
+
+void check_order(const std::string& where, std::int64_t first, std::int64_t& before, Report& report) {
+  if (first <= before)
+    report.add(where + " begins with step " + std::to_string(first) + ", the one before with step " +
+               std::to_string(before) + "; legal: a later step than that");
+  before = std::max(before, first);
 }
 
 std::string nearest_multiples(std::int64_t value, std::int64_t unit) {

@@ -29,6 +29,8 @@ void check_data(const Deck& deck, Report& report);
 inline std::string equation(const char* key, std::int64_t value) {
   return std::string(key) + " = " + std::to_string(value);
 }
+// An entry of a list begins with a later step than the one before it, whose step becomes the entry's.
+void check_order(const std::string& where, std::int64_t first, std::int64_t& before, Report& report);
 // "6 or 9": the multiples of `unit` around a value that is none; the smaller one only where it is positive.
 std::string nearest_multiples(std::int64_t value, std::int64_t unit);
 // "3 or 6": the divisors of `whole` around a value that is none.

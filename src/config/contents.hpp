@@ -6,8 +6,7 @@
 namespace forge {
 
 // What a file's first bytes say that it is, where that is neither text nor ids: "a Parquet file", "a Git LFS pointer
-// …".
-// "": nothing known. `head`: as many as there are, some hundred at least where the file has them. gzip and zstd are
+// …". "": nothing known. `head`: as many as there are, some hundred at least where the file has them. gzip and zstd are
 // named too.
 std::string known_contents(std::string_view head);
 

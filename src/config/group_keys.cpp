@@ -27,12 +27,12 @@ MemberReader optimizer_reader(std::optional<OptimizerName>& to) {
 
 }  // namespace
 
-std::string legal_groups() {
+std::string legal_list(const std::vector<OptimizerGroup>&) {
   return "list of {pattern, learning_rate, weight_decay, optimizer}";
 }
 
-std::string read_groups(const YamlNode& node, std::vector<OptimizerGroup>& groups) {
-  return read_map_list(node, groups, legal_groups(), [](OptimizerGroup& g) {
+std::string read_list(const YamlNode& node, std::vector<OptimizerGroup>& groups) {
+  return read_map_list(node, groups, [](OptimizerGroup& g) {
     return std::vector<Member>{{"pattern", text_reader(g.pattern)},
                                {"learning_rate", number_reader(g.learning_rate)},
                                {"weight_decay", number_reader(g.weight_decay)},
@@ -40,19 +40,17 @@ std::string read_groups(const YamlNode& node, std::vector<OptimizerGroup>& group
   });
 }
 
-std::string groups_text(const std::vector<OptimizerGroup>& groups) {
-  std::string text = "[";
-  for (const OptimizerGroup& g : groups) {
-    text += (text.size() > 1 ? ", {pattern: " : "{pattern: ") + yaml_text(g.pattern);
+std::string list_text(const std::vector<OptimizerGroup>& groups) {
+  return map_list_text(groups, [](const OptimizerGroup& g) {
+    std::string text = "pattern: " + yaml_text(g.pattern);
     if (g.learning_rate) text += ", learning_rate: " + format_exact(*g.learning_rate);
     if (g.weight_decay) text += ", weight_decay: " + format_exact(*g.weight_decay);
     if (g.optimizer) text += std::string(", optimizer: ") + row_of(*g.optimizer).word;
-    text += "}";
-  }
-  return text + "]";
+    return text;
+  });
 }
 
-std::string groups_problem(const std::vector<OptimizerGroup>& groups) {
+std::string list_problem(const std::vector<OptimizerGroup>& groups) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const OptimizerGroup& g = groups[i];
     const std::string where = "[" + std::to_string(i) + "]";

@@ -30,28 +30,26 @@ void check_attention(const Deck& deck, AttentionKernel asked, Report& report) {
   if (!on_tensor_cores(asked)) return;
   const std::string text = asked_text(asked);
   if (!deck.train.computes_in_bf16())
-    report.add("", text +
-                       " without train.precision = bf16, which alone they compute in; legal: automatic, cuda_cores, or "
-                       "precision bf16, or fp8 with FORGE_FP8_CARRIER = bf16");
+    report.add(text +
+               " without train.precision = bf16, which alone they compute in; legal: automatic, cuda_cores, or "
+               "precision bf16, or fp8 with FORGE_FP8_CARRIER = bf16");
   if (deck.model.attention_soft_cap > 0)
-    report.add("",
-               text + " with model.attention_soft_cap = " + value_text(*find_key("model", "attention_soft_cap"), deck) +
-                   ", which these kernels don't have; legal: automatic, cuda_cores, or attention_soft_cap 0");
+    report.add(text + " with model.attention_soft_cap = " + value_text(*find_key("model", "attention_soft_cap"), deck) +
+               ", which these kernels don't have; legal: automatic, cuda_cores, or attention_soft_cap 0");
 }
 
 void check_grouped(const Deck& deck, GroupedProducts asked, Report& report) {
   if (asked == GroupedProducts::automatic || asked == GroupedProducts::library) return;
   const std::string text = asked_text(asked);
   if (!deck.train.computes_in_bf16())
-    report.add("", text +
-                       " without train.precision = bf16, which alone they compute in; legal: automatic, library, or "
-                       "precision bf16, or fp8 with FORGE_FP8_CARRIER = bf16");
+    report.add(text +
+               " without train.precision = bf16, which alone they compute in; legal: automatic, library, or "
+               "precision bf16, or fp8 with FORGE_FP8_CARRIER = bf16");
   if (deck.model.experts == 0)
-    report.add("", text + " without model.experts, whose products they are; legal: automatic or library");
+    report.add(text + " without model.experts, whose products they are; legal: automatic or library");
   if (asked == GroupedProducts::cutlass && deck.machine.workspace_mib == 0)
-    report.add("", text +
-                       " with machine.workspace_mib = 0: descriptions of groups stand there; legal: workspace_mib 1 or "
-                       "more");
+    report.add(text +
+               " with machine.workspace_mib = 0: descriptions of groups stand there; legal: workspace_mib 1 or more");
 }
 
 }  // namespace

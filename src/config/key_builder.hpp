@@ -51,20 +51,9 @@ class SectionKeys {
     return add(name, rule, "", doc, IntegersKey{access<Member, std::vector<std::int64_t>>(), least, most});
   }
   template <auto Member>
-  Key& sources(const char* name, OnRestart rule, const char* doc) {
-    return add(name, rule, "", doc, SourcesKey{access<Member, std::vector<SourceDeck>>()});
-  }
-  template <auto Member>
-  Key& phases(const char* name, OnRestart rule, const char* doc) {
-    return add(name, rule, "", doc, PhasesKey{access<Member, std::vector<PhaseDeck>>()});
-  }
-  template <auto Member>
-  Key& ramp(const char* name, OnRestart rule, const char* doc) {
-    return add(name, rule, "", doc, RampKey{access<Member, std::vector<RampDeck>>()});
-  }
-  template <auto Member>
-  Key& groups(const char* name, OnRestart rule, const char* doc) {
-    return add(name, rule, "", doc, GroupsKey{access<Member, std::vector<OptimizerGroup>>()});
+  Key& maps(const char* name, OnRestart rule, const char* doc) {
+    using T = typename std::remove_cvref_t<decltype((std::declval<Deck&>().*Section).*Member)>::value_type;
+    return add(name, rule, "", doc, ListKey<T>{access<Member, std::vector<T>>()});
   }
   // `words` in the order of the enumerators.
   template <auto Member>
@@ -96,9 +85,6 @@ inline NumberKey at_least(double least) {
 }
 inline NumberKey more_than(double least) {
   return {{}, least, std::numeric_limits<double>::infinity(), true};
-}
-inline NumberKey from_to(double least, double most) {
-  return {{}, least, most};
 }
 inline NumberKey from_below(double least, double most) {
   return {{}, least, most, false, true};

@@ -10,6 +10,7 @@
 #include "config/mixture_keys.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
+#include "core/json.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -28,12 +29,6 @@ std::vector<Key> make_keys() {
   add_model_keys(keys);
   add_run_keys(keys);
   return keys;
-}
-
-std::string list_text(const std::vector<std::int64_t>& items) {
-  std::string text = "[";
-  for (const auto item : items) text += (text.size() > 1 ? ", " : "") + std::to_string(item);
-  return text + "]";
 }
 
 std::string choice_text(const ChoiceKey& key, int index) {
@@ -117,10 +112,7 @@ std::string legal_values(const Key& key) {
                         [](const PathKey&) { return std::string("path"); },
                         [](const PathsKey&) { return std::string("list of paths"); },
                         [](const IntegersKey& k) { return "list of ascending integers, " + integer_range(k); },
-                        [](const SourcesKey&) { return legal_sources(); },
-                        [](const PhasesKey&) { return legal_phases(); },
-                        [](const RampKey&) { return legal_ramp(); },
-                        [](const GroupsKey&) { return legal_groups(); },
+                        []<class T>(const ListKey<T>&) { return legal_list(std::vector<T>()); },
                         [](const ChoiceKey& k) {
                           std::string text;
                           for (const auto& word : k.words) text += (text.empty() ? "" : " | ") + word;
@@ -143,19 +135,16 @@ std::string value_text(const Key& key, const Deck& deck) {
                         [&](const TextKey& k) { return yaml_text(k.access.get(deck)); },
                         [&](const PathKey& k) { return yaml_text(k.access.get(deck)); },
                         [&](const PathsKey& k) { return paths_text(k.access.get(deck)); },
-                        [&](const IntegersKey& k) { return list_text(k.access.get(deck)); },
+                        [&](const IntegersKey& k) { return json_of(k.access.get(deck)); },
                         [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
-                        [&](const SourcesKey& k) { return sources_text(k.access.get(deck), true); },
-                        [&](const PhasesKey& k) { return phases_text(k.access.get(deck)); },
-                        [&](const RampKey& k) { return ramp_text(k.access.get(deck)); },
-                        [&](const GroupsKey& k) { return groups_text(k.access.get(deck)); },
+                        [&]<class T>(const ListKey<T>& k) { return list_text(k.access.get(deck)); },
                     },
                     key.kind);
 }
 
 std::string compared_text(const Key& key, const Deck& deck) {
   const auto* sources = std::get_if<SourcesKey>(&key.kind);
-  return sources ? sources_text(sources->access.get(deck), false) : value_text(key, deck);
+  return sources ? list_text(sources->access.get(deck), false) : value_text(key, deck);
 }
 
 std::string range_problem(const Key& key, const Deck& deck, bool needed) {
@@ -176,21 +165,14 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
           },
           [&](const PathsKey& k) {
             if (needed && k.access.get(deck).empty()) return std::string("= []: legal: at least one path");
-            for (const auto& path : k.access.get(deck)) {
-              if (path.empty()) return std::string("holds an empty path");
-              if (auto problem = text_problem(path, true); !problem.empty()) return problem;
-            }
-            return std::string();
+            return paths_problem(k.access.get(deck));
           },
           [&](const IntegersKey& k) {
             const std::vector<std::int64_t> values = k.access.get(deck);
             return must_be(std::is_sorted(values.begin(), values.end(), std::less_equal<>()) &&
                            (values.empty() || (values.front() >= k.least && values.back() <= k.most)));
           },
-          [&](const SourcesKey& k) { return sources_problem(k.access.get(deck)); },
-          [&](const PhasesKey& k) { return phases_problem(k.access.get(deck)); },
-          [&](const RampKey& k) { return ramp_problem(k.access.get(deck)); },
-          [&](const GroupsKey& k) { return groups_problem(k.access.get(deck)); },
+          [&]<class T>(const ListKey<T>& k) { return list_problem(k.access.get(deck)); },
           [&](const ChoiceKey& k) {
             const int index = k.access.get(deck);
             return must_be(index >= 0 && index < static_cast<int>(k.words.size()));

@@ -24,11 +24,6 @@ struct IntegerKey {
   std::int64_t least, most;  // inclusive
 };
 
-// Any 64-bit unsigned integer.
-struct UnsignedKey {
-  ValueAccess<std::uint64_t> access;
-};
-
 struct NumberKey {
   ValueAccess<double> access;
   double least, most;  // most may be infinity
@@ -36,23 +31,18 @@ struct NumberKey {
   bool below = false;  // the value must be less than `most`, not equal
 };
 
-struct FlagKey {
-  ValueAccess<bool> access;
+template <class T>
+struct PlainKey {
+  ValueAccess<T> access;
 };
-
-struct TextKey {
-  ValueAccess<std::string> access;
-};
-
+using UnsignedKey = PlainKey<std::uint64_t>;
+using FlagKey = PlainKey<bool>;
+using TextKey = PlainKey<std::string>;
+using PathsKey = PlainKey<std::vector<std::string>>;
 // A file or directory; relative paths start at the working directory.
 struct PathKey {
   ValueAccess<std::string> access;
 };
-
-struct PathsKey {
-  ValueAccess<std::vector<std::string>> access;
-};
-
 // Distinct integers of a range, in ascending order.
 struct IntegersKey {
   ValueAccess<std::vector<std::int64_t>> access;
@@ -65,23 +55,15 @@ struct ChoiceKey {
   std::vector<std::string> words;
 };
 
-// The parts of a mixture, and its phases: lists of maps (config/mixture_keys.hpp).
-struct SourcesKey {
-  ValueAccess<std::vector<SourceDeck>> access;
+// A list of maps (config/map_list.hpp).
+template <class T>
+struct ListKey {
+  ValueAccess<std::vector<T>> access;
 };
-struct PhasesKey {
-  ValueAccess<std::vector<PhaseDeck>> access;
-};
-
-// Batches of a run's parts (config/batch_ramp.hpp).
-struct RampKey {
-  ValueAccess<std::vector<RampDeck>> access;
-};
-
-// Tensors with an optimizer's rates of their own (config/group_keys.hpp).
-struct GroupsKey {
-  ValueAccess<std::vector<OptimizerGroup>> access;
-};
+using SourcesKey = ListKey<SourceDeck>;
+using PhasesKey = ListKey<PhaseDeck>;
+using RampKey = ListKey<RampDeck>;
+using GroupsKey = ListKey<OptimizerGroup>;
 
 // When a deck must give a key.
 enum class Required {

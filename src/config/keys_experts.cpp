@@ -55,10 +55,9 @@ void add_router(Keys& k) {
       "router_aux_loss_coef where output_router_logits is true");
   k.choice<&M::auxiliary_loss_scope>("auxiliary_loss_scope", may_change, {"sequence", "microbatch"},
                                      "tokens that f_i and P_i are taken over");
-  k.number<&M::router_z_coefficient>(
-      "router_z_coefficient", may_change, at_least(0),
-      "adds this times the mean over tokens, summed over layers, of the squared log-sum-exp "
-      "of router logits to total_loss");
+  k.number<&M::router_z_coefficient>("router_z_coefficient", may_change, at_least(0),
+                                     "adds this times the mean over tokens, summed over layers, of the squared "
+                                     "log-sum-exp of router logits to total_loss");
   k.number<&M::router_jitter>("router_jitter", may_change, from_below(0, 1),
                               "the router's input is multiplied by random numbers from 1 - this to 1 + this");
   k.flag<&M::forced_balance>("forced_balance", may_change,

@@ -14,15 +14,12 @@ using Keys = SectionKeys<&Deck::model>;
 void add_dimensions(Keys& k) {
   k.path<&M::hf>(
       "hf", may_change,
-      "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
-      "repeat what it says, except load_weights, tokenizer, dropout, soft caps, initial_std, residual_scaling, "
-      "auxiliary losses, "
-      "router "
-      "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
-  k.flag<&M::load_weights>(
-      "load_weights", may_change,
-      "start from the safetensors files of model.hf, not from initial values; where the deck doesn't say it, true if "
-      "that directory has weights and checkpoint.model_from is empty");
+      "Hugging Face directory whose config.json gives the model; then the other keys of this section may only repeat "
+      "what it says, except load_weights, tokenizer, dropout, soft caps, initial_std, residual_scaling, auxiliary "
+      "losses, router jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
+  k.flag<&M::load_weights>("load_weights", may_change,
+                           "start from the safetensors files of model.hf, not from initial values; where the deck "
+                           "doesn't say it, true if that directory has weights and checkpoint.model_from is empty");
   k.path<&M::tokenizer>("tokenizer", may_change,
                         "directory or file of the tokenizer whose ids the data has, for prompts, samples and bits per "
                         "byte; default: that of model.hf, where it has one");

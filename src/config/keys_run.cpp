@@ -21,10 +21,9 @@ void add_mesh(std::vector<Key>& keys) {
   SectionKeys<&Deck::mesh> k("mesh", keys);
   k.integer<&M::pp>("pp", may_change, 1, most_ranks, "", "pipeline ranks");
   k.integer<&M::dp_replicate>("dp_replicate", may_change, 1, most_ranks, "", "data-parallel replicas");
-  k.integer<&M::dp_shard>(
-      "dp_shard", may_change, -1, most_ranks, "",
-      "data-parallel ranks that share what zero_stage says, replicas with zero_stage 0; -1 = world size / the other "
-      "axes");
+  k.integer<&M::dp_shard>("dp_shard", may_change, -1, most_ranks, "",
+                          "data-parallel ranks that share what zero_stage says, replicas with zero_stage 0; -1 = world "
+                          "size / the other axes");
   k.integer<&M::cp>("cp", may_change, 1, most_ranks, "", "context-parallel ranks: each has a part of every sequence");
   k.integer<&M::tp>("tp", may_change, 1, most_ranks, "",
                     "tensor- and sequence-parallel ranks: each has a part of every matrix");
@@ -33,10 +32,9 @@ void add_mesh(std::vector<Key>& keys) {
                     "experts / ep of the experts");
   k.integer<&M::etp>("etp", may_change, 0, most_ranks, "",
                      "tensor-parallel ranks of experts: each has a part of every expert; divides tp; 0 = tp");
-  k.choice<&M::cp_method>(
-      "cp_method", may_change, {"ring", "all_gather", "all_to_all"},
-      "how cp ranks exchange keys and values: in a ring behind attention, all at once, or heads for "
-      "positions (Ulysses); with cp 1 it has no effect");
+  k.choice<&M::cp_method>("cp_method", may_change, {"ring", "all_gather", "all_to_all"},
+                          "how cp ranks exchange keys and values: in a ring behind attention, all at once, or heads "
+                          "for positions (Ulysses); with cp 1 it has no effect");
 }
 
 void add_schedule(std::vector<Key>& keys) {
@@ -60,7 +58,7 @@ void add_batches(SectionKeys<&Deck::train>& k) {
                                         "sequences of one step over all ranks; a multiple of microbatch_sequences x "
                                         "data-parallel size")
       .required = Required::training;
-  k.ramp<&T::batch_ramp>("batch_ramp", stays,
+  k.maps<&T::batch_ramp>("batch_ramp", stays,
                          "from a step, or from a number of tokens, on: smaller batches than global_batch_sequences, "
                          "which all other steps have (docs/data.md); at a restart the batches of steps to come may "
                          "change, those so far stay");
@@ -112,10 +110,9 @@ void add_train(std::vector<Key>& keys) {
       "what backward recomputes instead of saving it: nothing, outputs of norms and activations, whole blocks");
   k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",
                             "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
-  k.choice<&T::accumulate>(
-      "accumulate", may_change, {"automatic", "sharded", "unsharded"},
-      "reduce gradients after each microbatch, or once a step (zero_stage 0 and 1); automatic = once "
-      "a step where that is legal");
+  k.choice<&T::accumulate>("accumulate", may_change, {"automatic", "sharded", "unsharded"},
+                           "reduce gradients after each microbatch, or once a step (zero_stage 0 and 1); automatic = "
+                           "once a step where that is legal");
   k.choice<&T::gather>("gather", may_change, {"microbatch", "step"},
                        "zero_stage 3: gather a unit for each use, or once a step");
   k.number<&T::z_loss_coefficient>("z_loss_coefficient", may_change, at_least(0),
@@ -159,16 +156,15 @@ void add_update_rule(SectionKeys<&Deck::optimizer>& k) {
 
 void add_rates(SectionKeys<&Deck::optimizer>& k) {
   using O = OptimizerDeck;
-  k.choice<&O::schedule>(
-      "schedule", may_change,
-      {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex", "cosine_restarts", "piecewise"},
-      "of the learning rate after warm-up (docs/optimizers.md); wsd stays, then decays over the last "
-      "decay_steps; `forge show DECK --rates` draws it");
+  k.choice<&O::schedule>("schedule", may_change,
+                         {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex", "cosine_restarts", "piecewise"},
+                         "of the learning rate after warm-up (docs/optimizers.md); wsd stays, then decays over the "
+                         "last decay_steps; `forge show DECK --rates` draws it");
   k.integer<&O::warmup_steps>("warmup_steps", may_change, 0, most_steps, "",
                               "steps of linear warm-up; a shorter run ends within it");
   k.integer<&O::decay_steps>("decay_steps", may_change, 0, most_steps, "",
                              "steps of the decay; 0 = train.steps - warmup_steps");
-  k.number<&O::min_ratio>("min_ratio", may_change, from_to(0, 1), "where the decay ends, as a share of learning_rate");
+  k.number<&O::min_ratio>("min_ratio", may_change, {{}, 0, 1}, "where the decay ends, as a share of learning_rate");
   k.choice<&O::wsd_tail>("wsd_tail", may_change, {"linear", "cosine", "sqrt"},
                          "form of wsd's decay, and of a cooldown's");
   k.number<&O::restart_factor>(
@@ -187,7 +183,7 @@ void add_optimizer(std::vector<Key>& keys) {
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
   add_update_rule(k);
   add_rates(k);
-  k.groups<&O::groups>(
+  k.maps<&O::groups>(
       "groups", may_change,
       "tensors by name (* any characters, ? one; the first group that matches counts) with a rate, a decay or "
       "an optimizer of their own; muon, normuon and soap leave matrices of groups with optimizer: adamw to AdamW");
@@ -215,14 +211,13 @@ void add_data(std::vector<Key>& keys) {
       .required = Required::files;
   k.paths<&D::mask_files>("mask_files", may_change,
                           ".npy files of 0 and 1, one for each of files: a token with 0 is no label");
-  k.sources<&D::sources>("sources", stays,
-                         "a mixture, in the place of files (docs/data.md): each source has its own order and epochs; "
-                         "weights: all or none (its number of samples); paths may change at a restart");
-  k.phases<&D::phases>(
-      "phases", stays,
-      "from a step, or from a number of tokens, on: other weights of the sources, samples in pieces of "
-      "sequence_tokens, a divisor of train.sequence_tokens, and learning rates times rate; those that "
-      "begin behind the checkpoint's step may change at a restart");
+  k.maps<&D::sources>("sources", stays,
+                      "a mixture, in the place of files (docs/data.md): each source has its own order and epochs; "
+                      "weights: all or none (its number of samples); paths may change at a restart");
+  k.maps<&D::phases>("phases", stays,
+                     "from a step, or from a number of tokens, on: other weights of the sources, samples in pieces "
+                     "of sequence_tokens, a divisor of train.sequence_tokens, and learning rates times rate; those "
+                     "that begin behind the checkpoint's step may change at a restart");
   k.number<&D::temperature>("temperature", stays, more_than(0),
                             "weights of a mixture are taken to the power of 1 / temperature");
   k.choice<&D::at_end>("at_end", may_change, {"repeat", "error"},
@@ -269,23 +264,20 @@ void add_checkpoint(std::vector<Key>& keys) {
       "model_from", may_change,
       "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "
       "values of a run that starts with step 1, on any layout, data and precision; the model must be the same");
-  k.path<&C::optimizer_from>(
-      "optimizer_from", may_change,
-      "directory with optimizer.safetensors, or such a file, in PyTorch's names (docs/optimizers.md): what the "
-      "optimizer has kept so far, and its number of updates, of a run that starts with step 1 and the parameters of "
-      "model.hf or checkpoint.model_from");
+  k.path<&C::optimizer_from>("optimizer_from", may_change,
+                             "directory with optimizer.safetensors, or such a file, in PyTorch's names "
+                             "(docs/optimizers.md): what the optimizer has kept so far, and its number of updates, of "
+                             "a run that starts with step 1 and the parameters of model.hf or checkpoint.model_from");
   k.flag<&C::reset_optimizer>("reset_optimizer", may_change,
                               "true: a restart from a checkpoint whose deck doesn't say so takes parameters, step and "
                               "data from there, and keys of "
                               "`optimizer` may all change; the optimizer's state begins anew");
-  k.flag<&C::stop_on_failure>(
-      "stop_on_failure", may_change,
-      "when saving fails: true = stop (exit code 5), false = say so, go on, and keep in memory what "
-      "log.txt and metrics.jsonl have no room for; the last save must succeed");
-  k.integer<&C::end_margin_seconds>(
-      "end_margin_seconds", may_change, 0, most_steps, "",
-      "save and leave (exit code 75) so many seconds before the job's time limit (SLURM_JOB_END_TIME), and the time of "
-      "a step, a validation and two saves");
+  k.flag<&C::stop_on_failure>("stop_on_failure", may_change,
+                              "when saving fails: true = stop (exit code 5), false = say so, go on, and keep in memory "
+                              "what log.txt and metrics.jsonl have no room for; the last save must succeed");
+  k.integer<&C::end_margin_seconds>("end_margin_seconds", may_change, 0, most_steps, "",
+                                    "save and leave (exit code 75) so many seconds before the job's time limit "
+                                    "(SLURM_JOB_END_TIME), and the time of a step, a validation and two saves");
 }
 
 void add_output(std::vector<Key>& keys) {

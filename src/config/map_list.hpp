@@ -89,7 +89,8 @@ inline MemberReader weights_reader(std::vector<std::pair<std::string, double>>& 
 
 // A list of maps, each read by the members that `members_of` gives for the element that it is put into.
 template <class T, class MembersOf>
-std::string read_map_list(const YamlNode& node, std::vector<T>& list, const std::string& legal, MembersOf members_of) {
+std::string read_map_list(const YamlNode& node, std::vector<T>& list, MembersOf members_of) {
+  const std::string legal = legal_list(list);
   if (node.kind != YamlNode::Kind::list) return expected(node, legal);
   if (node.items.size() > most_sources) return "has more than " + std::to_string(most_sources) + " entries";
   for (std::size_t i = 0; i < node.items.size(); ++i) {
@@ -109,6 +110,26 @@ std::string read_map_list(const YamlNode& node, std::vector<T>& list, const std:
     list.push_back(std::move(element));
   }
   return "";
+}
+
+// "[{…}, {…}]", of the text that `members_text` gives for each element.
+template <class T, class MembersText>
+std::string map_list_text(const std::vector<T>& list, MembersText members_text) {
+  std::string text;
+  for (const T& element : list) text += (text.empty() ? "{" : ", {") + members_text(element) + "}";
+  return "[" + text + "]";
+}
+
+// Of an element that holds from a step, or from a number of tokens, on.
+template <class T>
+std::string beginning_text(const T& e) {
+  return e.from_step > 0 ? "from_step: " + std::to_string(e.from_step)
+                         : "from_tokens: " + std::to_string(e.from_tokens);
+}
+template <class T>
+std::string beginning_problem(const T& e, const std::string& where) {
+  if ((e.from_step > 0) != (e.from_tokens > 0)) return "";
+  return where + " gives " + (e.from_step > 0 ? "both" : "none") + " of from_step and from_tokens; legal: one of them";
 }
 
 }  // namespace forge

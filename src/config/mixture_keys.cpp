@@ -7,7 +7,6 @@
 #include "config/batch_ramp.hpp"
 #include "config/map_list.hpp"
 #include "config/text.hpp"
-#include "config/values.hpp"
 #include "core/bytes.hpp"
 
 namespace forge {
@@ -23,6 +22,8 @@ bool is_name(const std::string& name) {
   });
 }
 
+}  // namespace
+
 std::string paths_problem(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     if (path.empty()) return "holds an empty path";
@@ -31,18 +32,15 @@ std::string paths_problem(const std::vector<std::string>& paths) {
   return "";
 }
 
-}  // namespace
-
-std::string legal_sources() {
+std::string legal_list(const std::vector<SourceDeck>&) {
   return "list of {name, files, weight, max_epochs, mask_files}";
 }
-
-std::string legal_phases() {
+std::string legal_list(const std::vector<PhaseDeck>&) {
   return "list of {from_step or from_tokens, weights: {name: weight}, sequence_tokens, rate}";
 }
 
-std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources) {
-  return read_map_list(node, sources, legal_sources(), [](SourceDeck& s) {
+std::string read_list(const YamlNode& node, std::vector<SourceDeck>& sources) {
+  return read_map_list(node, sources, [](SourceDeck& s) {
     return std::vector<Member>{{"name", text_reader(s.name)},
                                {"files", paths_reader(s.files)},
                                {"mask_files", paths_reader(s.mask_files)},
@@ -51,8 +49,8 @@ std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources)
   });
 }
 
-std::string read_phases(const YamlNode& node, std::vector<PhaseDeck>& phases) {
-  return read_map_list(node, phases, legal_phases(), [](PhaseDeck& p) {
+std::string read_list(const YamlNode& node, std::vector<PhaseDeck>& phases) {
+  return read_map_list(node, phases, [](PhaseDeck& p) {
     return std::vector<Member>{{"from_step", integer_reader(p.from_step, 1, most_phase)},
                                {"from_tokens", integer_reader(p.from_tokens, 1, most_phase)},
                                {"weights", weights_reader(p.weights)},
@@ -67,37 +65,31 @@ std::string paths_text(const std::vector<std::string>& items) {
   return text + "]";
 }
 
-std::string sources_text(const std::vector<SourceDeck>& sources, bool paths) {
-  std::string text = "[";
-  for (const SourceDeck& s : sources) {
-    text += (text.size() > 1 ? ", {name: " : "{name: ") + yaml_text(s.name);
+std::string list_text(const std::vector<SourceDeck>& sources, bool paths) {
+  return map_list_text(sources, [&](const SourceDeck& s) {
+    std::string text = "name: " + yaml_text(s.name);
     if (paths) text += ", files: " + paths_text(s.files);
     if (paths && !s.mask_files.empty()) text += ", mask_files: " + paths_text(s.mask_files);
     if (s.weight >= 0) text += ", weight: " + format_exact(s.weight);
     if (s.max_epochs > 0 && paths) text += ", max_epochs: " + std::to_string(s.max_epochs);
-    text += "}";
-  }
-  return text + "]";
+    return text;
+  });
 }
 
-std::string phases_text(const std::vector<PhaseDeck>& phases) {
-  std::string text = "[";
-  for (const PhaseDeck& p : phases) {
-    text += text.size() > 1 ? ", {" : "{";
-    text +=
-        p.from_step > 0 ? "from_step: " + std::to_string(p.from_step) : "from_tokens: " + std::to_string(p.from_tokens);
+std::string list_text(const std::vector<PhaseDeck>& phases) {
+  return map_list_text(phases, [](const PhaseDeck& p) {
+    std::string text = beginning_text(p);
     for (std::size_t i = 0; i < p.weights.size(); ++i)
       text +=
           (i == 0 ? ", weights: {" : ", ") + yaml_text(p.weights[i].first) + ": " + format_exact(p.weights[i].second);
     if (!p.weights.empty()) text += "}";
     if (p.sequence_tokens > 0) text += ", sequence_tokens: " + std::to_string(p.sequence_tokens);
     if (p.rate) text += ", rate: " + format_exact(*p.rate);
-    text += "}";
-  }
-  return text + "]";
+    return text;
+  });
 }
 
-std::string sources_problem(const std::vector<SourceDeck>& sources) {
+std::string list_problem(const std::vector<SourceDeck>& sources) {
   std::set<std::string> names;
   double sum = 0;
   std::size_t weighed = 0;
@@ -125,13 +117,11 @@ std::string sources_problem(const std::vector<SourceDeck>& sources) {
   return "";
 }
 
-std::string phases_problem(const std::vector<PhaseDeck>& phases) {
+std::string list_problem(const std::vector<PhaseDeck>& phases) {
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const PhaseDeck& p = phases[i];
     const std::string where = "[" + std::to_string(i) + "]";
-    if ((p.from_step > 0) == (p.from_tokens > 0))
-      return where + " gives " + (p.from_step > 0 ? "both" : "none") +
-             " of from_step and from_tokens; legal: one of them";
+    if (std::string problem = beginning_problem(p, where); !problem.empty()) return problem;
     if (p.weights.empty() && p.sequence_tokens == 0 && !p.rate)
       return where + " changes nothing; legal: at least one of weights, sequence_tokens and rate";
     double sum = 0;

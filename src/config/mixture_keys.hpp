@@ -10,20 +10,17 @@ namespace forge {
 
 // The values of data.sources and data.phases: lists of maps. For keys.cpp and values.cpp.
 
-// "" or what is wrong: a member that is unknown, missing, given twice or of another kind.
-std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources);
-std::string read_phases(const YamlNode& node, std::vector<PhaseDeck>& phases);
-
-// As YAML that reads back; `paths`: with files and mask_files.
-std::string sources_text(const std::vector<SourceDeck>& sources, bool paths);
-std::string phases_text(const std::vector<PhaseDeck>& phases);
-
-std::string legal_sources();
-std::string legal_phases();
-
-// The rule that the list breaks by itself, "" when none.
-std::string sources_problem(const std::vector<SourceDeck>& sources);
-std::string phases_problem(const std::vector<PhaseDeck>& phases);
+// read_list: "" or what is wrong: a member that is unknown, missing, given twice or of another kind. list_text: YAML
+// that reads back; `paths`: with files and mask_files. list_problem: the rule that the list breaks by itself, "" when
+// none.
+std::string legal_list(const std::vector<SourceDeck>& sources);
+std::string legal_list(const std::vector<PhaseDeck>& phases);
+std::string read_list(const YamlNode& node, std::vector<SourceDeck>& sources);
+std::string read_list(const YamlNode& node, std::vector<PhaseDeck>& phases);
+std::string list_text(const std::vector<SourceDeck>& sources, bool paths = true);
+std::string list_text(const std::vector<PhaseDeck>& phases);
+std::string list_problem(const std::vector<SourceDeck>& sources);
+std::string list_problem(const std::vector<PhaseDeck>& phases);
 
 // The first step of a phase, from 1.
 std::int64_t first_step_of(const PhaseDeck& phase, const TrainDeck& train);
@@ -33,7 +30,8 @@ double rate_factor(const Deck& deck, std::int64_t step);
 
 // A list of texts as YAML.
 std::string paths_text(const std::vector<std::string>& items);
-// The rule that a text breaks, "" when none.
+// The rule that one of some paths, or a text, breaks, "" when none.
+std::string paths_problem(const std::vector<std::string>& paths);
 std::string text_problem(const std::string& text, bool path);
 
 }  // namespace forge

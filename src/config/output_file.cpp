@@ -1,11 +1,13 @@
 #include "config/output_file.hpp"
-#include "core/bytes.hpp"
 
 #include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <random>
+
+#include "core/bytes.hpp"
+#include "core/random.hpp"
 
 namespace forge {
 
@@ -14,13 +16,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* partial = ".partial";
-
-// FNV-1a
-std::string digest(const std::string& text) {
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (const char byte : text) hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3u;
-  return formatted("%016llx", static_cast<unsigned long long>(hash));
-}
 
 std::pair<std::string, std::string> split(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -50,7 +45,8 @@ std::string sibling_name(const std::string& path, const std::string& begin, cons
   const auto [directory, name] = split(path);
   const std::string all = begin + name + end;
   if (all.size() <= most) return directory + all;
-  return directory + begin + name.substr(0, kept) + "." + digest(name) + end;
+  return directory + begin + name.substr(0, kept) + "." +
+         formatted("%016llx", static_cast<unsigned long long>(hash_of(name))) + end;
 }
 
 OutputFile::OutputFile(const std::string& path)

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// A step of a run, and the share of the full learning rate there.
+// A step of a run, and the fraction of the full learning rate there.
 struct RatePoint {
   std::int64_t step;
   double ratio;

@@ -13,6 +13,7 @@
 #include "config/values.hpp"
 #include "config/yaml.hpp"
 #include "config/yaml_hints.hpp"
+#include "core/parse.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {

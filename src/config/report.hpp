@@ -11,10 +11,9 @@ namespace forge {
 // Collects what is wrong with an input, so that a person sees all of it at once.
 class Report {
  public:
-  // `where` is "file:line:column" or "" when the text itself names its place.
-  void add(const std::string& where, const std::string& text) {
-    problems_.push_back(where.empty() ? text : where + ": " + text);
-  }
+  // The text names its place itself, or `where` does: "file:line:column".
+  void add(const std::string& text) { problems_.push_back(text); }
+  void add(const std::string& where, const std::string& text) { add(where.empty() ? text : where + ": " + text); }
   void append(const Report& other) {
     problems_.insert(problems_.end(), other.problems_.begin(), other.problems_.end());
   }

@@ -25,7 +25,7 @@ struct RoundingOptions {
   bool codes = false;
 
   const Fp8RecipeRow& properties() const { return properties_of(recipe); }
-  // Whether largest magnitudes that a product takes are read again (fp8/kept_amaxes.hpp).
+  // Whether largest magnitudes that a product takes are read again (fp8/saved_amaxes.hpp).
   bool keeps_amaxes() const { return on && properties().rows == RowScale::sequence && properties().has_one_code(); }
   bool has_history() const { return properties().has_history(); }
   bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }

@@ -21,25 +21,12 @@ inline constexpr const char* router_score_doc =
 // Whether the scores of a row are a distribution over all experts; else each is a function of its own logit, and they
 // are divided by their sum where one is needed.
 constexpr bool sums_to_one(ScoreKind kind) {
-  switch (kind) {
-    case ScoreKind::softmax:
-    case ScoreKind::softmax_after:
-      return true;
-    case ScoreKind::sigmoid:
-      return false;
-  }
-  return false;
+  return kind == ScoreKind::softmax || kind == ScoreKind::softmax_after;
 }
+
 // Whether logits choose, and only the chosen ones weigh; the scores then serve the auxiliary loss alone.
 constexpr bool chosen_by_logit(ScoreKind kind) {
-  switch (kind) {
-    case ScoreKind::softmax_after:
-      return true;
-    case ScoreKind::softmax:
-    case ScoreKind::sigmoid:
-      return false;
-  }
-  return false;
+  return kind == ScoreKind::softmax_after;
 }
 
 // What a group of experts is worth where only some groups may be chosen: the sum of its two best scores (DeepSeek-V3),

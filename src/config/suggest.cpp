@@ -49,16 +49,6 @@ std::string letters_of(const std::string& name) {
   return letters;
 }
 
-bool has_word(const char* words, const std::string& word) {
-  const std::string_view list(words);
-  if (word.empty() || word.find(' ') != std::string::npos) return false;
-  for (std::size_t at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return true;
-  }
-  return false;
-}
-
 std::size_t far_enough(const std::string& name) {
   if (name.size() <= 4) return 1;
   return std::max<std::size_t>(2, name.size() / 3 - (name.size() > 9 ? 1 : 0));

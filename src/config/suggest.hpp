@@ -27,8 +27,6 @@ std::string key_named(const std::string& name, Naming naming = Naming::meaning);
 
 // A name in lower case without "_", "-" and ".".
 std::string letters_of(const std::string& name);
-// Whether a list of words, parted by spaces, has this one.
-bool has_word(const char* words, const std::string& word);
 // How many letters may differ where one name is taken for another.
 std::size_t far_enough(const std::string& name);
 

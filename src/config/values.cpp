@@ -111,28 +111,11 @@ class ValueReader {
     k.access.set(deck_, std::move(values));
     return "";
   }
-  std::string operator()(const SourcesKey& k) {
-    std::vector<SourceDeck> sources;
-    std::string problem = read_sources(node_, sources);
-    if (problem.empty()) k.access.set(deck_, std::move(sources));
-    return problem;
-  }
-  std::string operator()(const PhasesKey& k) {
-    std::vector<PhaseDeck> phases;
-    std::string problem = read_phases(node_, phases);
-    if (problem.empty()) k.access.set(deck_, std::move(phases));
-    return problem;
-  }
-  std::string operator()(const RampKey& k) {
-    std::vector<RampDeck> ramp;
-    std::string problem = read_ramp(node_, ramp);
-    if (problem.empty()) k.access.set(deck_, std::move(ramp));
-    return problem;
-  }
-  std::string operator()(const GroupsKey& k) {
-    std::vector<OptimizerGroup> groups;
-    std::string problem = read_groups(node_, groups);
-    if (problem.empty()) k.access.set(deck_, std::move(groups));
+  template <class T>
+  std::string operator()(const ListKey<T>& k) {
+    std::vector<T> list;
+    std::string problem = read_list(node_, list);
+    if (problem.empty()) k.access.set(deck_, std::move(list));
     return problem;
   }
   std::string operator()(const ChoiceKey& k) {

@@ -1,7 +1,6 @@
 #include "config/write_deck.hpp"
 
 #include "config/keys.hpp"
-#include "config/text.hpp"
 #include "config/wrap.hpp"
 
 namespace forge {
@@ -76,18 +75,13 @@ std::string inputs_markdown() {
   std::string text =
       "# The input deck\n\n"
       "Written by `forge help --markdown` from the table in src/config/keys_model.cpp, keys_experts.cpp and "
-      "keys_run.cpp; a test fails "
-      "when "
-      "the two differ.\n\n"
+      "keys_run.cpp; a test fails when the two differ.\n\n"
       "A deck is YAML: sections of keys. It is read as untrusted text: at most 1 MiB and 32 levels; no anchors, "
-      "aliases, "
-      "tags, second documents or duplicate keys. A missing, null or empty section or key means defaults. An unknown "
-      "key is "
-      "an error that names what is meant, also by names of other programs; all errors come in one report, with "
-      "file:line:column. "
-      "`--set section.key=value` changes a key; it may be given several times, the last one wins. A text or path is "
-      "taken as typed, other values are YAML "
-      "(`--set data.files=[a.bin]`). Relative paths start at the working directory.\n\n"
+      "aliases, tags, second documents or duplicate keys. A missing, null or empty section or key means defaults. An "
+      "unknown key is an error that names what is meant, also by names of other programs; all errors come in one "
+      "report, with file:line:column. `--set section.key=value` changes a key; it may be given several times, the last "
+      "one wins. A text or path is taken as typed, other values are YAML (`--set data.files=[a.bin]`). Relative paths "
+      "start at the working directory.\n\n"
       "Integers are decimal digits without leading zeros, or a decimal number that is whole (1e6). Numbers are finite. "
       "Truth values are `true` and `false`. Numbers and truth values in quotes are texts, and refused.\n\n"
       "Column restart: whether a run that goes on from a checkpoint may have another value than the checkpoint; one "

@@ -7,7 +7,6 @@
 
 #include <set>
 #include <sstream>
-#include <string_view>
 
 #include "config/text.hpp"
 #include "config/yaml_hints.hpp"

@@ -6,8 +6,6 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "core/counts.hpp"
-
 namespace forge {
 
 std::string formatted(const char* format, ...) {

@@ -7,6 +7,10 @@ namespace forge {
 // What device memory is for; `show` and the job header report by it.
 enum class Category { parameters, gradients, optimizer, activations, workspace, data, library };
 inline constexpr int category_count = 7;
-std::string_view name_of(Category category);
+constexpr std::string_view name_of(Category category) {
+  constexpr std::string_view names[category_count] = {"parameters", "gradients", "optimizer", "activations",
+                                                      "workspace",  "data",      "library"};
+  return names[static_cast<int>(category)];
+}
 
 }  // namespace forge

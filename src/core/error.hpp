@@ -33,33 +33,22 @@ class Error : public std::runtime_error {
   std::string where_;
 };
 
+// With this exit code.
+template <ExitCode given>
+class ErrorOf : public Error {
+ public:
+  explicit ErrorOf(const std::string& text, std::source_location where = std::source_location::current())
+      : Error(text, given, where) {}
+};
+
 // The deck, the data or the command line is wrong (exit code 2).
-class BadInput : public Error {
- public:
-  explicit BadInput(const std::string& text, std::source_location where = std::source_location::current())
-      : Error(text, ExitCode::bad_input, where) {}
-};
-
+using BadInput = ErrorOf<ExitCode::bad_input>;
 // Reading or writing a file failed (exit code 5).
-class IoFailed : public Error {
- public:
-  explicit IoFailed(const std::string& text, std::source_location where = std::source_location::current())
-      : Error(text, ExitCode::io_failed, where) {}
-};
-
+using IoFailed = ErrorOf<ExitCode::io_failed>;
 // A device, or a library that drives one or communicates, failed (exit code 6): another start may do well.
-class LibraryFailed : public Error {
- public:
-  explicit LibraryFailed(const std::string& text, std::source_location where = std::source_location::current())
-      : Error(text, ExitCode::library_failed, where) {}
-};
-
+using LibraryFailed = ErrorOf<ExitCode::library_failed>;
 // All ranks leave together, because somebody asked for it, and nothing is wrong (exit code 75).
-class LeftOnSignal : public Error {
- public:
-  explicit LeftOnSignal(const std::string& text, std::source_location where = std::source_location::current())
-      : Error(text, ExitCode::saved_on_signal, where) {}
-};
+using LeftOnSignal = ErrorOf<ExitCode::saved_on_signal>;
 
 // An invariant of forge's own; a message without a cause in the input is a defect.
 inline void require(bool holds, const char* text, std::source_location where = std::source_location::current()) {

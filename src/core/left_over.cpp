@@ -11,32 +11,26 @@ namespace forge {
 namespace {
 
 // A terminate handler reaches no object.
-std::mutex& mutex() {
-  static std::mutex the_mutex;
-  return the_mutex;
-}
-std::vector<std::string>& paths() {
-  static std::vector<std::string> all;
-  return all;
-}
+std::mutex living_mutex;
+std::vector<std::string> living;  // paths, under it
 
 }  // namespace
 
 LeftOver::LeftOver(std::string path) : path_(std::move(path)) {
-  const std::lock_guard lock(mutex());
-  paths().push_back(path_);
+  const std::lock_guard lock(living_mutex);
+  living.push_back(path_);
 }
 
 LeftOver::~LeftOver() {
-  const std::lock_guard lock(mutex());
-  const auto mine = std::find(paths().begin(), paths().end(), path_);
-  if (mine != paths().end()) paths().erase(mine);
+  const std::lock_guard lock(living_mutex);
+  const auto mine = std::find(living.begin(), living.end(), path_);
+  if (mine != living.end()) living.erase(mine);
 }
 
 void remove_left_overs() {
-  const std::lock_guard lock(mutex());
-  for (const std::string& path : paths()) ::unlink(path.c_str());
-  paths().clear();
+  const std::lock_guard lock(living_mutex);
+  for (const std::string& path : living) ::unlink(path.c_str());
+  living.clear();
 }
 
 }  // namespace forge

@@ -16,6 +16,12 @@ inline std::vector<std::string_view> parts_of(std::string_view text, char separa
   return parts;
 }
 
+// Whether a list of words, parted by spaces, has this one.
+inline bool has_word(std::string_view words, std::string_view word) {
+  const auto list = parts_of(words, ' ');
+  return !word.empty() && std::find(list.begin(), list.end(), word) != list.end();
+}
+
 // Without the spaces, tabs and ends of lines around it.
 inline std::string_view trimmed(std::string_view text) {
   constexpr const char* blank = " \t\r\n";

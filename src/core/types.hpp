@@ -46,80 +46,30 @@ static_assert(sizeof(bf16) == 2);
 
 enum class DType : std::uint8_t { f64, f32, bf16, f16, u8, u16, u32, i32, i64 };
 
-// Bytes of one element.
+// Bytes of one element; 0: no such type.
 constexpr std::size_t size_of(DType type) {
-  switch (type) {
-    case DType::f64:
-    case DType::i64:
-      return 8;
-    case DType::f32:
-    case DType::u32:
-    case DType::i32:
-      return 4;
-    case DType::bf16:
-    case DType::f16:
-    case DType::u16:
-      return 2;
-    case DType::u8:
-      return 1;
-  }
-  return 0;
+  constexpr std::size_t sizes[] = {8, 4, 2, 2, 1, 2, 4, 4, 8};
+  return type <= DType::i64 ? sizes[static_cast<int>(type)] : 0;
 }
 
 constexpr std::string_view name_of(DType type) {
-  switch (type) {
-    case DType::f64:
-      return "fp64";
-    case DType::f32:
-      return "fp32";
-    case DType::bf16:
-      return "bf16";
-    case DType::f16:
-      return "fp16";
-    case DType::u8:
-      return "uint8";
-    case DType::u16:
-      return "uint16";
-    case DType::u32:
-      return "uint32";
-    case DType::i32:
-      return "int32";
-    case DType::i64:
-      return "int64";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"fp64", "fp32", "bf16", "fp16", "uint8", "uint16", "uint32", "int32", "int64"};
+  return type <= DType::i64 ? names[static_cast<int>(type)] : "?";
 }
 
 template <class T>
-inline constexpr DType dtype_of = DType::f64;
-template <>
-inline constexpr DType dtype_of<double> = DType::f64;
-template <>
-inline constexpr DType dtype_of<float> = DType::f32;
-template <>
-inline constexpr DType dtype_of<bf16> = DType::bf16;
-template <>
-inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
-template <>
-inline constexpr DType dtype_of<std::uint16_t> = DType::u16;
-template <>
-inline constexpr DType dtype_of<std::uint32_t> = DType::u32;
-template <>
-inline constexpr DType dtype_of<std::int32_t> = DType::i32;
-template <>
-inline constexpr DType dtype_of<std::int64_t> = DType::i64;
+inline constexpr DType dtype_of = std::is_same_v<T, float>           ? DType::f32
+                                  : std::is_same_v<T, bf16>          ? DType::bf16
+                                  : std::is_same_v<T, std::uint8_t>  ? DType::u8
+                                  : std::is_same_v<T, std::uint16_t> ? DType::u16
+                                  : std::is_same_v<T, std::uint32_t> ? DType::u32
+                                  : std::is_same_v<T, std::int32_t>  ? DType::i32
+                                  : std::is_same_v<T, std::int64_t>  ? DType::i64
+                                                                     : DType::f64;
 
 // The type that sums of T are accumulated in, and that statistics and weight gradients of a T layer have.
 template <class T>
-struct Accumulate {
-  using type = float;
-};
-template <>
-struct Accumulate<double> {
-  using type = double;
-};
-template <class T>
-using acc_t = typename Accumulate<T>::type;
+using acc_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // x rounded to T, in its own type.
 template <class T, class A>

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "config/deck.hpp"
@@ -39,9 +38,8 @@ struct ShiftedRows {
 // What a rank's share of a step looks like on the host, as rows: all that the model sees of the data. A row is a token
 // of a document, its label masked or not, or filler: what stands behind the documents of a packed sample, and all of a
 // sequence of padding. Filler has no label, is in a document of its own, and changes nothing of the others' losses,
-// routing, scales or gradients. It is A
-// microbatches of b sequences, of each of which the rank computes Tc = T / cp tokens; microbatch m is rows
-// [m b Tc, (m + 1) b Tc).
+// routing, scales or gradients. It is A microbatches of b sequences, of each of which the rank computes Tc = T / cp
+// tokens; microbatch m is rows [m b Tc, (m + 1) b Tc).
 struct HostBatch {
   std::int64_t sequences = 0;             // B = A·b
   std::int64_t microbatch_sequences = 0;  // b

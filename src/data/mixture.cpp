@@ -49,9 +49,9 @@ std::vector<std::int64_t> whole_weights(const std::vector<double>& weights, cons
   std::vector<std::int64_t> whole;
   std::vector<double> remainders;
   for (const double weight : weights) {
-    const double share = weight / sum * static_cast<double>(most_period);
-    whole.push_back(static_cast<std::int64_t>(std::floor(share)));
-    remainders.push_back(share - std::floor(share));
+    const double quota = weight / sum * static_cast<double>(most_period);
+    whole.push_back(static_cast<std::int64_t>(std::floor(quota)));
+    remainders.push_back(quota - std::floor(quota));
   }
   std::vector<std::size_t> order(weights.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

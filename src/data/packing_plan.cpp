@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/error.hpp"
-#include "core/to_size.hpp"
 
 namespace forge {
 

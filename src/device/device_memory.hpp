@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "device/stream.hpp"
@@ -49,7 +49,11 @@ HostMemory host_memory();
 
 // Chooses the GPU of a rank by its node-local number; does nothing on the CPU.
 void select_device(int local_rank);
+// Bytes of this rank's GPU that nobody has taken; none on the CPU, whose memory the system gives page by page.
+std::optional<std::size_t> free_device_memory();
 // What tells the chosen GPU from the others of its node, its PCI bus id; empty on the CPU.
 std::string device_id();
+// "CUDA 12.4, driver for 12.6": what this process runs with; empty on the CPU.
+std::string device_library();
 
 }  // namespace forge

@@ -3,7 +3,6 @@
 
 #include "device/cuda_check.hpp"
 #include "device/device_memory.hpp"
-#include "device/free_memory.hpp"
 #include "device/pinned.hpp"
 
 namespace forge {
@@ -103,6 +102,17 @@ std::string device_id() {
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
   cuda_check(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
   return id;
+}
+
+// A machine without a GPU may have no driver.
+std::string device_library() {
+  int runtime = 0, driver = 0;
+  cuda_check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  const auto text = [](int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  };
+  const bool known = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
+  return "CUDA " + text(runtime) + (known ? ", driver for " + text(driver) : ", no driver");
 }
 
 }  // namespace forge

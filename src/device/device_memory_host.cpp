@@ -13,7 +13,6 @@
 #include "core/shortage.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
-#include "device/free_memory.hpp"
 #include "device/isa.hpp"
 #include "device/memory_left.hpp"
 #include "device/pinned.hpp"
@@ -43,11 +42,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 void copy_on_device(Stream& stream, void* to, const void* from, std::size_t bytes) {
-  if (bytes == 0 || to == from) return;
-  if (stream.runs_inline())
-    std::memcpy(to, from, bytes);
-  else
-    stream.submit([=] { std::memcpy(to, from, bytes); });
+  if (bytes > 0 && to != from) stream.run([=] { std::memcpy(to, from, bytes); });
 }
 
 void copy_to_device(Stream& stream, void* device, const void* host, std::size_t bytes) {
@@ -59,11 +54,7 @@ void copy_to_host(Stream& stream, void* host, const void* device, std::size_t by
 }
 
 void fill_zero(Stream& stream, void* device, std::size_t bytes) {
-  if (bytes == 0) return;
-  if (stream.runs_inline())
-    std::memset(device, 0, bytes);
-  else
-    stream.submit([=] { std::memset(device, 0, bytes); });
+  if (bytes > 0) stream.run([=] { std::memset(device, 0, bytes); });
 }
 
 void* allocate_pinned(std::size_t bytes) {
@@ -98,6 +89,10 @@ std::optional<std::size_t> free_device_memory() {
 }
 
 std::string device_id() {
+  return "";
+}
+
+std::string device_library() {
   return "";
 }
 

@@ -39,15 +39,8 @@ void flush_denormals() {
 }
 
 const char* name_of(Isa isa) {
-  switch (isa) {
-    case Isa::plain:
-      return "plain";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
-  }
-  return "?";
+  constexpr const char* names[] = {"plain", "avx2", "avx512"};
+  return names[static_cast<int>(isa)];
 }
 
 }  // namespace forge

@@ -39,10 +39,7 @@ void launch(Stream& stream, const char* what, void (*kernel)(Parameters...), con
 
 // Bytes of shared memory that a block may have on this thread's device, static and dynamic together.
 inline std::size_t most_shared_bytes() {
-  int device = 0, bytes = 0;
-  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda_check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-  return static_cast<std::size_t>(bytes);
+  return static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
 // FORGE_SHARED(type, name, count): `name` points to an array of the block, in a function of a kernel. A function

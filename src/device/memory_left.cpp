@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/bytes.hpp"
+#include "device/device_memory.hpp"
 
 namespace forge {
 
@@ -93,6 +94,11 @@ std::optional<MemoryLeft> node_memory_left(const std::string& root) {
       add_cgroups(least, root + "/sys/fs/cgroup/memory", path, version_1);
   }
   return least;
+}
+
+HostMemory host_memory() {
+  const auto bytes = [](const char* name) { return 1024 * number_of("/proc/self/status", name).value_or(0); };
+  return {bytes("VmRSS:"), bytes("VmHWM:")};
 }
 
 std::optional<MemoryLeft> addresses_left() {

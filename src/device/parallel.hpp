@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/macros.hpp"
+#include "device/row_tape.hpp"
 #include "device/stream.hpp"
 #include "device/team.hpp"
 
@@ -222,8 +223,8 @@ void run_rows(std::int64_t begin, std::int64_t end, const F& f) {
 }
 
 // Splits [0, n) into blocks for the threads of the stream. Blocks start at multiples of `grain`.
-template <class Run>
-void split(int threads, std::int64_t n, std::int64_t grain, const Run& run) {
+template <class Body>
+void split(int threads, std::int64_t n, std::int64_t grain, const Body& run) {
   const std::int64_t blocks = (n + grain - 1) / grain;
   if (threads == 1 || blocks < 2) return run(0, n);
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -239,27 +240,19 @@ void split(int threads, std::int64_t n, std::int64_t grain, const Run& run) {
 template <class F>
 void parallel_for(Stream& stream, std::int64_t n, F f) {
   if (n <= 0) return;
-  auto run = [=, threads = stream.threads()] {
+  stream.run([=, threads = stream.threads()] {
     device_detail::split(threads, n, 4096,
                          [&](std::int64_t begin, std::int64_t end) { device_detail::run_for(begin, end, f); });
-  };
-  if (stream.runs_inline())
-    run();
-  else
-    stream.submit(run);
+  });
 }
 
 template <int at_once = 0, class F>
 void parallel_rows(Stream& stream, std::int64_t rows, F f) {
   if (rows <= 0) return;
-  auto run = [=, threads = stream.threads()] {
+  stream.run([=, threads = stream.threads()] {
     device_detail::split(threads, rows, 1,
                          [&](std::int64_t begin, std::int64_t end) { device_detail::run_rows(begin, end, f); });
-  };
-  if (stream.runs_inline())
-    run();
-  else
-    stream.submit(run);
+  });
 }
 
 template <class F>

@@ -215,13 +215,6 @@ __global__ void __launch_bounds__(once_threads, 1)
   }
 }
 
-inline std::int64_t multiprocessors() {
-  int device = 0, count = 0;
-  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda_check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-  return count;
-}
-
 }  // namespace device_detail
 
 template <class Line, class F>
@@ -230,7 +223,8 @@ void parallel_rows_once(Stream& stream, std::int64_t rows, std::int64_t n, Line 
   if (rows <= 0) return;
   constexpr std::int64_t for_sums = 2048;  // static shared memory
   const std::int64_t room = (static_cast<std::int64_t>(most_shared_bytes()) - for_sums) / once_piece_bytes;
-  const std::int64_t pieces = (n / 4 + once_threads - 1) / once_threads, blocks = multiprocessors();
+  const std::int64_t pieces = (n / 4 + once_threads - 1) / once_threads,
+                     blocks = device_attribute(cudaDevAttrMultiProcessorCount);
   std::int64_t near = room < once_shared ? room : once_shared;
   near = pieces < near ? pieces : near;
   launch(stream, "parallel_rows_once", rows_once_kernel<Line, F>,

@@ -25,6 +25,14 @@ class Stream {
   void submit(StreamWork work);
   // Whether work given to the stream runs in the calling thread: parallel_for then needs no copy of its body.
   bool runs_inline() const;
+  // work(), at once or by submit().
+  template <class F>
+  void run(F work) {
+    if (runs_inline())
+      work();
+    else
+      submit(std::move(work));
+  }
   void synchronize();
   // cudaStream_t in the CUDA build, else null.
   void* native() const;
@@ -39,10 +47,9 @@ class Stream {
 // A point in a stream that another stream, or the host, can wait for.
 class Event {
  public:
-  Event();
-  ~Event();
-  Event(Event&&) noexcept;
-  Event& operator=(Event&&) noexcept;
+  Event() = default;
+  Event(Event&&) noexcept = default;
+  Event& operator=(Event&&) noexcept = default;
 
   void record(Stream& stream);
   // Work given to the stream from here on starts after the recorded point; no effect before the first record.

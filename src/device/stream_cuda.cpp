@@ -78,11 +78,6 @@ struct Event::Implementation {
   ~Implementation() { cudaEventDestroy(event); }
 };
 
-Event::Event() = default;
-Event::~Event() = default;
-Event::Event(Event&&) noexcept = default;
-Event& Event::operator=(Event&&) noexcept = default;
-
 void Event::record(Stream& stream) {
   if (!impl_) impl_ = std::make_shared<Implementation>();
   cuda_check(cudaEventRecord(impl_->event, static_cast<cudaStream_t>(stream.native())), "cudaEventRecord");

@@ -159,11 +159,6 @@ void Stream::synchronize() {
   if (queue.error) std::rethrow_exception(std::exchange(queue.error, nullptr));
 }
 
-Event::Event() = default;
-Event::~Event() = default;
-Event::Event(Event&&) noexcept = default;
-Event& Event::operator=(Event&&) noexcept = default;
-
 // What runs in the calling thread is done by the time that it is recorded.
 void Event::record(Stream& stream) {
   impl_ = stream.impl_->queue;

@@ -10,9 +10,8 @@ namespace forge {
 class TimeMark {
  public:
   TimeMark();
-  ~TimeMark();
-  TimeMark(TimeMark&&) noexcept;
-  TimeMark& operator=(TimeMark&&) noexcept;
+  TimeMark(TimeMark&&) noexcept = default;
+  TimeMark& operator=(TimeMark&&) noexcept = default;
 
   void record(Stream& stream);
   // Of two marks of one device that streams have passed.

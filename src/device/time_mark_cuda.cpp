@@ -11,9 +11,6 @@ struct TimeMark::Implementation {
 };
 
 TimeMark::TimeMark() : impl_(std::make_shared<Implementation>()) {}
-TimeMark::~TimeMark() = default;
-TimeMark::TimeMark(TimeMark&&) noexcept = default;
-TimeMark& TimeMark::operator=(TimeMark&&) noexcept = default;
 
 void TimeMark::record(Stream& stream) {
   cuda_check(cudaEventRecord(impl_->event, static_cast<cudaStream_t>(stream.native())), "cudaEventRecord");

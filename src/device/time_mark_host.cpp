@@ -9,9 +9,6 @@ struct TimeMark::Implementation {
 };
 
 TimeMark::TimeMark() : impl_(std::make_shared<Implementation>()) {}
-TimeMark::~TimeMark() = default;
-TimeMark::TimeMark(TimeMark&&) noexcept = default;
-TimeMark& TimeMark::operator=(TimeMark&&) noexcept = default;
 
 void TimeMark::record(Stream& stream) {
   stream.submit([mark = impl_] { mark->at = std::chrono::steady_clock::now(); });

@@ -14,11 +14,8 @@ namespace forge {
 
 // Whether this thread's device has them: compute capability 9.0.
 inline bool device_has_warpgroups() {
-  int device = 0, major = 0, minor = 0;
-  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
-  return major == 9 && minor == 0;
+  return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+         device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
 }
 
 // Rows of 128 bytes in shared memory, from a multiple of 1,024 on, chunk c of 16 bytes of row r at place c xor (r mod

@@ -91,6 +91,13 @@ bool cublaslt_takes(CodeScaling scaling, const View<TC, 2>& c) {
          to_size(c.pitch) * sizeof(TC) % 16 == 0;
 }
 
+// Whether one launch makes the codes of two products, as the scales of all their operands are known before: of the
+// gradients of two weights, or of one product and the next, whose first operand a kernel between them makes.
+inline bool joins_codes(const RoundingOptions& rounding, ProductOf of) {
+  return of == ProductOf::weight_gradient ? code_scaling(rounding.recipe) == CodeScaling::tensor
+                                          : rounding.has_history();
+}
+
 // Bytes of an operand's codes.
 inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
   return (sums_rows ? x.columns : x.rows) * scale_width * fp8_slots(sums_rows ? x.by_row : x.by_column).count();

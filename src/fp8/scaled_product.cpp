@@ -1,6 +1,6 @@
 #include "fp8/scaled_product.hpp"
 
-#include "fp8/kept_amaxes.hpp"
+#include "fp8/saved_amaxes.hpp"
 
 namespace forge {
 

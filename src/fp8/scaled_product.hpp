@@ -131,7 +131,7 @@ struct ScaledProduct {
   ScaledOperand a, b;
   std::int64_t experts = 0;  // on this rank; 0: a product of every token's
   bool coded = false;        // b is a weight that was gathered as codes: it is rounded, and its amaxes are known
-  // The amaxes that were found before (fp8/kept_amaxes.hpp).
+  // The amaxes that were found before (fp8/saved_amaxes.hpp).
   bool knows_a = false, knows_b = false;
   // Where a plan lists it, bytes of the operands' codes, on whichever tp rank has most; 0: numbers are multiplied.
   std::int64_t a_codes = 0, b_codes = 0;

@@ -1,12 +1,12 @@
 #include "hf/config.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "config/family.hpp"
 #include "config/key_bounds.hpp"
 #include "config/keys.hpp"
 #include "config/text.hpp"
+#include "core/parse.hpp"
 #include "hf/families.hpp"
 #include "hf/fp8/quantization.hpp"
 #include "hf/json_input.hpp"
@@ -173,62 +173,45 @@ void read_family(const JsonObject& config, ModelDeck& model) {
   read_rotary_family(config, hf_family(model.family), model);
 }
 
-// The deck's own keys, which no config.json has or decides. Of the last two config.json has a value that the deck may
-// replace.
-constexpr std::array own_keys = {"hf",
-                                 "load_weights",
-                                 "tokenizer",
-                                 "dropout",
-                                 "attention_soft_cap",
-                                 "logit_soft_cap",
-                                 "residual_scaling",
-                                 "auxiliary_loss_scope",
-                                 "mtp_depth",
-                                 "mtp_loss_factor",
-                                 "forced_balance",
-                                 "router_bias_rate",
-                                 "router_z_coefficient",
-                                 "router_jitter",
-                                 "capacity_factor",
-                                 "capacity_drop",
-                                 "dispatch",
-                                 "dispatch_rows",
-                                 "initial_std",
-                                 "auxiliary_loss_coefficient"};
-constexpr std::size_t replaceable_keys = 2;
-
-bool holds(const std::vector<std::string>& names, const char* name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
+// The deck's own keys, which no config.json has or decides; and those of which config.json has a value that the deck
+// may replace.
+constexpr const char* own_keys =
+    "hf load_weights tokenizer dropout attention_soft_cap logit_soft_cap residual_scaling auxiliary_loss_scope "
+    "mtp_depth mtp_loss_factor forced_balance router_bias_rate router_z_coefficient router_jitter capacity_factor "
+    "capacity_drop dispatch dispatch_rows";
+constexpr const char* replaceable_keys = "initial_std auxiliary_loss_coefficient";
 
 void take_own_keys(const ModelDeck& from_deck, ModelDeck& model) {
   Deck theirs, ours;
   theirs.model = from_deck;
   ours.model = std::move(model);
-  for (std::size_t i = 0; i < own_keys.size(); ++i)
-    if (i + replaceable_keys < own_keys.size() || holds(from_deck.given, own_keys[i]))
-      std::visit([&](const auto& kind) { kind.access.set(ours, kind.access.get(theirs)); },
-                 find_key("model", own_keys[i])->kind);
+  const auto take = [&](const Key& key) {
+    std::visit([&](const auto& kind) { kind.access.set(ours, kind.access.get(theirs)); }, key.kind);
+  };
+  for (const std::string_view name : parts_of(own_keys, ' ')) take(*find_key("model", std::string(name)));
+  for (const std::string& name : from_deck.given)
+    if (has_word(replaceable_keys, name)) take(*find_key("model", name));
   model = std::move(ours.model);
   model.given = from_deck.given;
 }
 
+// Keys of which 0 means that the value comes from elsewhere.
+constexpr const char* derived_keys =
+    "layers width heads kv_heads head_dim ffn vocabulary expert_ffn value_dim router_groups_used";
+
 // Keys of the deck that say something else than config.json.
 void refuse_conflicts(const ModelDeck& from_deck, const ModelDeck& model, const std::string& file, Report& report) {
-  static constexpr std::array derived = {"layers", "width",      "heads",      "kv_heads",  "head_dim",
-                                         "ffn",    "vocabulary", "expert_ffn", "value_dim", "router_groups_used"};
   Deck theirs, ours;
   theirs.model = model;
   ours.model = from_deck;
   for (const auto& name : from_deck.given) {
     const Key* key = find_key("model", name);
-    if (!key || std::find(own_keys.begin(), own_keys.end(), name) != own_keys.end()) continue;
-    // 0 means that the value comes from elsewhere.
-    if (std::find(derived.begin(), derived.end(), name) != derived.end() && is_default(*key, ours)) continue;
+    if (!key || has_word(own_keys, name) || has_word(replaceable_keys, name)) continue;
+    if (has_word(derived_keys, name) && is_default(*key, ours)) continue;
     const std::string deck_value = value_text(*key, ours), file_value = value_text(*key, theirs);
     if (deck_value != file_value)
-      report.add("", key->qualified() + " = " + deck_value + ", but " + file + " says " + file_value +
-                         "; legal: leave it out");
+      report.add(key->qualified() + " = " + deck_value + ", but " + file + " says " + file_value +
+                 "; legal: leave it out");
   }
 }
 

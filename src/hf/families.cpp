@@ -1,6 +1,7 @@
 #include "hf/families.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "config/family.hpp"
@@ -233,25 +234,12 @@ std::int64_t aliased_size(const JsonObject& config, const char* key, const char*
 }
 
 const HfFamily& hf_family(Family family) {
-  switch (family) {
-    case Family::llama:
-      return llama;
-    case Family::mistral:
-      return mistral;
-    case Family::qwen2:
-      return qwen2;
-    case Family::qwen3:
-      return qwen3;
-    case Family::mixtral:
-      return mixtral;
-    case Family::qwen3_moe:
-      return qwen3_moe;
-    case Family::deepseek_v3:
-      return deepseek_v3;
-    case Family::gpt2:
-      break;
-  }
-  throw Error("a family is not in the table of families");
+  // In the order of the enumerators; gpt2 has none.
+  constexpr const HfFamily* rows[] = {&llama, &mistral, &qwen2, &qwen3, nullptr, &mixtral, &qwen3_moe, &deepseek_v3};
+  static_assert(std::size(rows) == family_words.size());
+  const HfFamily* const row = rows[to_size(family)];
+  require(row != nullptr, "a family is not in the table of families");
+  return *row;
 }
 
 }  // namespace forge

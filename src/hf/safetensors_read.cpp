@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 
 #include "config/contents.hpp"
 #include "config/file_handle.hpp"

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/json.hpp"
 #include "hf/safetensors.hpp"
 
 namespace forge {
@@ -15,9 +16,7 @@ std::int64_t TensorInfo::elements() const {
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (const auto extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + "]";
+  return json_of(shape);
 }
 
 int bits_of_type(const std::string& type) {

@@ -15,6 +15,8 @@
 
 namespace forge {
 
+enum class Fp8Format : std::uint8_t;  // config/fp8_format.hpp
+
 // ---- element-wise
 // -----------------------------------------------------------------------------------------------------
 
@@ -85,8 +87,19 @@ template <class T>
 void embedding_backward(Stream&, View<const std::int32_t, 1> index, View<const std::int32_t, 1> order,
                         View<const T, 2> d_out, View<acc_t<T>, 2> d_table);
 
-// ---- largest magnitudes of rows
+// ---- largest magnitudes and codes of rows
 // --------------------------------------------------------------------------------------------------------
+
+// Where an activation's kernel leaves the codes of the rows that it writes, with the scale of the finite amax[0]:
+// encode(row r · scale) from codes[r · pitch] on, and zeros up to the pitch, all of them 16-byte aligned. As by
+// default: nowhere.
+struct RowCodes {
+  std::uint8_t* codes = nullptr;
+  std::int64_t pitch = 0;
+  const float* amax = nullptr;
+  Fp8Format format{};
+  bool exact = false;
+};
 
 // Where a kernel that writes rows leaves their largest magnitudes, of a sum and its norm those of the latter; Inf where
 // a number isn't finite. No other number is another for it. As by default: nowhere.
@@ -95,6 +108,7 @@ struct RowAmaxes {
   bool raises = false;  // row r raises that of group (first + r) / each; else amax(R) has one for each row
   std::int64_t first = 0, each = 1;
   const std::int64_t* samples = nullptr;  // (R) rows of −1 are filler, which raises nothing; null: there is none
+  RowCodes codes = {};
 };
 
 // ---- norms

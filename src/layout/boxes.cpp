@@ -32,6 +32,14 @@ Range intersection(const Range& a, const Range& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+void append(std::vector<Range>& ranges, const Range& range) {
+  if (range.empty()) return;
+  if (!ranges.empty() && ranges.back().end == range.begin)
+    ranges.back().end = range.end;
+  else
+    ranges.push_back(range);
+}
+
 bool Box::contains(const Extents& index) const {
   for (std::size_t d = 0; d < offset.size(); ++d)
     if (index[d] < offset[d] || index[d] >= offset[d] + extent[d]) return false;

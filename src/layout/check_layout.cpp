@@ -137,17 +137,16 @@ void check_batch(const Deck& deck, Report& report) {
   // Else the world is wrong, and reported.
   if (replicas < 1 || replicas > std::numeric_limits<int>::max()) return;
   const std::int64_t unit = t.microbatch_sequences * replicas;
-  if (t.global_batch_sequences % unit != 0)
-    report.add("", equation("train.global_batch_sequences", t.global_batch_sequences) + " is no multiple of " +
-                       equation("train.microbatch_sequences", t.microbatch_sequences) + " x data-parallel size " +
-                       std::to_string(replicas) + " = " + std::to_string(unit) +
-                       "; nearest legal: " + nearest_multiples(t.global_batch_sequences, unit));
-  for (std::size_t i = 0; i < t.batch_ramp.size(); ++i)
-    if (const std::int64_t batch = t.batch_ramp[i].global_batch_sequences; batch % unit != 0)
-      report.add("", equation(ramp_key(i).c_str(), batch) + " is no multiple of " +
+  const auto check = [&](const char* key, std::int64_t batch) {
+    if (batch % unit != 0)
+      report.add("", equation(key, batch) + " is no multiple of " +
                          equation("train.microbatch_sequences", t.microbatch_sequences) + " x data-parallel size " +
                          std::to_string(replicas) + " = " + std::to_string(unit) +
                          "; nearest legal: " + nearest_multiples(batch, unit));
+  };
+  check("train.global_batch_sequences", t.global_batch_sequences);
+  for (std::size_t i = 0; i < t.batch_ramp.size(); ++i)
+    check(ramp_key(i).c_str(), t.batch_ramp[i].global_batch_sequences);
 }
 
 }  // namespace

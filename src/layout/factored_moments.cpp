@@ -10,7 +10,7 @@ namespace {
 
 // Parts of a piece of a tensor that stand in a range of the unit's buffer.
 void add_parts(const LocalPiece& piece, std::size_t tensor, const Range& range, std::vector<FactoredPart>& parts) {
-  const Range here = intersection({piece.offset, piece.offset + piece.box.size()}, range);
+  const Range here = intersection(piece.range(), range);
   if (here.empty()) return;
   const bool matrix = piece.box.extent.size() >= 2;
   std::int64_t at = here.begin;

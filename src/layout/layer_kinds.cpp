@@ -165,9 +165,10 @@ Units present(Units units) {
 
 }  // namespace
 
-std::string_view name_of(Kept place) {
-  constexpr std::string_view names[kept_count] = {"saved", "left", "recomputed", "gradients", "state", "stream"};
-  return names[to_size(place)];
+std::string_view name_of(LayerMemory memory) {
+  constexpr std::string_view names[layer_memory_count] = {"saved",     "left",  "recomputed",
+                                                          "gradients", "state", "stream"};
+  return names[to_size(memory)];
 }
 
 bool is_private_state(const StageContent& stage, const StageLayer& layer) {
@@ -192,30 +193,31 @@ std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass) {
 }
 
 template <class T>
-BufferList buffers_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer,
+BufferList buffers_in(LayerMemory memory, const BufferContext& c, const StageContent& stage, const StageLayer& layer,
                       LayerBuffers<T>& to) {
-  BufferLister l(c, place == Kept::saved ? BufferLister::Part::saved : BufferLister::Part::recomputed);
+  BufferLister l(c, memory == LayerMemory::saved ? BufferLister::Part::saved : BufferLister::Part::recomputed);
   visit(layer, [&](auto kind) {
-    if (place == Kept::saved) kind.list_saved(l, stage, layer, to);
-    if (place == Kept::recomputed || place == Kept::left) kind.list_recomputed(l, layer, to);
-    if (place == Kept::gradients || place == Kept::left) kind.list_gradients(l, layer, to);
-    if (place == Kept::left) kind.list_left(l, stage, layer, to);
+    if (memory == LayerMemory::saved) kind.list_saved(l, stage, layer, to);
+    if (memory == LayerMemory::recomputed || memory == LayerMemory::left) kind.list_recomputed(l, layer, to);
+    if (memory == LayerMemory::gradients || memory == LayerMemory::left) kind.list_gradients(l, layer, to);
+    if (memory == LayerMemory::left) kind.list_left(l, stage, layer, to);
   });
-  if (place == Kept::state) to.state.list_state(l);
-  if (place == Kept::stream)
+  if (memory == LayerMemory::state) to.state.list_state(l);
+  if (memory == LayerMemory::stream)
     for (View<T, 2>& gradient : to.stream) add_stream(l, gradient, "gradient of the residual", l.W);
   return l.list;
 }
 
-#define FORGE_INSTANTIATE(T) \
-  template BufferList buffers_in(Kept, const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&);
+#define FORGE_INSTANTIATE(T)                                                                                \
+  template BufferList buffers_in(LayerMemory, const BufferContext&, const StageContent&, const StageLayer&, \
+                                 LayerBuffers<T>&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
-std::size_t bytes_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer) {
+std::size_t bytes_in(LayerMemory memory, const BufferContext& c, const StageContent& stage, const StageLayer& layer) {
   return with_compute_type(c.precision, [&](auto type) {
     LayerBuffers<decltype(type)> members;
-    return aligned_bytes(buffers_in(place, c, stage, layer, members));
+    return aligned_bytes(buffers_in(memory, c, stage, layer, members));
   });
 }
 

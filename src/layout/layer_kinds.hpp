@@ -33,7 +33,7 @@ struct LayerBuffers {
   std::array<View<T, 2>, 2> stream;  // (S, C) gradients of the residual stream, above and below a layer, in turn
 };
 // Where buffers of a layer stand between its passes.
-enum class Kept {
+enum class LayerMemory {
   saved,  // in a slot, from forward on
   left,   // in a slot, from B to W, where these are separate actions: what is recomputed, and what B leaves for W
   // In a frame.
@@ -42,15 +42,15 @@ enum class Kept {
   state,      // a normalised state that the head alone reads
   stream,     // where W follows B directly; of all layers of a pass
 };
-inline constexpr int kept_count = 6;
-std::string_view name_of(Kept place);
+inline constexpr int layer_memory_count = 6;
+std::string_view name_of(LayerMemory memory);
 // Whether what a norm makes has a frame: nobody reads it but the head right behind.
 bool is_private_state(const StageContent& stage, const StageLayer& layer);
 // The members that stand there.
 template <class T>
-BufferList buffers_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer,
+BufferList buffers_in(LayerMemory memory, const BufferContext& c, const StageContent& stage, const StageLayer& layer,
                       LayerBuffers<T>& to);
-std::size_t bytes_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer);
+std::size_t bytes_in(LayerMemory memory, const BufferContext& c, const StageContent& stage, const StageLayer& layer);
 // The most that a pass of a layer takes of the workspace beside these, at any time; `recompute`: to recompute what the
 // policy dropped.
 std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);

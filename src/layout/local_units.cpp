@@ -60,7 +60,7 @@ class LocalUnitBuilder {
       box.extent[dim] = piece.range.size();
       const std::int64_t at = unit_.elements;
       push(index, box, p.elements() / p.shape[dim] * piece.extent, rank % piece.copies == 0);
-      if (piece.copies > 1) note_copied({at, unit_.elements});
+      if (piece.copies > 1) append(unit_.copied, {at, unit_.elements});
     }
   }
 
@@ -69,13 +69,6 @@ class LocalUnitBuilder {
     unit_.pieces.push_back({parameter, box, unit_.elements, owned});
     unit_.elements += elements;
     unit_.groups[unit_.parameters[parameter].group].elements += elements;
-  }
-
-  void note_copied(const Range& range) {
-    if (!unit_.copied.empty() && unit_.copied.back().end == range.begin)
-      unit_.copied.back().end = range.end;
-    else
-      unit_.copied.push_back(range);
   }
 
   const ModelSpec& spec_;
@@ -129,35 +122,26 @@ bool holds_token_table(const ModelSpec& spec, const StageContent& stage) {
 
 std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit>& units,
                                    const std::vector<StageContent>& stages, const LocalLayout& layout) {
-  auto any = [&](auto holds) { return std::any_of(stages.begin(), stages.end(), holds); };
-  const bool embeds = any([](const StageContent& s) { return s.embedding; });
-  const bool heads = any([](const StageContent& s) { return s.head; });
-  const bool normalises = any([](const StageContent& s) { return s.final_norm(); });
-  std::vector<LocalUnit> local;
-  for (const Unit& unit : units) {
-    bool here = false;
+  const auto holds = [&](const StageContent& s, const Unit& unit) {
     switch (unit.kind) {
       case UnitKind::token_table:
-        here = std::any_of(stages.begin(), stages.end(),
-                           [&](const StageContent& s) { return holds_token_table(spec, s); });
-        break;
+        return holds_token_table(spec, s);
       case UnitKind::position_table:
-        here = embeds;
-        break;
+        return s.embedding;
       case UnitKind::block:
       case UnitKind::experts:
-        here = any([&](const StageContent& s) {
-          return unit.layer >= s.layer(0) && unit.layer < s.layer(s.layers + s.mtp_layers);
-        });
-        break;
+        return unit.layer >= s.layer(0) && unit.layer < s.layer(s.layers + s.mtp_layers);
       case UnitKind::output:
-        here = heads;
-        break;
+        return s.head;
       case UnitKind::final_norm:
-        here = normalises;
+        return s.final_norm();
     }
-    if (here) local.push_back(local_unit(spec, unit, layout));
-  }
+    return false;
+  };
+  std::vector<LocalUnit> local;
+  for (const Unit& unit : units)
+    if (std::any_of(stages.begin(), stages.end(), [&](const StageContent& s) { return holds(s, unit); }))
+      local.push_back(local_unit(spec, unit, layout));
   return local;
 }
 
@@ -165,8 +149,8 @@ std::vector<LocalUnit> whole_units(const ModelSpec& spec) {
   return local_units(spec, parameter_units(spec), {{true, 0, static_cast<int>(spec.L()), 0, true}}, {});
 }
 
-std::vector<Run> runs_of(const LocalUnit& unit, const Range& range) {
-  std::vector<Run> runs;
+std::vector<ElementRun> runs_of(const LocalUnit& unit, const Range& range) {
+  std::vector<ElementRun> runs;
   for (const LocalPiece& piece : unit.pieces) {
     const Extents& shape = unit.parameters[piece.parameter].shape;
     const bool columns = shape.size() == 2 && piece.box.extent[1] < shape[1];
@@ -186,15 +170,8 @@ std::vector<Run> runs_of(const LocalUnit& unit, const Range& range) {
 std::vector<Range> owned_ranges(const LocalUnit& unit) {
   std::vector<Range> ranges;
   if (unit.tied_copy) return ranges;
-  for (const LocalPiece& piece : unit.pieces) {
-    if (!piece.owned) continue;
-    const Range part = intersection({piece.offset, piece.offset + piece.box.size()}, unit.shard());
-    if (part.empty()) continue;
-    if (!ranges.empty() && ranges.back().end == part.begin)
-      ranges.back().end = part.end;
-    else
-      ranges.push_back(part);
-  }
+  for (const LocalPiece& piece : unit.pieces)
+    if (piece.owned) append(ranges, intersection(piece.range(), unit.shard()));
   return ranges;
 }
 

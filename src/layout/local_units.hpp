@@ -39,6 +39,8 @@ struct LocalPiece {
   Box box;                    // of the whole tensor
   std::int64_t offset = 0;
   bool owned = true;  // counted by this tp rank in norms and written by it; the copies elsewhere are not
+
+  Range range() const { return {offset, offset + box.size()}; }  // of the unit's flat buffer
 };
 
 // A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, those that tp splits first, then
@@ -103,12 +105,12 @@ std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit
 std::vector<LocalUnit> whole_units(const ModelSpec& spec);
 
 // A stretch of a flat buffer whose elements follow each other in the whole tensor, too.
-struct Run {
+struct ElementRun {
   const LocalPiece* piece;
   std::int64_t local, global, count;  // first element here, in the tensor's row-major order; how many
 };
 // The runs of a range of the unit's buffer, in order; padding is left out.
-std::vector<Run> runs_of(const LocalUnit& unit, const Range& range);
+std::vector<ElementRun> runs_of(const LocalUnit& unit, const Range& range);
 
 // The parts of a unit's shard that this rank owns: every element of the model is owned by one rank of a replica.
 std::vector<Range> owned_ranges(const LocalUnit& unit);

@@ -50,8 +50,7 @@ struct OpenRound {
 
 class Dealer {
  public:
-  Dealer(const std::vector<MatrixClass>& classes, int ranks,
-         const std::function<std::vector<std::int64_t>(std::size_t, std::size_t)>& held)
+  Dealer(const std::vector<MatrixClass>& classes, int ranks, const HeldByRanks& held)
       : classes_(classes), ranks_(ranks), held_(held), next_(classes.size(), 0), work_(to_size(ranks), 0) {
     for (const MatrixClass& c : classes) {
       all_ += c.flops * static_cast<double>(c.matrices);
@@ -99,7 +98,7 @@ class Dealer {
 
   const std::vector<MatrixClass>& classes_;
   int ranks_;
-  const std::function<std::vector<std::int64_t>(std::size_t, std::size_t)>& held_;
+  const HeldByRanks& held_;
   std::vector<std::size_t> next_;  // of each class
   std::vector<double> work_;       // of the rounds so far, by rank
   double all_ = 0;
@@ -109,9 +108,8 @@ class Dealer {
 
 }  // namespace
 
-std::vector<std::vector<RoundMember>> matrix_rounds(
-    const std::vector<MatrixClass>& classes, int ranks,
-    const std::function<std::vector<std::int64_t>(std::size_t shape, std::size_t matrix)>& held) {
+std::vector<std::vector<RoundMember>> matrix_rounds(const std::vector<MatrixClass>& classes, int ranks,
+                                                    const HeldByRanks& held) {
   return Dealer(classes, ranks, held).rounds();
 }
 

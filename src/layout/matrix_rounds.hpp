@@ -24,13 +24,15 @@ inline constexpr std::int64_t most_stacked = std::int64_t{1} << 24;
 // Elements that a rank holds of a round, where one matrix isn't larger: a shard may have all of a shape's.
 inline constexpr std::int64_t most_held = std::int64_t{1} << 26;
 
+// Elements of a matrix, by rank, of a class and a number in it.
+using HeldByRanks = std::function<std::vector<std::int64_t>(std::size_t shape, std::size_t matrix)>;
+
 // Deals matrices to rounds and owners; classes stand by their FLOPs, most first. In each round the next of a class go
 // to the owner with the least work of the round, classes in their order (longest processing time first, Graham 1969),
 // as long as the owner has room (as many elements as a stack or the largest matrix), and all that hold parts. A round
 // ends where its work is as even as it gets; with more ranks than one also where it is even and an eighth of all work,
-// since the first round's way to the owners is behind nobody's work. `held`: elements of a matrix, by rank.
-std::vector<std::vector<RoundMember>> matrix_rounds(
-    const std::vector<MatrixClass>& classes, int ranks,
-    const std::function<std::vector<std::int64_t>(std::size_t shape, std::size_t matrix)>& held);
+// since the first round's way to the owners is behind nobody's work.
+std::vector<std::vector<RoundMember>> matrix_rounds(const std::vector<MatrixClass>& classes, int ranks,
+                                                    const HeldByRanks& held);
 
 }  // namespace forge

@@ -16,14 +16,11 @@ enum class Axis : int { pp, dp_replicate, dp_shard, cp, tp };
 // The axes of the expert view of the same ranks; pp is the same coordinate in both.
 enum class ExpertAxis : int { pp, edp, ep, etp };
 
-constexpr AxisBits bits_of(std::initializer_list<Axis> axes) {
+// Of either view.
+template <class A>
+constexpr AxisBits bits_of(std::initializer_list<A> axes) {
   AxisBits bits = 0;
-  for (const Axis axis : axes) bits |= 1u << static_cast<int>(axis);
-  return bits;
-}
-constexpr AxisBits bits_of(std::initializer_list<ExpertAxis> axes) {
-  AxisBits bits = 0;
-  for (const ExpertAxis axis : axes) bits |= 1u << static_cast<int>(axis);
+  for (const A axis : axes) bits |= 1u << static_cast<int>(axis);
   return bits;
 }
 

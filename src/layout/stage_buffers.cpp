@@ -24,7 +24,7 @@ std::vector<SlotPart> saved_parts(const BufferContext& c, const StageContent& st
       states.push_back(layer.state);
       parts.push_back({layers.size() + to_size(layer.state), Category::data, aligned_bytes(shifted.list)});
     }
-    parts.push_back({l, Category::activations, bytes_in(Kept::saved, c, stage, layer)});
+    parts.push_back({l, Category::activations, bytes_in(LayerMemory::saved, c, stage, layer)});
   }
   return parts;
 }
@@ -33,7 +33,7 @@ std::vector<SlotPart> left_parts(const BufferContext& c, const StageContent& sta
                                  const std::vector<StageLayer>& layers) {
   std::vector<SlotPart> parts;
   for (std::size_t l = 0; l < layers.size(); ++l)
-    if (const std::size_t bytes = bytes_in(Kept::left, c, stage, layers[l]); bytes > 0)
+    if (const std::size_t bytes = bytes_in(LayerMemory::left, c, stage, layers[l]); bytes > 0)
       parts.push_back({l, Category::activations, bytes});
   return parts;
 }

@@ -13,16 +13,21 @@ namespace {
 // The parts of the rank's state whose pieces are updated whole, or are not.
 std::vector<Range> ranges_by_rule(const LocalUnit& unit, bool whole) {
   std::vector<Range> ranges;
-  for (std::size_t p = 0; p < unit.pieces.size(); ++p) {
-    if (unit.rule_of(p).whole != whole) continue;
-    const Range here = intersection(unit.range_of(p), unit.state());
-    if (here.empty()) continue;
-    if (!ranges.empty() && ranges.back().end == here.begin)
-      ranges.back().end = here.end;
-    else
-      ranges.push_back(here);
-  }
+  for (std::size_t p = 0; p < unit.pieces.size(); ++p)
+    if (unit.rule_of(p).whole == whole) append(ranges, intersection(unit.range_of(p), unit.state()));
   return ranges;
+}
+
+// Of the units that take turns. Of tables, those of tokens and positions are used together.
+template <class TakesTurns>
+PoolSize pool_size(const std::vector<LocalUnit>& units, PoolClass c, TakesTurns takes_turns) {
+  PoolSize size;
+  for (const LocalUnit& unit : units) {
+    if (pool_of(unit) != c || !takes_turns(unit.zero)) continue;
+    size.elements = std::max(size.elements, unit.elements);
+    size.buffers = c != PoolClass::tables || unit.kind == UnitKind::position_table ? 2 : std::max(size.buffers, 1);
+  }
+  return size;
 }
 
 }  // namespace
@@ -61,7 +66,7 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
   const DType sums = zero.rounds_gradients ? p.compute : p.accumulate;
   if (kind.gradients && zero.reduce_each) list.push_back({UnitBuf::gradient, Category::gradients, state, sums});
   if (kind.gradients && !zero.reduce_each) list.push_back({UnitBuf::accumulator, Category::gradients, n, sums});
-  if (kind.gradients && zero.adds_in_places() && unit.vectors_begin < n)
+  if (kind.gradients && zero.adds_in_buffers() && unit.vectors_begin < n)
     list.push_back({UnitBuf::vectors, Category::gradients, n - unit.vectors_begin, p.accumulate});
   for (const StateBuffer& buffer : kind.optimizer)
     if (buffer.is_of_elements())
@@ -82,25 +87,9 @@ PoolClass pool_of(const LocalUnit& unit) {
   }
 }
 
-namespace {
-
-// Of the units that take turns. Of tables, those of tokens and positions are used together.
-template <class TakesTurns>
-PoolSize pool_size(const std::vector<LocalUnit>& units, PoolClass c, TakesTurns takes_turns) {
-  PoolSize size;
-  for (const LocalUnit& unit : units) {
-    if (pool_of(unit) != c || !takes_turns(unit.zero)) continue;
-    size.elements = std::max(size.elements, unit.elements);
-    size.buffers = c != PoolClass::tables || unit.kind == UnitKind::position_table ? 2 : std::max(size.buffers, 1);
-  }
-  return size;
-}
-
-}  // namespace
-
 // Sums that stay on the rank have left their place when the next unit asks for it.
 PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c) {
-  PoolSize size = pool_size(units, c, [](const Zero& zero) { return zero.adds_in_places(); });
+  PoolSize size = pool_size(units, c, [](const Zero& zero) { return zero.adds_in_buffers(); });
   const bool shared = std::any_of(units.begin(), units.end(), [&](const LocalUnit& unit) {
     return pool_of(unit) == c && (unit.zero.reduce_each || unit.zero.shards * unit.zero.replicas > 1);
   });

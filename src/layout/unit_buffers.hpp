@@ -26,7 +26,7 @@ enum class UnitBuf {
   copy,         // compute type: the shard
   gradient,     // the shard, where microbatches are reduced into it
   accumulator,  // the whole unit: sums of this rank's microbatches
-  vectors,      // sums of the vectors' gradients, where matrices of each microbatch have a place of a pool
+  vectors,      // sums of the vectors' gradients, where matrices of each microbatch have a buffer of a pool
   optimizer,    // what the optimizer keeps of kept_ranges(), in the order of its declaration; perhaps empty
   count_,
 };

@@ -50,15 +50,15 @@ std::vector<Matrix> matrices_of(const LocalUnit& unit, std::size_t number) {
 }
 
 // What a rank of the sharers holds of a matrix.
-struct Share {
+struct Shard {
   Range elements;  // of the unit's flat buffer
   std::int64_t row = 0, column = 0, width = 0, first = 0;
   int source = 0;  // the rank that sends these elements to the owner
 };
 
-Share share_of(const Matrix& m, const LocalUnit& unit, const Sharers& group, int rank) {
+Shard shard_of(const Matrix& m, const LocalUnit& unit, const Sharers& group, int rank) {
   const int shard = rank / group.pieces, piece = rank % group.pieces;
-  Share s;
+  Shard s;
   std::int64_t rows = m.rows;
   s.width = m.columns;
   int copies = group.pieces;
@@ -118,7 +118,7 @@ class Rounds {
   // Elements of a matrix, by rank.
   std::vector<std::int64_t> held_of(const Matrix& m) const {
     std::vector<std::int64_t> held(to_size(group_.size()));
-    for (int r = 0; r < group_.size(); ++r) held[to_size(r)] = share_of(m, units_[m.unit], group_, r).elements.size();
+    for (int r = 0; r < group_.size(); ++r) held[to_size(r)] = shard_of(m, units_[m.unit], group_, r).elements.size();
     return held;
   }
 
@@ -180,15 +180,15 @@ class Rounds {
     const LocalUnit& unit = units_[m.unit];
     std::vector<OwnedPart> parts;
     for (int r = 0; r < group_.size(); ++r) {
-      const Share share = share_of(m, unit, group_, r);
-      const std::int64_t n = share.elements.size();
+      const Shard shard = shard_of(m, unit, group_, r);
+      const std::int64_t n = shard.elements.size();
       if (n == 0) continue;
       std::int64_t& at = held[to_size(r)];
       if (r == group_.rank)
         round.held.push_back(
-            {m.unit, share.elements, unit.rule_of(m.piece), m.rows, m.columns, at, m.owner, share.source == r});
-      parts.push_back({0, r, share.row, share.column, share.width, share.first, n, share.source == r,
-                       share.source == group_.rank, at});
+            {m.unit, shard.elements, unit.rule_of(m.piece), m.rows, m.columns, at, m.owner, shard.source == r});
+      parts.push_back({0, r, shard.row, shard.column, shard.width, shard.first, n, shard.source == r,
+                       shard.source == group_.rank, at});
       at += n;
     }
     if (m.owner != group_.rank) return;
@@ -207,7 +207,7 @@ class Rounds {
       places[part.holder] = part.held ? part.at : sent;
       if (!part.held) sent += part.count;
     }
-    for (OwnedPart& part : parts) part.at = places.at(share_of(m, units_[m.unit], group_, part.holder).source);
+    for (OwnedPart& part : parts) part.at = places.at(shard_of(m, units_[m.unit], group_, part.holder).source);
   }
 
   const std::vector<LocalUnit>& units_;
@@ -216,36 +216,6 @@ class Rounds {
   const OptimizerDeck& deck_;
   WholeMatrices& out_;
 };
-
-}  // namespace
-
-WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout,
-                             const OptimizerDeck& deck) {
-  WholeMatrices all;
-  all.rotates = row_of(deck.name).rotates();
-  const auto sharers = [](const Zero& zero, int pieces, int piece) {
-    return Sharers{zero.shards, pieces, zero.shard * pieces + piece, zero.shards_state()};
-  };
-  const Sharers dense = sharers(layout.zero, layout.tp, layout.tp_rank),
-                experts = sharers(layout.expert_zero, layout.etp, layout.etp_rank);
-  Rounds(units, dense, false, deck, all).add();
-  Rounds(units, experts, true, deck, all).add();
-  if (dense.size() > 1 || experts.size() > 1) all.places = 3;
-  return all;
-}
-
-// X Xᵀ or XᵀX, its square, and their polynomial times X.
-double newton_schulz_flops(std::int64_t rows, std::int64_t columns) {
-  const auto least = static_cast<double>(std::min(rows, columns)), most = static_cast<double>(std::max(rows, columns));
-  return newton_schulz_steps * (2 * least * least * most + 2 * least * least * least + 2 * least * least * most);
-}
-
-double rotated_flops(const RotatedState& s) {
-  const auto m = static_cast<double>(s.rows), n = static_cast<double>(s.columns);
-  return 4 * 2 * m * n * ((s.rotates_rows ? m : 0) + (s.rotates_columns ? n : 0));
-}
-
-namespace {
 
 void list_rotations(Segments& list, const RotatedState& s, std::int64_t matrices) {
   const std::int64_t m = s.rows, n = s.columns;
@@ -289,6 +259,32 @@ void list_stack(Segments& list, const MatrixStack& stack) {
 }
 
 }  // namespace
+
+WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout,
+                             const OptimizerDeck& deck) {
+  WholeMatrices all;
+  all.rotates = row_of(deck.name).rotates();
+  const auto sharers = [](const Zero& zero, int pieces, int piece) {
+    return Sharers{zero.shards, pieces, zero.shard * pieces + piece, zero.shards_state()};
+  };
+  const Sharers dense = sharers(layout.zero, layout.tp, layout.tp_rank),
+                experts = sharers(layout.expert_zero, layout.etp, layout.etp_rank);
+  Rounds(units, dense, false, deck, all).add();
+  Rounds(units, experts, true, deck, all).add();
+  if (dense.size() > 1 || experts.size() > 1) all.buffers = 3;
+  return all;
+}
+
+// X Xᵀ or XᵀX, its square, and their polynomial times X.
+double newton_schulz_flops(std::int64_t rows, std::int64_t columns) {
+  const auto least = static_cast<double>(std::min(rows, columns)), most = static_cast<double>(std::max(rows, columns));
+  return newton_schulz_steps * (2 * least * least * most + 2 * least * least * least + 2 * least * least * most);
+}
+
+double rotated_flops(const RotatedState& s) {
+  const auto m = static_cast<double>(s.rows), n = static_cast<double>(s.columns);
+  return 4 * 2 * m * n * ((s.rotates_rows ? m : 0) + (s.rotates_columns ? n : 0));
+}
 
 void list_round(Segments& list, const MatrixRound& round) {
   for (const MatrixStack& stack : round.stacks) list_stack(list, stack);

@@ -73,7 +73,7 @@ struct MatrixRound {
 // one computed, one on its way back.
 struct WholeMatrices {
   std::vector<MatrixRound> rounds;
-  int places = 1;
+  int buffers = 1;
   // The most elements of a round on any rank of the groups: parts that it holds, matrices of an owner. Of a stack:
   // matrices, their smaller squares, rows; its matrices.
   std::int64_t held = 0, received = 0, stack = 0, square = 0, rows = 0, batch = 0;
@@ -97,16 +97,16 @@ void list_round(Segments& list, const MatrixRound& round);
 // Memory of an update, a frame of the workspace.
 template <class T>
 struct MatrixBuffers {
-  std::array<View<T, 1>, 3> held, received;  // by place: parts that this rank holds, parts that it was sent
+  std::array<View<T, 1>, 3> held, received;  // by buffer: parts that this rank holds, parts that it was sent
   View<T, 1> x, y;                           // a stack's matrices, and the iteration's next ones
   View<T, 1> gram, polynomial;               // their smaller squares
   View<double, 1> row_squares, norms;        // sums of squares of rows; norms of matrices
   RotationBuffers<acc_t<T>> rotation;
 
   void list(BufferLister& l, const WholeMatrices& m) {
-    for (int p = 0; p < m.places; ++p) {
+    for (int p = 0; p < m.buffers; ++p) {
       l.add(held[to_size(p)], "parts of matrices", m.held, 1);
-      if (m.places > 1) l.add(received[to_size(p)], "parts of other ranks", m.received, 1);
+      if (m.buffers > 1) l.add(received[to_size(p)], "parts of other ranks", m.received, 1);
     }
     l.add(x, "matrices", m.stack, 1);
     if (m.rotates) return rotation.list(l, m.rotation);

@@ -15,11 +15,11 @@ struct Zero {
 
   // Whether the rank's master weights, moments and reduced gradients are a shard of the unit.
   bool shards_state() const { return stage >= 1; }
-  // Whether a microbatch's gradients of matrices have a place of a pool, from which they are added to the step's.
-  bool adds_in_places() const { return reduce_each || rounds_gradients; }
+  // Whether a microbatch's gradients of matrices have a buffer of a pool, from which they are added to the step's.
+  bool adds_in_buffers() const { return reduce_each || rounds_gradients; }
   // Whether the unit's compute weights come from other ranks, too.
   bool gathers() const { return shards_state() && shards > 1; }
-  // Whether the whole unit's compute weights have a place of their own for the whole run.
+  // Whether the whole unit's compute weights have a buffer of their own for the whole run.
   bool keeps_whole() const { return stage < 3 || keep_gathered || shards == 1; }
 };
 

@@ -30,24 +30,6 @@ Precision in_bf16(const Deck& deck) {
   return precision;
 }
 
-}  // namespace
-
-Precision precision_of(const Deck& deck) {
-  switch (deck.train.precision) {
-    case PrecisionName::fp64:
-      return fp64_precision;
-    case PrecisionName::fp32:
-      return fp32_precision;
-    case PrecisionName::bf16:
-      return in_bf16(deck);
-    case PrecisionName::fp8:
-      break;
-  }
-  return deck.train.fp8_carrier == Fp8Carrier::fp64 ? fp64_precision : in_bf16(deck);
-}
-
-namespace {
-
 // Rows of a head chunk where the deck says 0: by the logits that exist at a time, a multiple of 64, at most R. Each
 // chunk reads the head's weights and, but for the first, adds to their gradient, which a GPU doesn't hide behind the
 // product: of 2,048 rows, 4,096 columns and a vocabulary of 128,256, an H200 took 3.73 ms for one that adds and 3.09
@@ -70,6 +52,20 @@ std::int64_t unit_count(const ModelSpec& spec) {
 }
 
 }  // namespace
+
+Precision precision_of(const Deck& deck) {
+  switch (deck.train.precision) {
+    case PrecisionName::fp64:
+      return fp64_precision;
+    case PrecisionName::fp32:
+      return fp32_precision;
+    case PrecisionName::bf16:
+      return in_bf16(deck);
+    case PrecisionName::fp8:
+      break;
+  }
+  return deck.train.fp8_carrier == Fp8Carrier::fp64 ? fp64_precision : in_bf16(deck);
+}
 
 BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const KernelChoice& kernels) {
   const Microbatch microbatch{deck.train.microbatch_sequences, deck.train.sequence_tokens,

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -129,10 +128,10 @@ class BufferLister {
   Part part_;
 };
 
-// f(T()) with the type that activations have.
+// f(T()) with the type that activations have: double, float or bf16.
 template <class F>
-auto with_compute_type(const Precision& precision, F f) {
-  switch (precision.compute) {
+auto with_compute_type(DType compute, F f) {
+  switch (compute) {
     case DType::f64:
       return f(double());
     case DType::f32:
@@ -140,6 +139,10 @@ auto with_compute_type(const Precision& precision, F f) {
     default:
       return f(bf16(0.f));
   }
+}
+template <class F>
+auto with_compute_type(const Precision& precision, F f) {
+  return with_compute_type(precision.compute, f);
 }
 // Bytes of a struct's list, for those who only count.
 template <class S, class... Args>

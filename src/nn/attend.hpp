@@ -97,14 +97,19 @@ void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, 
                                 s.delta, s.d_q_sums, d);
 }
 
+// Of the output projection's result, as B left it.
+template <class T>
+View<const T, 2> attention_out_gradient(const AttendBuffers<T>& b) {
+  return b.d_out.empty() ? b.d_h : b.d_out;
+}
 // Gradients of the output projection.
 template <class T>
 void attention_out_backward_weight(const BlockPass<T>& p, const AttendParameters<acc_t<T>>& g,
-                                   const AttendBuffers<T>& b, const RowScratch<T>& rows) {
-  const View<const T, 2> d_branch = b.d_out.empty() ? b.d_h : b.d_out;
+                                   const AttendBuffers<T>& b, const RowOperand<T>& d_branch,
+                                   const RowScratch<T>& rows) {
   block_linear_backward_weight<T>(p.ctx, attention_out_split(p.spec()), d_branch, b.o, g.out);
   // The output's bias was added to this rank's rows only.
-  bias_backward<T>(p.ctx, own_rows(p.ctx.groups, d_branch), g.out_bias, rows);
+  bias_backward<T>(p.ctx, own_rows(p.ctx.groups, d_branch.values()), g.out_bias, rows);
 }
 
 }  // namespace forge

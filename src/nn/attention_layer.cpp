@@ -104,8 +104,13 @@ void AttentionLayer<T>::backward_input(View<T, 2> dx) const {
 
 template <class T>
 void AttentionLayer<T>::backward_weight(const RowScratch<T>& rows) const {
-  attention_out_backward_weight<T>(p, g, b, rows);
-  block_linear_backward_weight<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, gather_rows<T>(p.ctx, b.n1, rows), g.qkv);
+  const MatrixSplit split = qkv_split(p.ctx.buffers);
+  const View<const T, 2> n = gather_rows<T>(p.ctx, b.n1, rows);
+  const auto of =
+      code_together<T>(p.ctx, ProductOf::weight_gradient,
+                       {attention_out_split(p.spec()), attention_out_gradient<T>(b), b.o}, {split, b.d_qkv, n});
+  attention_out_backward_weight<T>(p, g, b, of[0], rows);
+  block_linear_backward_weight<T>(p.ctx, split, of[1], n, g.qkv);
   bias_backward<T>(p.ctx, b.d_qkv, g.qkv_bias, rows);
 }
 

@@ -65,8 +65,9 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
       list.reduce_rows(s.C());
       return list_norm(list, pass, list.S, s.C());
     case Pass::backward_weight:
-      list_attend(list, layer, pass);
       list.gather_rows(s.C());
+      list.join_codes(ProductOf::weight_gradient, list.R, attention_out_split(s), qkv);
+      list_attend(list, layer, pass);
       list.block_linear(ProductOf::weight_gradient, list.R, qkv);
       if (s.options.qkv_bias) list.column_sums("column_sum", list.R, s.qkv_columns(), 1);
   }

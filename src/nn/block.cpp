@@ -39,7 +39,7 @@ RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
 
 template <class T>
 void Block<T>::forward(View<T, 2> out) {
-  const View<float, 2>& amaxes = p.ctx.rounding.kept.rows;
+  const View<float, 2>& amaxes = p.ctx.rounding.saved.rows;
   if (!amaxes.empty()) fill_zero(p.ctx.stream, amaxes.data, to_size(amaxes.size()) * sizeof(float));
   Frame frame(p.ctx.arena);
   BufferLister dropped(p.ctx.buffers, BufferLister::Part::recomputed);
@@ -70,7 +70,8 @@ void Block<T>::recompute() {
       const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
       const RowOperand<T> normed = forward_to_norm2(s);
       of_feed_forward(
-          p.spec(), p.layer, Halves<T>{*this}, [&](const Mlp<T>& mlp) { mlp.forward_to_activation(normed, s.rows); },
+          p.spec(), p.layer, Halves<T>{*this},
+          [&](const Mlp<T>& mlp) { mlp.forward_to_activation(normed, s.rows, false); },
           [&](const Moe<T>& moe) { moe.recompute(normed, s.moe, s.rows); });
     }
   }

@@ -52,7 +52,7 @@ struct BlockBuffers {
   // Gradient of the feed-forward part's output projection, all rows: where dropout, tensor parallelism or a gate makes
   // it another thing than that of the block's output.
   View<T, 2> d_down_out;  // (R, C)
-  KeptAmaxes amaxes;      // of rounded products
+  SavedAmaxes amaxes;     // of rounded products
 
   // What forward makes for backward, beside the block's input.
   void list(BufferLister& l, std::int64_t layer) {

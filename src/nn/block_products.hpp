@@ -32,7 +32,7 @@ void block_linear_backward_input(const Context<T>& ctx, const MatrixSplit& split
 
 // dW(N,K) += dyᵀ x.
 template <class T>
-void block_linear_backward_weight(const Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy,
+void block_linear_backward_weight(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& dy,
                                   View<const T, 2> x, View<acc_t<T>, 2> dw) {
   if (is_of_codes(ctx, ProductOf::weight_gradient, dw)) clear_fresh(ctx, dw.data, dw.size());
   if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, x, true, dw)) return;

@@ -104,7 +104,7 @@ struct RoundingPass {
   // (R) of the block's rows, of which filler, −1, has no part in scales; empty: there is none.
   View<const std::int64_t, 1> samples = {};
   WeightAmaxes weights = {};
-  KeptAmaxes kept = {};        // no rows: products take amaxes for themselves
+  SavedAmaxes saved = {};      // no rows: products take amaxes for themselves
   std::int64_t layer = 0;      // in the history
   bool records = false;        // amaxes for the history: not recomputed ones, nor those of an evaluation
   RoundingCounts counts = {};  // of the pass's numbers, in steps that report them

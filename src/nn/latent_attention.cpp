@@ -145,7 +145,7 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
 
 template <class T>
 void LatentAttention<T>::backward_weight(const RowScratch<T>& rows) const {
-  attention_out_backward_weight<T>(p, g, b, rows);
+  attention_out_backward_weight<T>(p, g, b, attention_out_gradient<T>(b), rows);
   Frame frame(p.ctx.arena);
   const auto all = workspace<AllLatents<T>>(p.ctx);
   const Latents<const T> in = gather(all);

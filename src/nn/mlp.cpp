@@ -21,9 +21,11 @@ void Mlp<T>::activate(const RowAmaxes& amax) const {
 }
 
 template <class T>
-RowOperand<T> Mlp<T>::forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch) const {
-  block_linear_forward<T>(ctx, up_split(), gather_operand<T>(ctx, x, scratch), w.up, w.up_bias, b.up);
-  return RowOperand<T>::measured(ctx, ProductOf::output, down_split(), b.act,
+RowOperand<T> Mlp<T>::forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch, bool output) const {
+  Array<RowOperand<T>, 2> of{{gather_operand<T>(ctx, x, scratch), b.act}};
+  if (output) of = code_together<T>(ctx, ProductOf::output, {up_split(), of[0], w.up}, {down_split(), b.act, w.down});
+  block_linear_forward<T>(ctx, up_split(), of[0], w.up, w.up_bias, b.up);
+  return RowOperand<T>::measured(ctx, ProductOf::output, down_split(), of[1],
                                  [&](const RowAmaxes& amax) { activate(amax); });
 }
 
@@ -35,9 +37,11 @@ void Mlp<T>::forward_output(const RowOperand<T>& act, View<T, 2> y, const RowScr
 // d_act = dy Wdown;  d_up = d_act ∂act;  dx = d_up Wup
 template <class T>
 void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const {
-  block_linear_backward_input<T>(ctx, down_split(), dy, w.down, d_act);
+  const auto of =
+      code_together<T>(ctx, ProductOf::input_gradient, {down_split(), dy, w.down}, {up_split(), b.up, w.up});
+  block_linear_backward_input<T>(ctx, down_split(), of[0], w.down, d_act);
   const auto d_up =
-      RowOperand<T>::measured(ctx, ProductOf::input_gradient, up_split(), b.up, [&](const RowAmaxes& amax) {
+      RowOperand<T>::measured(ctx, ProductOf::input_gradient, up_split(), of[1], [&](const RowAmaxes& amax) {
         if (ctx.spec().gated())
           swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax);
         else
@@ -50,8 +54,10 @@ void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx
 template <class T>
 void Mlp<T>::backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const {
   const View<const T, 2> d_up = b.up;
-  block_linear_backward_weight<T>(ctx, down_split(), dy, b.act, g.down);
-  block_linear_backward_weight<T>(ctx, up_split(), d_up, gather_rows<T>(ctx, x, scratch), g.up);
+  const View<const T, 2> in = gather_rows<T>(ctx, x, scratch);
+  const auto of = code_together<T>(ctx, ProductOf::weight_gradient, {down_split(), dy, b.act}, {up_split(), d_up, in});
+  block_linear_backward_weight<T>(ctx, down_split(), of[0], b.act, g.down);
+  block_linear_backward_weight<T>(ctx, up_split(), of[1], in, g.up);
   // The output's bias was added to this rank's rows only.
   bias_backward<T>(ctx, own_rows(ctx.groups, dy), g.down_bias, scratch);
   bias_backward<T>(ctx, d_up, g.up_bias, scratch);

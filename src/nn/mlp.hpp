@@ -15,8 +15,8 @@ struct Mlp {
   MlpParameters<const T> w{};
   MlpParameters<acc_t<T>> g{};
 
-  // x(S,C) → up, act
-  RowOperand<T> forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch) const;
+  // x(S,C) → up, act, which forward_output() reads, if `output`.
+  RowOperand<T> forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch, bool output = true) const;
   // up → act, recomputed.
   void activate() const { activate(RowAmaxes{}); }
   // act → y(S,C)

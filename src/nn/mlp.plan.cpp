@@ -50,22 +50,29 @@ MatrixSplit mlp_down_split(const ModelSpec& s, std::int64_t ffn) {
   return {whole_lines(s.C()), split_lines(ffn), BlockProduct::down};
 }
 
-void list_activation(Segments& list, std::int64_t ffn) {
+void list_activation(Segments& list, std::int64_t ffn, bool codes) {
   const bool gated = list.spec.gated();
-  list.over_rows(gated ? "swiglu_forward" : "pointwise_forward", list.R, ffn, gated ? 2 : 1, 1);
+  RowKernel& kernel = list.over_rows(gated ? "swiglu_forward" : "pointwise_forward", list.R, ffn, gated ? 2 : 1, 1);
+  if (codes) kernel.written_bytes += list.R * ffn;
 }
 
-void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output) {
+void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output, bool gate) {
   const ModelSpec& s = list.spec;
   const std::int64_t up = s.up_columns(ffn), C = s.C();
   const bool gated = s.gated();
   const MatrixSplit up_split = mlp_up_split(s, ffn), down_split = mlp_down_split(s, ffn);
+  bool codes = false;  // of the activation's rows, or of their gradients
   switch (pass) {
     case Pass::forward:
       list.gather_rows(C);
+      codes = output && list.join_codes(ProductOf::output, list.R, up_split, down_split);
       list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1);
       if (biases) list.over_rows("add_bias", list.R, up, 1, 1);
-      list_activation(list, ffn);
+      list_activation(list, ffn, codes);
+      if (gate) {
+        list.linear_to_sums(list.S, 1, C);
+        list.over_rows("sigmoid", list.S, 1, 0, 0, 1, 1);
+      }
       if (!output) return;
       list.block_linear(ProductOf::output, list.R, down_split, true);
       list.reduce_rows(C);
@@ -73,13 +80,16 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
       return;
     case Pass::backward_input:
       list.gather_rows(C);
+      codes = list.join_codes(ProductOf::input_gradient, list.R, down_split, up_split);
       list.block_linear(ProductOf::input_gradient, list.R, down_split);
-      list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2, gated ? 2 : 1);
+      list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2, gated ? 2 : 1)
+          .written_bytes += codes ? list.R * up : 0;
       list.block_linear(ProductOf::input_gradient, list.R, up_split, true);
       return list.reduce_rows(C);
     case Pass::backward_weight:
-      list.block_linear(ProductOf::weight_gradient, list.R, down_split);
       list.gather_rows(C);
+      list.join_codes(ProductOf::weight_gradient, list.R, down_split, up_split);
+      list.block_linear(ProductOf::weight_gradient, list.R, down_split);
       list.block_linear(ProductOf::weight_gradient, list.R, up_split);
       if (!biases) return;
       list.column_sums("column_sum", list.S, C, 1);

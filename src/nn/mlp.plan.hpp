@@ -44,9 +44,9 @@ struct MlpBuffers {
 MatrixSplit mlp_up_split(const ModelSpec& spec, std::int64_t ffn);
 MatrixSplit mlp_down_split(const ModelSpec& spec, std::int64_t ffn);
 
-// A feed-forward layer of `ffn` columns; `output`: with the last product.
-void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output = true);
-// Its activation, forward.
-void list_activation(Segments& list, std::int64_t ffn);
+// A feed-forward layer of `ffn` columns; `output`: with the last product, `gate`: and that of a gate before it.
+void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output = true, bool gate = false);
+// Its activation, forward; `codes`: which leaves those of its rows, too.
+void list_activation(Segments& list, std::int64_t ffn, bool codes = false);
 
 }  // namespace forge

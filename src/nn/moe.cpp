@@ -84,8 +84,8 @@ void Moe<T>::experts_to_activation(const Context<T>& of_round, Dispatch<T>& disp
 
 // shared(n2) up to its activation, and its gate.
 template <class T>
-RowOperand<T> Moe<T>::shared_to_activation(const RowOperand<T>& normed, const RowScratch<T>& rows) const {
-  RowOperand<T> act = shared().forward_to_activation(normed, rows);
+RowOperand<T> Moe<T>::shared_to_activation(const RowOperand<T>& normed, const RowScratch<T>& rows, bool output) const {
+  RowOperand<T> act = shared().forward_to_activation(normed, rows, output);
   if (!has_gate()) return act;
   linear_forward<T, A>(ctx, n2, w.shared_gate, {}, b.shared_gate);
   sigmoid<A>(ctx.stream, line_of(b.shared_gate));
@@ -137,7 +137,7 @@ void Moe<T>::recompute(const RowOperand<T>& normed, const MoeForward<T>& s, cons
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, 0, [&] { send_to_experts(*dispatch, 0); });
   if (has_shared()) {
-    const RowOperand<T> act = shared_to_activation(normed, rows);
+    const RowOperand<T> act = shared_to_activation(normed, rows, has_gate());
     if (has_gate()) shared().forward_output(act, b.shared_out, rows);  // the gate's gradient
   }
   ahead.wait();

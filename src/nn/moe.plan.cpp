@@ -105,15 +105,7 @@ void list_forward(Segments& list, bool recompute) {
   list_to_experts(list, ProductOf::output);
   list_weights_out(list);
   list.aside = false;
-  if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, false);
-  if (gate) {
-    list.linear_to_sums(list.S, 1, s.C());
-    list.over_rows("sigmoid", list.S, 1, 0, 0, 1, 1);
-  }
-  if (s.Fs() > 0 && (!recompute || gate)) {
-    list.block_linear(ProductOf::output, list.R, mlp_down_split(s, s.Fs()), true);
-    list.reduce_rows(s.C());
-  }
+  if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, !recompute || gate, gate);
   if (gate && !recompute) list.over_rows("gate_rows", list.S, s.C(), 1, 1);
   list.expert_linear(ProductOf::output, rows, expert_up_split(s, ffn));
   list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);

@@ -53,6 +53,11 @@ std::int64_t groups_here(const ScaleLines& lines) {
   return count;
 }
 
+// Of both operands.
+std::int64_t numbers_of(const ScaledProduct& p) {
+  return p.a.rows * p.a.columns + p.b.rows * p.b.columns;
+}
+
 template <class List>
 double sum_of_flops(const List& list) {
   double sum = 0;
@@ -106,6 +111,19 @@ Product Segments::product_of(ProductOf of, std::int64_t rows, std::int64_t out, 
   return {rows, input ? in : out, input ? out : in, value(), value(), false, of};
 }
 
+bool Segments::is_of_codes(const Product& product) const {
+  return rounds && rounds_product(c.rounding, product.of) && c.rounding.codes &&
+         cublaslt_takes(code_scaling(c.rounding.recipe), product.m, product.n);
+}
+
+ScaledProduct Segments::scaled_block(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool codes) const {
+  ScaledProduct p = scaled_product(c, of, rows, w, 0);
+  p.coded = coded && of != ProductOf::weight_gradient;
+  set_known(p, c, of, w.product, recomputes);
+  if (codes) add_code_bytes(p, c, of, rows, w);
+  return p;
+}
+
 // Where cuBLASLt multiplies codes (Gemm::code_product): a product for each run with the same scales; what `current`
 // sums over sequences, their products add to C one after the other.
 void Segments::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured, bool aligned) {
@@ -114,20 +132,47 @@ void Segments::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& 
     add(product);
     return;
   }
-  const CodeScaling scaling = code_scaling(c.rounding.recipe);
   product.rounded = true;
-  product.codes = c.rounding.codes && aligned && cublaslt_takes(scaling, product.m, product.n);
-  ScaledProduct p = scaled_product(c, of, rows, w, 0);
-  p.coded = coded && of != ProductOf::weight_gradient;
-  set_known(p, c, of, w.product, recomputes);
-  if (product.codes) add_code_bytes(p, c, of, rows, w);
-  if (c.rounding.has_history()) add_history(of, p);
-  add_scaled(p, measured && takes_amaxes_of_rows(c.rounding));
+  product.codes = aligned && is_of_codes(product);
+  const ScaledProduct p = scaled_block(of, rows, w, product.codes);
+  if (joined_ > 0) {
+    --joined_;
+  } else {
+    if (c.rounding.has_history()) add_history(of, p);
+    add_scaled(p, measured && takes_amaxes_of_rows(c.rounding));
+  }
   add(product);
-  if (!product.codes || scaling != CodeScaling::tensor) return;
+  if (!product.codes || code_scaling(c.rounding.recipe) != CodeScaling::tensor) return;
   const std::int64_t more = groups_here(p.a.by_row) - 1;
   const std::int64_t sums = of == ProductOf::weight_gradient ? more * product.m * product.n * bytes(sum()) : 0;
   if (more > 0) add(RowKernel{"sums_of_runs", product.m, product.n, sums, sums, more});
+}
+
+// Codes of second operands stand side by side and, in gradients of weights, those of first ones.
+bool Segments::join_codes(ProductOf of, std::int64_t rows, const MatrixSplit& w, const MatrixSplit& next) {
+  const auto taken = [&](const MatrixSplit& m) {
+    return is_of_codes(product_of(of, rows, m.rows.count(), m.columns.count()));
+  };
+  if (!joins_codes(c.rounding, of) || !taken(w) || !taken(next)) return false;
+  const ScaledProduct first = scaled_block(of, rows, w, true);
+  ScaledProduct second = scaled_block(of, rows, next, true);
+  const bool gradients = of == ProductOf::weight_gradient;
+  const std::int64_t made = gradients ? 0 : second.a.rows * second.a.columns;
+  if (c.rounding.has_history())
+    for (const ScaledProduct* p : {&first, &std::as_const(second)}) add_history(of, *p);
+  if (gradients) second.a_codes += first.a_codes;
+  second.b_codes += first.b_codes;
+  second.factors += first.factors;
+  scaled.push_back(first);
+  scaled.push_back(second);
+  add_codes(second, numbers_of(first) + numbers_of(second) - made);
+  joined_ = 2;
+  return true;
+}
+
+void Segments::add_codes(const ScaledProduct& p, std::int64_t numbers) {
+  add(RowKernel{rounding_kernels::encode, p.a.rows, p.a.columns, numbers * bytes(value()),
+                numbers + p.factors * bytes(DType::f32)});
 }
 
 void Segments::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
@@ -168,12 +213,7 @@ void Segments::add_scaled(const ScaledProduct& p, bool measured) {
     add_amaxes_of_ranks(p.splitters(), p.experts > 0 ? c.etp : c.tp, p.over_tp());
     add_amaxes_of_ranks(Group::cp, c.microbatch.cp, p.over_cp());
   }
-  if (p.b_codes > 0) {
-    const std::int64_t numbers = p.a.rows * p.a.columns + p.b.rows * p.b.columns;
-    add(RowKernel{rounding_kernels::encode, p.a.rows, p.a.columns, numbers * bytes(value()),
-                  numbers + p.factors * bytes(DType::f32)});
-    return;
-  }
+  if (p.b_codes > 0) return add_codes(p, numbers_of(p));
   over_rows(rounding_kernels::round, p.a.rows, p.a.columns, 1, 1);
   if (!p.coded) over_rows(rounding_kernels::round, p.matrices() * p.b.rows, p.b.columns, 1, 1);
 }

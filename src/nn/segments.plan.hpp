@@ -9,8 +9,8 @@
 
 #include "fp8/amax_history.hpp"
 #include "fp8/codes.hpp"
-#include "fp8/kept_amaxes.hpp"
 #include "fp8/kernel_names.hpp"
+#include "fp8/saved_amaxes.hpp"
 
 namespace forge {
 
@@ -75,7 +75,7 @@ struct AttentionProduct {
   bool operator==(const AttentionProduct&) const = default;
 };
 
-// A function over rows, of one kernel or a few. Bytes as a RowTape sees them (kernels/row_tape.hpp).
+// A function over rows, of one kernel or a few. Bytes as a RowTape sees them (device/row_tape.hpp).
 struct RowKernel {
   std::string_view name;
   std::int64_t rows, columns, read_bytes, written_bytes, launches = 1;
@@ -141,6 +141,9 @@ class Segments {
   // `measured`: what makes its first operand can leave the largest magnitudes of rows; `aligned`: the result and each
   // of its rows begin at multiples of 16 bytes where the number of columns is one of 16.
   void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured = false, bool aligned = true);
+  // Before block_linear() of the one and of the next: the launch that makes the codes of both where joins_codes().
+  // There the kernel before the next one makes those of its first operand, but for gradients of weights. Says whether.
+  bool join_codes(ProductOf of, std::int64_t rows, const MatrixSplit& w, const MatrixSplit& next);
   // The same of this rank's experts.
   void expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
   // A kernel that reads and writes so many arrays (rows, columns) of the compute type, and others of the accumulation
@@ -176,12 +179,17 @@ class Segments {
   DType sum() const { return c.precision.accumulate; }
   static std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
   Product product_of(ProductOf of, std::int64_t rows, std::int64_t out, std::int64_t in) const;
+  bool is_of_codes(const Product& product) const;
+  ScaledProduct scaled_block(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool codes) const;
+  void add_codes(const ScaledProduct& p, std::int64_t numbers);
   // `measured`: the kernel that made the first operand has left its amaxes.
   void add_scaled(const ScaledProduct& p, bool measured);
   // The largest magnitudes of an operand, or of so many like it; of those that so many ranks share, and of the history.
   void add_amaxes(const ScaledOperand& x, std::int64_t matrices);
   void add_amaxes_of_ranks(Group group, int ranks, std::int64_t count);
   void add_history(ProductOf of, const ScaledProduct& p);
+
+  int joined_ = 0;  // products to come whose codes are there
 };
 
 }  // namespace forge

@@ -35,7 +35,7 @@ struct Moments {
 };
 
 template <class T>
-Moments<acc_t<T>> moments_of(const FactoredRun<T>& run, const FactoredPart& part) {
+Moments<acc_t<T>> moments_of(const FactoredArgs<T>& run, const FactoredPart& part) {
   const FactoredTensor& tensor = run.plan.tensors[part.tensor];
   if (!tensor.is_matrix()) return {nullptr, nullptr, run.own_moments(part), nullptr, part.columns};
   const acc_t<T>* const rows = run.moments.data + tensor.moments;
@@ -51,11 +51,9 @@ Moments<acc_t<T>> moments_of(const FactoredRun<T>& run, const FactoredPart& part
 //   p ← p (1 − lr·decay) − max(1e-3, rms p) · min(lr, 1/√t) · u / max(1, rms u)
 // p's root of the mean square is that of before the decay.
 template <class T>
-void add_squares(Stream& stream, const FactoredRun<T>& run) {
+void add_squares(Stream& stream, const FactoredArgs<T>& run) {
   using A = acc_t<T>;
-  const RankUnit<T>& unit = run.unit;
-  const FactoredUnit& plan = run.plan;
-  const FactoredBuffers& b = run.buffers;
+  const auto& [unit, plan, b, line_moments] = run;
   fill_zero(stream, b.sums.data, to_size(b.sums.size()) * sizeof(double));
   fill_zero(stream, b.updates.data, to_size(b.updates.size()) * sizeof(double));
   for (const FactoredPart& part : plan.counted) {
@@ -82,12 +80,10 @@ void add_squares(Stream& stream, const FactoredRun<T>& run) {
 }
 
 template <class T>
-void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& run) {
+void update_moments(Stream& stream, const Update& update, const FactoredArgs<T>& run) {
   using A = acc_t<T>;
-  const RankUnit<T>& unit = run.unit;
-  const FactoredUnit& plan = run.plan;
-  const FactoredBuffers& b = run.buffers;
-  const double share = std::pow(static_cast<double>(update.number), decay_power);
+  const auto& [unit, plan, b, line_moments] = run;
+  const double fraction = std::pow(static_cast<double>(update.number), decay_power);
   const View<const StepScalars, 1> scalars = update.scalars;
   for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
     const FactoredTensor& tensor = plan.tensors[t];
@@ -98,7 +94,7 @@ void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& 
     parallel_for(stream, m + n, [=] FORGE_LAMBDA(std::int64_t i) {
       if (scalars[0].finite == 0) return;
       const double clip = scalars[0].clip_coefficient, mean = sums[i] * clip * clip / double(i < m ? n : m);
-      moments[i] = A(double(moments[i]) + share * (mean - double(moments[i])));
+      moments[i] = A(double(moments[i]) + fraction * (mean - double(moments[i])));
     });
     double* const means = b.means.data + t;
     parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
@@ -113,17 +109,15 @@ void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& 
     parallel_for(stream, part.columns, [=] FORGE_LAMBDA(std::int64_t i) {
       if (scalars[0].finite == 0) return;
       const A g = gradient[i] * A(scalars[0].clip_coefficient);
-      own[i] = own[i] + A(share) * (g * g - own[i]);
+      own[i] = own[i] + A(fraction) * (g * g - own[i]);
     });
   }
 }
 
 template <class T>
-void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run) {
+void add_updates(Stream& stream, const Update& update, const FactoredArgs<T>& run) {
   using A = acc_t<T>;
-  const RankUnit<T>& unit = run.unit;
-  const FactoredUnit& plan = run.plan;
-  const FactoredBuffers& b = run.buffers;
+  const auto& [unit, plan, b, line_moments] = run;
   const View<const StepScalars, 1> scalars = update.scalars;
   for (const FactoredPart& part : plan.counted) {
     const Moments<A> moments = moments_of(run, part);
@@ -147,11 +141,9 @@ void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run
 }
 
 template <class T>
-void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& run) {
+void apply_updates(Stream& stream, const Update& update, const FactoredArgs<T>& run) {
   using A = acc_t<T>;
-  const RankUnit<T>& unit = run.unit;
-  const FactoredUnit& plan = run.plan;
-  const FactoredBuffers& b = run.buffers;
+  const auto& [unit, plan, b, line_moments] = run;
   const View<const StepScalars, 1> scalars = update.scalars;
   const double most = 1 / std::sqrt(static_cast<double>(update.number));
   for (const FactoredPart& part : plan.held) {
@@ -186,11 +178,11 @@ void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& r
   }
 }
 
-#define FORGE_INSTANTIATE(T)                                                   \
-  template void add_squares(Stream&, const FactoredRun<T>&);                   \
-  template void update_moments(Stream&, const Update&, const FactoredRun<T>&); \
-  template void add_updates(Stream&, const Update&, const FactoredRun<T>&);    \
-  template void apply_updates(Stream&, const Update&, const FactoredRun<T>&);
+#define FORGE_INSTANTIATE(T)                                                    \
+  template void add_squares(Stream&, const FactoredArgs<T>&);                   \
+  template void update_moments(Stream&, const Update&, const FactoredArgs<T>&); \
+  template void add_updates(Stream&, const Update&, const FactoredArgs<T>&);    \
+  template void apply_updates(Stream&, const Update&, const FactoredArgs<T>&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

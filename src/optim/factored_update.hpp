@@ -7,7 +7,7 @@ namespace forge {
 
 // A unit whose matrices have second moments by row and by column, in an update.
 template <class T>
-struct FactoredRun {
+struct FactoredArgs {
   using A = acc_t<T>;
   const RankUnit<T>& unit;
   const FactoredUnit& plan;
@@ -23,25 +23,12 @@ struct FactoredRun {
 // What a rank adds to the sums of squares of gradients and weights; moments from the sums over all ranks; what it adds
 // to the squares of the updates; the updates (adafactor.cpp).
 template <class T>
-void add_squares(Stream& stream, const FactoredRun<T>& run);
+void add_squares(Stream& stream, const FactoredArgs<T>& run);
 template <class T>
-void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& run);
+void update_moments(Stream& stream, const Update& update, const FactoredArgs<T>& run);
 template <class T>
-void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run);
+void add_updates(Stream& stream, const Update& update, const FactoredArgs<T>& run);
 template <class T>
-void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& run);
-
-// Updates units by layout/factored_moments.hpp, with two sums over the ranks that share one.
-template <class T>
-class FactoredUpdate {
- public:
-  FactoredUpdate(const ParameterStorage<T>& storage, const UpdateTools<T>& tools) : storage_(storage), tools_(tools) {}
-
-  void update(Stream& stream, std::size_t unit, const Update& update) const;
-
- private:
-  const ParameterStorage<T>& storage_;
-  UpdateTools<T> tools_;
-};
+void apply_updates(Stream& stream, const Update& update, const FactoredArgs<T>& run);
 
 }  // namespace forge

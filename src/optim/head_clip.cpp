@@ -9,7 +9,7 @@ HeadClip<T>::HeadClip(const ParameterStorage<T>& storage, const ModelSpec& spec,
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const RankUnit<T>& unit = storage.unit(u);
     if (unit.local.kind != UnitKind::block) continue;
-    for (const Run& run : runs_of(unit.local, unit.state)) {
+    for (const ElementRun& run : runs_of(unit.local, unit.state)) {
       const Parameter& parameter = unit.local.parameters[run.piece->parameter];
       const std::int64_t columns = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
       const std::int64_t begin = run.local - unit.state.begin, end = begin + run.count;

@@ -10,7 +10,7 @@ namespace forge {
 
 namespace {
 
-// Share of the way from 1 down to the floor that is left at progress p.
+// Fraction of the way from 1 down to the floor that is left at progress p.
 double tail(WsdTail kind, double p) {
   switch (kind) {
     case WsdTail::linear:
@@ -39,7 +39,7 @@ double progress_in_period(const OptimizerDeck& d, double s) {
   return s / period;
 }
 
-double decay_share(const OptimizerDeck& d, double steps, double s, double p) {
+double decay_fraction(const OptimizerDeck& d, double steps, double s, double p) {
   switch (d.schedule) {
     case RateSchedule::constant:
     case RateSchedule::inverse_sqrt:
@@ -83,8 +83,8 @@ double scheduled_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t u
     return full * std::max(d.min_ratio, std::sqrt(w / std::max(s, w)));
   }
   const double p = progress(s - warmup, static_cast<double>(d.decay_steps));
-  const double share = decay_share(d, static_cast<double>(steps), s, p);
-  return full * (d.min_ratio + (1 - d.min_ratio) * share);
+  const double fraction = decay_fraction(d, static_cast<double>(steps), s, p);
+  return full * (d.min_ratio + (1 - d.min_ratio) * fraction);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace forge {
 // Lion (Chen et al. 2023, arXiv 2302.06675, algorithm 2) with decoupled decay:
 //   c = β1 m + (1−β1) g;  p ← p (1 − lr·decay) − lr · sign(c);  m ← β2 m + (1−β2) g        sign(0) = 0
 template <class T>
-void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run) {
   using A = acc_t<T>;
   const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate);
   const A one_minus_beta1 = A(1 - deck.beta1), one_minus_beta2 = A(1 - deck.beta2);
@@ -18,8 +18,8 @@ void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, con
   };
   update_weights<1>(stream, step, run, new_weight);
 }
-template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
-template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
-template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
+template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<double>&);
+template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<float>&);
+template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<bf16>&);
 
 }  // namespace forge

@@ -28,7 +28,7 @@ MatrixUpdate<T>::MatrixUpdate(const ParameterStorage<T>& storage, const Optimize
                               const UpdateTools<T>& tools)
     : deck_(deck), tools_(tools), newton_schulz_(tools.gemm, tools.matrices.batch), rotation_(tools.gemm) {
   const WholeMatrices& plan = tools.matrices;
-  if (plan.places > 1) stream_.open();
+  if (plan.buffers > 1) stream_.open();
   for (const MatrixRound& round : plan.rounds) {
     Round& mine = rounds_.emplace_back(Round{round, {}});
     for (std::size_t begin = 0, end = 0; begin < round.held.size(); begin = end) {
@@ -61,8 +61,8 @@ void MatrixUpdate<T>::finish() {
 }
 
 template <class T>
-void MatrixUpdate<T>::gather(Stream& compute, int round, int place, const Update& update) {
-  const View<T, 1>& parts = buffers_.held[to_size(place)];
+void MatrixUpdate<T>::gather(Stream& compute, int round, int buffer, const Update& update) {
+  const View<T, 1>& parts = buffers_.held[to_size(buffer)];
   for (const Held& held : rounds_[to_size(round)].held) {
     const View<T, 1> values = parts.slice(held.at, held.at + held.run.size());
     if (tools_.matrices.rotates)
@@ -71,18 +71,18 @@ void MatrixUpdate<T>::gather(Stream& compute, int round, int place, const Update
       muon_prepare<T>(compute, deck_, update.of(held.run.rule), held.run, values);
   }
   if (stream_)
-    stream_.run(compute, gathered_[to_size(place)], [&](Stream& stream) { exchange(stream, round, place, false); });
+    stream_.run(compute, gathered_[to_size(buffer)], [&](Stream& stream) { exchange(stream, round, buffer, false); });
 }
 
 template <class T>
-void MatrixUpdate<T>::give_back(Stream& compute, int round, int place) {
-  stream_.run(compute, returned_[to_size(place)], [&](Stream& stream) { exchange(stream, round, place, true); });
+void MatrixUpdate<T>::give_back(Stream& compute, int round, int buffer) {
+  stream_.run(compute, returned_[to_size(buffer)], [&](Stream& stream) { exchange(stream, round, buffer, true); });
 }
 
 template <class T>
-void MatrixUpdate<T>::exchange(Stream& stream, int round, int place, bool back) {
+void MatrixUpdate<T>::exchange(Stream& stream, int round, int buffer, bool back) {
   const MatrixRound& plan = rounds_[to_size(round)].plan;
-  const View<T, 1>& parts = buffers_.held[to_size(place)];
+  const View<T, 1>& parts = buffers_.held[to_size(buffer)];
   Communicator& group = tools_.mesh.matrices(plan.experts);
   if (group.size() == 1) return;
   group.group_begin();
@@ -98,16 +98,16 @@ void MatrixUpdate<T>::exchange(Stream& stream, int round, int place, bool back) 
     for (const OwnedPart& part : stack.parts) {
       if (part.holder == plan.rank) continue;
       if (back)
-        group.send(stream, memory_of(part, place), part.holder);
+        group.send(stream, memory_of(part, buffer), part.holder);
       else if (part.sent)
-        group.receive(stream, memory_of(part, place), part.holder);
+        group.receive(stream, memory_of(part, buffer), part.holder);
     }
   group.group_end(stream);
 }
 
 template <class T>
-View<T, 1> MatrixUpdate<T>::memory_of(const OwnedPart& part, int place) const {
-  return (part.held ? buffers_.held : buffers_.received)[to_size(place)].slice(part.at, part.at + part.count);
+View<T, 1> MatrixUpdate<T>::memory_of(const OwnedPart& part, int buffer) const {
+  return (part.held ? buffers_.held : buffers_.received)[to_size(buffer)].slice(part.at, part.at + part.count);
 }
 
 template <class T>
@@ -129,26 +129,26 @@ View<T, 1> MatrixUpdate<T>::updates_of(Stream& stream, const MatrixStack& stack,
 }
 
 template <class T>
-void MatrixUpdate<T>::compute(Stream& compute, int round, int place, const Update& update) {
-  if (stream_) gathered_[to_size(place)].wait(compute);
+void MatrixUpdate<T>::compute(Stream& compute, int round, int buffer, const Update& update) {
+  if (stream_) gathered_[to_size(buffer)].wait(compute);
   for (const MatrixStack& stack : rounds_[to_size(round)].plan.stacks) {
     const std::int64_t elements = stack.rows * stack.columns;
     const auto matrix = [&](const View<T, 1>& all, const OwnedPart& part) {
       return all.slice(part.matrix * elements, (part.matrix + 1) * elements);
     };
     for (const OwnedPart& part : stack.parts)
-      if (part.sent) put_part<T>(compute, place_in(stack, part), memory_of(part, place), matrix(buffers_.x, part));
+      if (part.sent) put_part<T>(compute, place_in(stack, part), memory_of(part, buffer), matrix(buffers_.x, part));
     const View<T, 1> result = updates_of(compute, stack, update);
     for (const OwnedPart& part : stack.parts)
-      if (part.sent) take_part<T>(compute, place_in(stack, part), matrix(result, part), memory_of(part, place));
+      if (part.sent) take_part<T>(compute, place_in(stack, part), matrix(result, part), memory_of(part, buffer));
   }
 }
 
 template <class T>
-void MatrixUpdate<T>::update(Stream& compute, int round, int place, const Update& update) {
-  if (stream_) returned_[to_size(place)].wait(compute);
+void MatrixUpdate<T>::update(Stream& compute, int round, int buffer, const Update& update) {
+  if (stream_) returned_[to_size(buffer)].wait(compute);
   const Round& mine = rounds_[to_size(round)];
-  const View<T, 1>& parts = buffers_.held[to_size(place)];
+  const View<T, 1>& parts = buffers_.held[to_size(buffer)];
   for (const Held& held : mine.held) {
     UpdateStep step = update.of(held.run.rule);
     // The first one makes bases alone: neither update nor decay.

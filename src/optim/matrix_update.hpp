@@ -24,11 +24,11 @@ class MatrixUpdate {
   // Memory for what follows, until finish(), which throws what went wrong in the background.
   void start();
   void finish();
-  // The tasks of matrices of plan/tasks.hpp, in their order: of a round, in a place of the memory.
-  void gather(Stream& compute, int round, int place, const Update& update);
-  void compute(Stream& compute, int round, int place, const Update& update);
-  void give_back(Stream& compute, int round, int place);
-  void update(Stream& compute, int round, int place, const Update& update);
+  // The tasks of matrices of plan/tasks.hpp, in their order: of a round, in a buffer of the memory.
+  void gather(Stream& compute, int round, int buffer, const Update& update);
+  void compute(Stream& compute, int round, int buffer, const Update& update);
+  void give_back(Stream& compute, int round, int buffer);
+  void update(Stream& compute, int round, int buffer, const Update& update);
   void set_operation_tape(OperationTape* tape) {
     newton_schulz_.set_tape(tape);
     rotation_.set_tape(tape);
@@ -37,7 +37,7 @@ class MatrixUpdate {
  private:
   // Parts that follow each other, as elements to update.
   struct Held {
-    UpdateRun<T> run;
+    UpdateArgs<T> run;
     std::int64_t at;
     double scale;  // of the matrices' shape
   };
@@ -47,10 +47,10 @@ class MatrixUpdate {
   };
 
   // Parts to the owners, or of the results back.
-  void exchange(Stream& stream, int round, int place, bool back);
+  void exchange(Stream& stream, int round, int buffer, bool back);
   // The owner's updates of a stack, which stands in buffers.x: there, or in y.
   View<T, 1> updates_of(Stream& stream, const MatrixStack& stack, const Update& update);
-  View<T, 1> memory_of(const OwnedPart& part, int place) const;
+  View<T, 1> memory_of(const OwnedPart& part, int buffer) const;
 
   const OptimizerDeck deck_;
   UpdateTools<T> tools_;

@@ -12,7 +12,7 @@ constexpr double muon_momentum = 0.95;
 // M, G: the types of b and g; u has what b is before it is rounded. A step that is not finite changes nothing and has
 // u = 0.
 template <class M, class G, class T>
-void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
+void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const UpdateArgs<T>& run, View<T, 1> values) {
   using A = acc_t<T>;
   const A one_minus_momentum = A(1 - muon_momentum), ahead = nesterov ? one_minus_momentum : A(0);
   const View<const StepScalars, 1> scalars = step.scalars;
@@ -66,7 +66,7 @@ FORGE_INLINE void apply_part(Team team, std::int64_t begin, std::int64_t n, cons
 // p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o. W, G: the types of master weights and
 // gradient.
 template <class W, class G, class T>
-void apply_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<const T, 1> values,
+void apply_with(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, View<const T, 1> values,
                 double scale) {
   using A = acc_t<T>;
   const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate * scale);
@@ -90,7 +90,7 @@ void apply_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run,
 
 // Muon (Jordan et al. 2024; Liu et al. 2025, arXiv 2502.16982) as PyTorch computes it, with Nesterov's momentum.
 template <class T>
-void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
+void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run,
                   View<T, 1> values) {
   const bool nesterov = deck.name == OptimizerName::muon;
   with_state_type(run, [&]<class M>(std::type_identity<M>) {
@@ -100,7 +100,7 @@ void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& s
 }
 
 template <class T>
-void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, const UpdateRun<T>& run,
+void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, const UpdateArgs<T>& run,
                 View<const T, 1> values, double scale) {
   with_weight_type(run, [&]<class W>(std::type_identity<W>) {
     with_gradient_type(run,
@@ -108,9 +108,9 @@ void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, co
   });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                        \
-  template void muon_prepare(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<T>&, View<T, 1>);    \
-  template void muon_apply(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<T>&, View<const T, 1>, \
+#define FORGE_INSTANTIATE(T)                                                                                         \
+  template void muon_prepare(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<T>&, View<T, 1>);    \
+  template void muon_apply(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<T>&, View<const T, 1>, \
                            double);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE

@@ -1,5 +1,6 @@
 #include "optim/optimizer.hpp"
 
+#include "nn/context.hpp"
 #include "optim/rule.hpp"
 
 namespace forge {
@@ -8,7 +9,8 @@ namespace forge {
 template <class T>
 Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools)
     : deck_(deck),
-      factored_(storage, tools),
+      storage_(storage),
+      tools_(tools),
       heads_(storage, tools.spec, deck.qk_clip, {tools.peaks, tools.head_factors}) {
   if (row_of(deck.name).factored()) return;
   for (std::size_t u = 0; u < storage.size(); ++u) {
@@ -27,11 +29,27 @@ Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck&
 
 template <class T>
 void Optimizer<T>::update_elements(Stream& stream, const Update& update) const {
-  for (const UpdateRun<T>& run : runs_) update_run<T>(stream, deck_, update.of(run.rule), run);
+  for (const UpdateArgs<T>& run : runs_) update_run<T>(stream, deck_, update.of(run.rule), run);
 }
 
-template class Optimizer<double>;
-template class Optimizer<float>;
-template class Optimizer<bf16>;
+template <class T>
+void Optimizer<T>::update_factored(Stream& stream, std::size_t u, const Update& update) const {
+  const FactoredUnit& plan = tools_.factored.units[u];
+  const RankUnit<T>& unit = storage_.unit(u);
+  Communicator& group = tools_.mesh.matrices(unit.local.is_experts());
+  const Frame frame(tools_.arena);
+  FactoredBuffers buffers;
+  allocate(tools_.arena, tools_.buffers, Category::workspace, buffers, plan);
+  const FactoredArgs<T> run{unit, plan, buffers,
+                            tools_.line_moments.slice(plan.first_moment, plan.first_moment + plan.moments)};
+  add_squares(stream, run);
+  group.all_reduce(stream, buffers.sums);
+  update_moments(stream, update, run);
+  add_updates(stream, update, run);
+  group.all_reduce(stream, buffers.updates);
+  apply_updates(stream, update, run);
+}
+
+FORGE_INSTANTIATE_CLASS(Optimizer);
 
 }  // namespace forge

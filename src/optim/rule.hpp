@@ -9,17 +9,17 @@ namespace forge {
 // Updates of optimizers that treat each element for itself. Each is defined, with its formula and source, in the file
 // of its name.
 template <class T>
-void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
+void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run);
 template <class T>
-void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
+void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run);
 template <class T>
-void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
+void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run);
 template <class T>
-void sgd(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
+void sgd(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run);
 
 // That of the deck, or of what stands beside its whole matrices.
 template <class T>
-void update_run(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+void update_run(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run) {
   switch (deck.name) {
     case OptimizerName::adamw:
     case OptimizerName::muon:
@@ -49,14 +49,14 @@ void exchange_weights(Stream& stream, View<A, 1> trained, View<A, 1> averages);
 // computes, and with its result. `values`: of the run's elements, made by the first, read by the second. `scale`: of
 // the matrix's shape.
 template <class T>
-void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
+void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run,
                   View<T, 1> values);
 template <class T>
-void muon_apply(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
+void muon_apply(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run,
                 View<const T, 1> values, double scale);
 // Of SOAP, whose update an owner makes (optim/rotation.hpp), before it computes.
 template <class T>
-void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values);
+void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, View<T, 1> values);
 // What NorMuon does with the owner's orthogonal matrices o (B, m, n), before they are sent back.
 template <class T>
 void normuon_rows(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, View<T, 3> o,

@@ -8,9 +8,9 @@ namespace forge {
 
 namespace {
 
-// Share of an update in the averages: the square of its rate over the sum of the squares of all so far, with the rates
-// of warm-up, s / W of the full one, and behind it.
-double average_share(std::int64_t update, std::int64_t warmup) {
+// Fraction of an update in the averages: the square of its rate over the sum of the squares of all so far, with the
+// rates of warm-up, s / W of the full one, and behind it.
+double average_fraction(std::int64_t update, std::int64_t warmup) {
   const auto t = static_cast<double>(update), W = static_cast<double>(warmup);
   if (t <= W) return 6 * t / ((t + 1) * (2 * t + 1));
   const double of_warmup = W > 0 ? (W + 1) * (2 * W + 1) / (6 * W) : 0;
@@ -26,11 +26,11 @@ double average_share(std::int64_t update, std::int64_t warmup) {
 // which is
 //   y ← y + c d + lr (β1 (1−c) − 1) n;  d ← (1−c) (d − lr β1 n);  x = y + (1 − 1/β1) d
 template <class T>
-void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run) {
   using A = acc_t<T>;
-  const double share = average_share(step.number, deck.warmup_steps);
-  const A c = A(share), one_minus_c = A(1 - share);
-  const A to_y = A(step.rate * (deck.beta1 * (1 - share) - 1)), to_d = A(step.rate * deck.beta1);
+  const double fraction = average_fraction(step.number, deck.warmup_steps);
+  const A c = A(fraction), one_minus_c = A(1 - fraction);
+  const A to_y = A(step.rate * (deck.beta1 * (1 - fraction) - 1)), to_d = A(step.rate * deck.beta1);
   const A decay = A(run.rule.weight_decay), epsilon = A(deck.epsilon);
   const A beta2 = A(deck.beta2), one_minus_beta2 = A(1 - deck.beta2);
   const A root_bias2 = A(std::sqrt(1 - std::pow(deck.beta2, static_cast<double>(step.number))));
@@ -62,9 +62,9 @@ void exchange_weights(Stream& stream, View<A, 1> trained, View<A, 1> averages) {
   });
 }
 
-template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
-template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
-template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
+template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<double>&);
+template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<float>&);
+template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<bf16>&);
 template void schedule_free_averages(Stream&, const OptimizerDeck&, View<const double, 1>, View<const double, 1>,
                                      View<double, 1>);
 template void schedule_free_averages(Stream&, const OptimizerDeck&, View<const float, 1>, View<const float, 1>,

@@ -6,7 +6,7 @@ namespace forge {
 // Stochastic gradient descent with heavy-ball momentum (Polyak 1964), as PyTorch computes it, and decoupled decay:
 //   b ← μ b + g;  p ← p (1 − lr·decay) − lr · b
 template <class T>
-void sgd(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+void sgd(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run) {
   using A = acc_t<T>;
   const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate);
   const A momentum = A(deck.momentum);
@@ -17,8 +17,8 @@ void sgd(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, cons
   };
   update_weights<1>(stream, step, run, new_weight);
 }
-template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
-template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
-template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
+template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<double>&);
+template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<float>&);
+template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<bf16>&);
 
 }  // namespace forge

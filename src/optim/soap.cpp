@@ -11,11 +11,11 @@ namespace forge {
 
 namespace {
 
-// kept ← kept + share (value − kept)
+// kept ← kept + fraction (value − kept)
 template <class A>
-void blend(Stream& stream, const UpdateStep& step, double share, const A* value, View<A, 1> kept) {
+void blend(Stream& stream, const UpdateStep& step, double fraction, const A* value, View<A, 1> kept) {
   const View<const StepScalars, 1> scalars = step.scalars;
-  const A factor = A(share);
+  const A factor = A(fraction);
   A* const to = kept.data;
   parallel_for(stream, kept.size(), [=] FORGE_LAMBDA(std::int64_t i) {
     if (scalars[0].finite != 0) to[i] += factor * (value[i] - to[i]);
@@ -69,6 +69,18 @@ void adam_direction(Stream& stream, const OptimizerDeck& deck, const UpdateStep&
     if (scalars[0].finite == 0) return;
     v[i] = beta2 * v[i] + rest * gradient[i] * gradient[i];
     gradient[i] = first[i] / bias1 / (math::sqrt(v[i]) / root_bias2 + epsilon);
+  });
+}
+
+// u = clip · g, 0 of a step that isn't finite. G: the type of g.
+template <class G, class T>
+void prepare_with(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, View<T, 1> values) {
+  using A = acc_t<T>;
+  const View<const StepScalars, 1> scalars = step.scalars;
+  const G* const gs = run.template gradients<G>();
+  T* const us = values.data;
+  parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
+    us[i] = T(scalars[0].finite == 0 ? A(0) : A(gs[i]) * A(scalars[0].clip_coefficient));
   });
 }
 
@@ -167,29 +179,13 @@ void Rotation<T>::operator()(Stream& stream, const OptimizerDeck& deck, const Up
 
 FORGE_INSTANTIATE_CLASS(Rotation);
 
-namespace {
-
-// u = clip · g, 0 of a step that isn't finite. G: the type of g.
-template <class G, class T>
-void prepare_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
-  using A = acc_t<T>;
-  const View<const StepScalars, 1> scalars = step.scalars;
-  const G* const gs = run.template gradients<G>();
-  T* const us = values.data;
-  parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
-    us[i] = T(scalars[0].finite == 0 ? A(0) : A(gs[i]) * A(scalars[0].clip_coefficient));
-  });
-}
-
-}  // namespace
-
 // What is sent to the owner: the gradient, 0 of a step that isn't finite.
 template <class T>
-void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
+void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, View<T, 1> values) {
   with_gradient_type(run, [&]<class G>(std::type_identity<G>) { prepare_with<G>(stream, step, run, values); });
 }
 
-#define FORGE_INSTANTIATE(T) template void soap_prepare(Stream&, const UpdateStep&, const UpdateRun<T>&, View<T, 1>);
+#define FORGE_INSTANTIATE(T) template void soap_prepare(Stream&, const UpdateStep&, const UpdateArgs<T>&, View<T, 1>);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

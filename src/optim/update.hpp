@@ -31,7 +31,7 @@ struct Update {
 
 // Elements that a rank updates, one behind the other and by one rule, and all that is kept of them.
 template <class T>
-struct UpdateRun {
+struct UpdateArgs {
   using A = acc_t<T>;
   View<A, 1> gradient;  // empty: it is in the compute type, `narrow_gradient`
   View<A, 1> master;    // empty: they are in the compute type, `copy`
@@ -79,9 +79,9 @@ bool rounds_state(const RankUnit<T>& unit) {
 
 // Elements of a unit that this rank updates: `elements` of its flat buffer, and where rounds_state() of one piece.
 template <class T>
-UpdateRun<T> run_of(const RankUnit<T>& unit, const Range& elements, const UpdateRule& rule, std::uint64_t seed) {
+UpdateArgs<T> run_of(const RankUnit<T>& unit, const Range& elements, const UpdateRule& rule, std::uint64_t seed) {
   const std::int64_t begin = elements.begin - unit.state.begin, end = elements.end - unit.state.begin;
-  UpdateRun<T> run{{}, {}, {}, {}, rule};
+  UpdateArgs<T> run{{}, {}, {}, {}, rule};
   if (unit.rounds_gradients())
     run.narrow_gradient = unit.narrow_gradient.slice(begin, end);
   else

@@ -72,7 +72,7 @@ FORGE_INLINE void update_part(Team team, std::int64_t begin, std::int64_t n, acc
 }
 
 template <class M, class W, class G, int count, class T, class F>
-void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
+void update_weights(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, F new_weight) {
   using A = acc_t<T>;
   constexpr std::int64_t block = 4096;
   const View<const StepScalars, 1> scalars = step.scalars;
@@ -99,7 +99,7 @@ void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& 
 
 // f(std::type_identity<M>()) for the type M of a run's first state: that of the sums, or bf16.
 template <class T, class F>
-void with_state_type(const UpdateRun<T>& run, F f) {
+void with_state_type(const UpdateArgs<T>& run, F f) {
   if constexpr (!std::is_same_v<T, double>)
     if (run.state[0].type == DType::bf16) return f(std::type_identity<bf16>());
   f(std::type_identity<acc_t<T>>());
@@ -107,7 +107,7 @@ void with_state_type(const UpdateRun<T>& run, F f) {
 
 // The same for the type of a run's master weights.
 template <class T, class F>
-void with_weight_type(const UpdateRun<T>& run, F f) {
+void with_weight_type(const UpdateArgs<T>& run, F f) {
   if constexpr (!std::is_same_v<T, acc_t<T>>)
     if (run.master.empty()) return f(std::type_identity<T>());
   f(std::type_identity<acc_t<T>>());
@@ -115,7 +115,7 @@ void with_weight_type(const UpdateRun<T>& run, F f) {
 
 // The same for the type of a run's gradient.
 template <class T, class F>
-void with_gradient_type(const UpdateRun<T>& run, F f) {
+void with_gradient_type(const UpdateArgs<T>& run, F f) {
   if constexpr (!std::is_same_v<T, acc_t<T>>)
     if (run.gradient.empty()) return f(std::type_identity<T>());
   f(std::type_identity<acc_t<T>>());
@@ -126,7 +126,7 @@ void with_gradient_type(const UpdateRun<T>& run, F f) {
 // keeps of the element: the first `count` of its states. All is computed in A, and what is kept in bf16 is rounded
 // stochastically (kernels/rows/rounding.hpp). Include it where kernels may stand (forge_device_sources).
 template <int count, class T, class F>
-void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
+void update_weights(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, F new_weight) {
   with_state_type(run, [&]<class M>(std::type_identity<M>) {
     with_weight_type(run, [&]<class W>(std::type_identity<W>) {
       with_gradient_type(run, [&]<class G>(std::type_identity<G>) {

@@ -19,9 +19,9 @@ Executor<T>::Executor(const LayerServices<T>& services, const ParameterStorage<T
 
 template <class T>
 void Executor<T>::run(const Task& task) {
-  using Run = void (*)(Executor&, Stream&, const Task&);
-  constexpr Run of_layer = [](auto& e, auto&, auto& t) { e.run_layer(t); };
-  static constexpr std::pair<TaskOp, Run> runs[] = {
+  using Call = void (*)(Executor&, Stream&, const Task&);
+  constexpr Call of_layer = [](auto& e, auto&, auto& t) { e.run_layer(t); };
+  static constexpr std::pair<TaskOp, Call> runs[] = {
       {TaskOp::load_batch, [](auto& e, auto&, auto& t) { e.load_batch(t); }},
       {TaskOp::retire, [](auto&, auto&, auto&) {}},  // slots are assigned for the whole run
       {TaskOp::forward, of_layer},
@@ -33,17 +33,17 @@ void Executor<T>::run(const Task& task) {
          e.frames_[to_size(t.frame)].emplace(e.services_.arena, frame_bytes(e.services_.buffers, e.share_, t));
        }},
       {TaskOp::close, [](auto& e, auto&, auto& t) { e.frames_[to_size(t.frame)].reset(); }},
-      {TaskOp::gather, [](auto& e, auto& s, auto& t) { e.gather_.gather(s, t.unit, t.place); }},
+      {TaskOp::gather, [](auto& e, auto& s, auto& t) { e.gather_.gather(s, t.unit, t.buffer); }},
       {TaskOp::weight_amaxes, [](auto& e, auto& s, auto&) { e.gather_.take_amaxes(s); }},
-      {TaskOp::wait_parameters, [](auto& e, auto& s, auto& t) { e.gather_.wait(s, t.unit, t.place); }},
+      {TaskOp::wait_parameters, [](auto& e, auto& s, auto& t) { e.gather_.wait(s, t.unit, t.buffer); }},
       {TaskOp::release, [](auto& e, auto&, auto& t) { e.gather_.release(t.unit); }},
-      {TaskOp::clear_gradients, [](auto& e, auto& s, auto& t) { e.sync_->clear(s, t.unit, t.place); }},
-      {TaskOp::reduce_gradients, [](auto& e, auto& s, auto& t) { e.sync_->reduce(s, t.unit, t.place, t.last); }},
+      {TaskOp::clear_gradients, [](auto& e, auto& s, auto& t) { e.sync_->clear(s, t.unit, t.buffer); }},
+      {TaskOp::reduce_gradients, [](auto& e, auto& s, auto& t) { e.sync_->reduce(s, t.unit, t.buffer, t.last); }},
       {TaskOp::reduce_tied, [](auto& e, auto&, auto& t) { e.sync_->reduce_tied(t.unit); }},
       {TaskOp::wait_gradients, [](auto& e, auto& s, auto&) { e.sync_->finish(s), e.finish(); }},
       {TaskOp::transfer, [](auto& e, auto&, auto& t) { e.transfer(t); }},
       {TaskOp::local_copy, [](auto& e, auto&, auto& t) { e.local_copy(t); }}};
-  const auto* known = std::ranges::find(runs, task.op, &std::pair<TaskOp, Run>::first);
+  const auto* known = std::ranges::find(runs, task.op, &std::pair<TaskOp, Call>::first);
   if (known == std::end(runs)) throw Error("the executor has no such task: " + std::string(name_of(task.op)));
   known->second(*this, services_.stream, task);
 }
@@ -73,7 +73,7 @@ template <class T>
 void Executor<T>::local_copy(const Task& task) {
   const int m = task.action.microbatch;
   copy_rows<T>(services_.stream, edge(only_of(task.reads), task.action.chunk, m),
-               edge(only_of(task.writes), task.place, m));
+               edge(only_of(task.writes), task.buffer, m));
 }
 
 FORGE_INSTANTIATE_CLASS(Executor);

@@ -94,7 +94,7 @@ class Executor {
   VocabularyPart vocabulary_;
   ActivationSlots slots_;
   Transfers transfers_;
-  std::array<std::optional<OpenFrame>, kept_count> frames_;  // by what stands there
+  std::array<std::optional<OpenFrame>, layer_memory_count> frames_;  // by what stands there
   StepInputs inputs_;
 };
 

@@ -48,7 +48,7 @@ class Executor<T>::LayerTask {
     const bool recomputes = task_.op == TaskOp::recompute;
     rounding.samples = batch(layer_.state).samples;
     rounding.weights = executor_.gather_.coded().amaxes_of(layer_);
-    rounding.kept = {kept(Kept::saved, at_).block.amaxes.rows, recomputes};
+    rounding.saved = {buffers(LayerMemory::saved, at_).block.amaxes.rows, recomputes};
     rounding.layer = layer_.number;
     rounding.records = state.training && !recomputes;
     // Numbers that a recomputed pass rounds again have been counted by the first one.
@@ -97,7 +97,7 @@ class Executor<T>::LayerTask {
   }
 
   void run_norm() {
-    const LayerBuffers<T> saved = kept(Kept::saved, at_);
+    const LayerBuffers<T> saved = buffers(LayerMemory::saved, at_);
     StateNorm<T> norm{context_, input(at_), saved.state.norm};
     parameters_.bind_norm(norm);
     if (is_forward()) return norm.forward(state(layer_.state));
@@ -146,16 +146,16 @@ class Executor<T>::LayerTask {
     return next == LayerKind::block || next == LayerKind::norm;
   }
   View<T, 2> input(std::size_t l) const {
-    const LayerBuffers<T> b = kept(Kept::saved, l);
+    const LayerBuffers<T> b = buffers(LayerMemory::saved, l);
     const View<T, 2> own = layers_[l].kind == LayerKind::norm ? b.state.x : b.x;
     return own.empty() ? edge(Region::input) : own;
   }
   View<T, 2> output() const { return has_reader(at_) ? input(at_ + 1) : edge(Region::output); }
   View<T, 2> output_gradient(std::size_t l) const {
     if (!has_reader(l)) return edge(Region::output_gradient);
-    if (!task_.fused()) return kept(Kept::left, l).d_out;
+    if (!task_.fused()) return buffers(LayerMemory::left, l).d_out;
     LayerBuffers<T> b;
-    point_to_frame(b, Kept::stream, l);
+    point_to_frame(b, LayerMemory::stream, l);
     return b.stream[to_size(l % 2)];
   }
   View<T, 2> output_gradient() const { return output_gradient(at_); }
@@ -175,14 +175,14 @@ class Executor<T>::LayerTask {
   View<T, 2> state(int number) const {
     if (!is_own(number)) return edge(Region::input, number);
     const std::size_t norm = find(LayerKind::norm, number);
-    LayerBuffers<T> b = kept(Kept::saved, norm);
-    point_to_frame(b, Kept::state, norm);
+    LayerBuffers<T> b = buffers(LayerMemory::saved, norm);
+    point_to_frame(b, LayerMemory::state, norm);
     return b.state.state;
   }
   // The gradient of a state from another stage gathers where the head keeps it or, without a head, where it arrives.
   View<T, 2> state_gradient(int number) const {
     if (!is_own(number) && !stage_.head) return edge(Region::output_gradient, number);
-    return kept(Kept::saved, find(is_own(number) ? LayerKind::norm : LayerKind::head, number)).state.d_state;
+    return buffers(LayerMemory::saved, find(is_own(number) ? LayerKind::norm : LayerKind::head, number)).state.d_state;
   }
   View<T, 2> edge(Region region) const { return executor_.edge(region, task_.action.chunk, task_.action.microbatch); }
   View<T, 2> edge(Region region, int state) const {
@@ -193,27 +193,27 @@ class Executor<T>::LayerTask {
 
   Batch batch(int state) const { return executor_.slots_.batch(task_.action.chunk, task_.action.microbatch, state); }
 
-  void point_to_slot(LayerBuffers<T>& b, Kept what, std::size_t l) const {
-    const Region region = what == Kept::saved ? Region::saved : Region::left;
+  void point_to_slot(LayerBuffers<T>& b, LayerMemory what, std::size_t l) const {
+    const Region region = what == LayerMemory::saved ? Region::saved : Region::left;
     place(buffers_in(what, executor_.services_.buffers, stage_, layers_[l], b),
           executor_.slots_.part(region, task_.action.chunk, task_.action.microbatch, l));
   }
   // To nothing where no such frame is open.
-  void point_to_frame(LayerBuffers<T>& b, Kept what, std::size_t l) const {
+  void point_to_frame(LayerBuffers<T>& b, LayerMemory what, std::size_t l) const {
     if (const auto& frame = executor_.frames_[to_size(what)])
       place(buffers_in(what, executor_.services_.buffers, stage_, layers_[l], b), frame->memory);
   }
   // What layer l has in a slot.
-  LayerBuffers<T> kept(Kept what, std::size_t l) const {
+  LayerBuffers<T> buffers(LayerMemory what, std::size_t l) const {
     LayerBuffers<T> b;
     point_to_slot(b, what, l);
     return b;
   }
   // All that the layer works on: what it saved, and in backward what is recomputed and left.
   LayerBuffers<T> buffers() const {
-    LayerBuffers<T> b = kept(Kept::saved, at_);
-    if (!is_forward() && !task_.fused()) point_to_slot(b, Kept::left, at_);
-    for (const Kept frame : {Kept::recomputed, Kept::gradients}) point_to_frame(b, frame, at_);
+    LayerBuffers<T> b = buffers(LayerMemory::saved, at_);
+    if (!is_forward() && !task_.fused()) point_to_slot(b, LayerMemory::left, at_);
+    for (const LayerMemory frame : {LayerMemory::recomputed, LayerMemory::gradients}) point_to_frame(b, frame, at_);
     return b;
   }
 

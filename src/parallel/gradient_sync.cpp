@@ -36,9 +36,9 @@ void GradientSync<T>::start_step(Stream& compute, std::uint64_t seed, std::int64
 }
 
 template <class T>
-void GradientSync<T>::clear(Stream& compute, std::size_t u, int place) {
+void GradientSync<T>::clear(Stream& compute, std::size_t u, int buffer) {
   RankUnit<T>& unit = storage_.unit(u);
-  PoolBuffer& p = place_of(unit, place);
+  PoolBuffer& p = buffer_of(unit, buffer);
   if (p.used) p.free.wait(compute);
   begin_sums(compute, unit, p.data.data);
   unit.matrix_sums = p.data.data;
@@ -53,20 +53,20 @@ void GradientSync<T>::begin_sums(Stream& compute, const RankUnit<T>& unit, A* su
 }
 
 template <class T>
-void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool last) {
+void GradientSync<T>::reduce(Stream& compute, std::size_t u, int buffer, bool last) {
   RankUnit<T>& unit = storage_.unit(u);
   View<A, 1> sums = unit.sums.empty() ? unit.vectors : unit.sums;
-  if (place >= 0) sums = place_of(unit, place).data.slice(0, unit.local.elements);
+  if (buffer >= 0) sums = buffer_of(unit, buffer).data.slice(0, unit.local.elements);
   fresh_.clear(compute, sums.data, sums.size());
-  if (place >= 0) {
+  if (buffer >= 0) {
     if (last && !unit.vectors.empty())
       copy_on_device(compute, sums.data + unit.local.vectors_begin, unit.vectors.data,
                      to_size(unit.vectors.size()) * sizeof(A));
   }
   stream_.follow(compute);
   unit.rounds_gradients() ? reduce_rounded(compute, u, sums, last) : reduce_shards(compute, unit, sums);
-  if (place >= 0) {
-    PoolBuffer& p = place_of(unit, place);
+  if (buffer >= 0) {
+    PoolBuffer& p = buffer_of(unit, buffer);
     p.free.record(stream_.or_else(compute));
     p.used = true;
     unit.matrix_sums = nullptr;
@@ -153,7 +153,7 @@ void GradientSync<T>::reduce_tied(std::size_t table) {
   RankUnit<T>& unit = storage_.unit(table);
   const bool rounds = unit.rounds_gradients();
   if (rounds) {
-    unit.gradient = place_of(unit, 0).data.slice(0, unit.state.size());
+    unit.gradient = buffer_of(unit, 0).data.slice(0, unit.state.size());
     convert<T, A>(*stream_, unit.narrow_gradient, unit.gradient);
   }
   mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);

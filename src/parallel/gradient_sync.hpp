@@ -25,11 +25,11 @@ class GradientSync {
 
   // `seed` and `step`: of the numbers that round.
   void start_step(Stream& compute, std::uint64_t seed, std::int64_t step);
-  // Gives unit u a place of its pool, in which nothing stands.
-  void clear(Stream& compute, std::size_t u, int place);
-  // Sums what is in the compute stream: of a microbatch in the place, or (-1) of the step; `last`: nothing is added to
+  // Gives unit u a buffer of its pool, in which nothing stands.
+  void clear(Stream& compute, std::size_t u, int buffer);
+  // Sums what is in the compute stream: of a microbatch in the buffer, or (-1) of the step; `last`: nothing is added to
   // the unit in this step any more. Every rank of a group calls it for the same units in the same order.
-  void reduce(Stream& compute, std::size_t u, int place, bool last);
+  void reduce(Stream& compute, std::size_t u, int buffer, bool last);
   // After the table's reduction: sums it over the two stages that hold it.
   void reduce_tied(std::size_t table);
   // What no layer has added to yet.
@@ -44,8 +44,8 @@ class GradientSync {
     bool used = false;
   };
 
-  PoolBuffer& place_of(const RankUnit<T>& unit, int place) {
-    return pools_[to_size(pool_of(unit.local))][to_size(place)];
+  PoolBuffer& buffer_of(const RankUnit<T>& unit, int buffer) {
+    return pools_[to_size(pool_of(unit.local))][to_size(buffer)];
   }
   // Whose numbers round: a rank's own, of sums that no other rank has, or those of all ranks that share them.
   enum class Draws { own, shared };

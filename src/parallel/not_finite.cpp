@@ -21,7 +21,7 @@ std::set<std::size_t> parameters_not_finite(const RankUnit<T>& unit, const View<
     copy_to_host(stream, values.data(), weights.data + begin, values.size() * sizeof(V));
     stream.synchronize();
     const std::int64_t at = unit.state.begin + begin;
-    for (const Run& run : runs_of(unit.local, {at, at + std::ssize(values)})) {
+    for (const ElementRun& run : runs_of(unit.local, {at, at + std::ssize(values)})) {
       const V* const from = values.data() + (run.local - at);
       if (!std::all_of(from, from + run.count, [](V value) { return std::isfinite(static_cast<double>(value)); }))
         found.insert(run.piece->parameter);

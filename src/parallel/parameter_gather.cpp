@@ -22,27 +22,27 @@ ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, ParameterStor
 }
 
 template <class T>
-View<T, 1> ParameterGather<T>::target(const RankUnit<T>& unit, int place) const {
-  if (place < 0) return unit.whole;
+View<T, 1> ParameterGather<T>::target(const RankUnit<T>& unit, int buffer) const {
+  if (buffer < 0) return unit.whole;
   const auto& pool = pools_[to_size(pool_of(unit.local))];
-  return pool[to_size(place)].slice(0, unit.local.elements);
+  return pool[to_size(buffer)].slice(0, unit.local.elements);
 }
 
 template <class T>
-void ParameterGather<T>::gather(Stream& compute, std::size_t u, int place) {
+void ParameterGather<T>::gather(Stream& compute, std::size_t u, int buffer) {
   RankUnit<T>& unit = storage_.unit(u);
   Communicator& shards = mesh_.parameter_shards(unit.local.is_experts());
   stream_.run(compute, unit.gathered, [&](Stream& stream) {
-    if (coded_.has(u)) return coded_.gather(stream, u, unit, shards, target(unit, place));
-    shards.all_gather(stream, View<const T, 1>(unit.copy), target(unit, place));
+    if (coded_.has(u)) return coded_.gather(stream, u, unit, shards, target(unit, buffer));
+    shards.all_gather(stream, View<const T, 1>(unit.copy), target(unit, buffer));
   });
 }
 
 template <class T>
-void ParameterGather<T>::wait(Stream& compute, std::size_t u, int place) {
+void ParameterGather<T>::wait(Stream& compute, std::size_t u, int buffer) {
   RankUnit<T>& unit = storage_.unit(u);
   unit.gathered.wait(compute);
-  unit.gathered_weights = target(unit, place).data;
+  unit.gathered_weights = target(unit, buffer).data;
 }
 
 template <class T>

@@ -12,7 +12,7 @@
 namespace forge {
 
 // Gives layers the whole weights of a unit, gathered from the shard group in a stream of its own:
-//  ZeRO 0: they are there; 1 and 2: gathered once after each update; 3: gathered for each use into one of a few places
+//  ZeRO 0: they are there; 1 and 2: gathered once after each update; 3: gathered for each use into one of a few buffers
 //  and dropped after it, or at the first use of a step where Zero::keep_gathered. plan/tasks.hpp says when and
 //  where.
 template <class T>
@@ -21,11 +21,11 @@ class ParameterGather {
   ParameterGather(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh, const RunSetup& setup,
                   const AmaxHistory& history);
 
-  // Starts gathering unit u: into a place of its pool, or (-1) into its own. Every rank of the group calls it for the
+  // Starts gathering unit u: into a buffer of its pool, or (-1) into its own. Every rank of the group calls it for the
   // same units in the same order.
-  void gather(Stream& compute, std::size_t u, int place);
+  void gather(Stream& compute, std::size_t u, int buffer);
   // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
-  void wait(Stream& compute, std::size_t u, int place);
+  void wait(Stream& compute, std::size_t u, int buffer);
   void release(std::size_t u) { storage_.unit(u).gathered_weights = nullptr; }
   // Of weights that products round: behind every change of the weights, and collective.
   void take_amaxes(Stream& compute) { coded_.take_amaxes(compute, storage_, mesh_); }
@@ -34,7 +34,7 @@ class ParameterGather {
   void finish();
 
  private:
-  View<T, 1> target(const RankUnit<T>& unit, int place) const;
+  View<T, 1> target(const RankUnit<T>& unit, int buffer) const;
 
   ParameterStorage<T>& storage_;
   Mesh& mesh_;

@@ -29,9 +29,9 @@ struct RankUnit {
   View<T, 1> whole;            // (elements) the whole unit's weights, where they have a place for the whole run
   View<A, 1> gradient;         // (state) of the step, reduced
   View<A, 1> sums;             // (elements) sums of this rank's microbatches; `gradient` is a part of it
-  View<T, 1> narrow_gradient;  // in the place of `gradient`, which is then a part of a pool's place for a time only
+  View<T, 1> narrow_gradient;  // in the place of `gradient`, which is then a part of a pool's buffer for a time only
   View<T, 1> narrow_sums;      // in the place of `sums`
-  View<A, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices have a place of a pool
+  View<A, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices have a buffer of a pool
   // What the optimizer keeps, in the order of its declaration; `kept`: the unit's elements that it has.
   struct OptimizerBuffer {
     StateBuffer declared;
@@ -149,14 +149,14 @@ template <class T>
 template <class F>
 void ParameterStorage<T>::fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of) {
   std::vector<A> values(to_size(part.size()), A(0));
-  const std::vector<Run> runs = runs_of(units_[u], part);
+  const std::vector<ElementRun> runs = runs_of(units_[u], part);
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
     // The runs of one piece follow each other.
     while (end < runs.size() && runs[end].piece == runs[begin].piece) ++end;
     const auto value = values_of(units_[u].parameters[runs[begin].piece->parameter],
                                  Range{runs[begin].global, runs[end - 1].global + runs[end - 1].count});
     for (std::size_t r = begin; r < end; ++r) {
-      const Run& run = runs[r];
+      const ElementRun& run = runs[r];
       A* to = values.data() + (run.local - part.begin);
       const int threads = stream.threads();
 #pragma omp parallel for num_threads(threads) schedule(static) if (run.count > 4096)

@@ -33,7 +33,7 @@ std::vector<typename WholeTensors<T>::Piece> WholeTensors<T>::pieces_of(const Un
   const LocalUnit& local = storage_.local(u);
   const std::int64_t state = local.state().begin;
   for (const Range& counted : counted_ranges(local))
-    for (const Run& run : runs_of(local, counted))
+    for (const ElementRun& run : runs_of(local, counted))
       if (run.piece->parameter == parameter) pieces.push_back({run.local - state, run.global, run.count});
   return pieces;
 }
@@ -149,7 +149,7 @@ WholeWeights<T>::WholeWeights(const ModelSpec& spec, WholeTensors<T>& tensors, S
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
       const auto tensor = tensors.collect(unit, i, TensorSource::parameters, stream);
       if (tensor.empty()) continue;
-      for (const Run& run : runs_of(local, {0, local.elements}))
+      for (const ElementRun& run : runs_of(local, {0, local.elements}))
         if (run.piece->parameter == i)
           for (std::int64_t k = 0; k < run.count; ++k)
             values[to_size(run.local + k)] = T(tensor[to_size(run.global + k)]);

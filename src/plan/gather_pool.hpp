@@ -12,11 +12,11 @@
 
 namespace forge {
 
-// Which units' gathered parameters stand where: in a place of their own (−1), or in one of a few of their class, of
+// Which units' gathered parameters stand where: in a buffer of their own (−1), or in one of a few of their class, of
 // which the free one that was used longest ago is taken.
 class GatherPool {
  public:
-  // `whole`: what has a place of its own stands there from the start, as ZeRO 1 and 2 gather behind the update.
+  // `whole`: what has a buffer of its own stands there from the start, as ZeRO 1 and 2 gather behind the update.
   GatherPool(const std::vector<LocalUnit>& units, bool whole) : units_(units), states_(units.size()) {
     for (std::size_t k = 0; k < pools_.size(); ++k)
       pools_[k].resize(to_size(parameter_pool(units, static_cast<PoolClass>(k)).buffers));
@@ -24,52 +24,52 @@ class GatherPool {
       states_[u].there = units[u].zero.keeps_whole() && (whole || units[u].zero.stage < 3);
   }
 
-  // Where to gather a unit; nothing: it is there or on its way, or all places are in use.
+  // Where to gather a unit; nothing: it is there or on its way, or all buffers are in use.
   std::optional<int> take(std::size_t u) {
     UnitState& unit = states_[u];
     if (unit.there) return {};
     if (!units_[u].zero.keeps_whole()) {
-      Place* oldest = nullptr;
-      for (Place& place : pool(u))
-        if (!place.used && (!oldest || place.last < oldest->last)) oldest = &place;
+      Buffer* oldest = nullptr;
+      for (Buffer& buffer : pool(u))
+        if (!buffer.used && (!oldest || buffer.last < oldest->last)) oldest = &buffer;
       if (!oldest) return {};
       if (oldest->unit != no_unit) states_[oldest->unit].there = false;
       *oldest = {u, false, ++clock_};
-      unit.place = static_cast<int>(oldest - pool(u).data());
+      unit.buffer = static_cast<int>(oldest - pool(u).data());
     }
     unit.there = true;
     unit.waited = false;
-    return unit.place;
+    return unit.buffer;
   }
   // Of a unit that was taken.
-  int place_of(std::size_t u) const { return states_[u].place; }
+  int buffer_of(std::size_t u) const { return states_[u].buffer; }
   // Keeps a unit where it is until its release; whether the first reader must wait for it.
   bool hold(std::size_t u) {
     UnitState& unit = states_[u];
     require(unit.there, "a layer uses more units at a time than the parameter pool has places");
-    if (unit.place >= 0) pool(u)[to_size(unit.place)] = {u, true, ++clock_};
+    if (unit.buffer >= 0) pool(u)[to_size(unit.buffer)] = {u, true, ++clock_};
     return !std::exchange(unit.waited, true);
   }
   void release(std::size_t u) {
-    pool(u)[to_size(states_[u].place)].used = false;
+    pool(u)[to_size(states_[u].buffer)].used = false;
     states_[u].waited = false;
   }
 
  private:
-  struct Place {
+  struct Buffer {
     std::size_t unit = no_unit;
     bool used = false;
     std::int64_t last = 0;
   };
   struct UnitState {
     bool there = false, waited = false;
-    int place = -1;
+    int buffer = -1;
   };
-  std::vector<Place>& pool(std::size_t u) { return pools_[to_size(pool_of(units_[u]))]; }
+  std::vector<Buffer>& pool(std::size_t u) { return pools_[to_size(pool_of(units_[u]))]; }
 
   const std::vector<LocalUnit>& units_;
   std::vector<UnitState> states_;
-  std::array<std::vector<Place>, pool_classes> pools_;
+  std::array<std::vector<Buffer>, pool_classes> pools_;
   std::int64_t clock_ = 0;
 };
 

@@ -39,7 +39,7 @@ class Frames {
   const BufferContext& c_;
   const RankShare& share_;
   PassMemo<std::size_t> scratch_;
-  std::array<std::size_t, kept_count> open_{};
+  std::array<std::size_t, layer_memory_count> open_{};
   std::size_t now_ = 0;
 };
 

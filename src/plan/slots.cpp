@@ -11,7 +11,7 @@ SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbat
   const auto for_uses = [&](auto f) {
     for (int i = 0; i < static_cast<int>(tasks.size()); ++i) {
       const Task& task = tasks[to_size(i)];
-      const int m = task.action.microbatch, target = task.op == TaskOp::local_copy ? task.place : task.action.chunk;
+      const int m = task.action.microbatch, target = task.op == TaskOp::local_copy ? task.buffer : task.action.chunk;
       for (std::size_t r = 0; r < tables.size(); ++r) {
         const Regions region = set_of(static_cast<Region>(r));
         if (task.reads & region) f(i, r, task.action.chunk, m);

@@ -124,11 +124,11 @@ class Writer {
     tasks_.push_back({op, action_, -1, no_unit, -1, false, reads, writes});
     return tasks_.back();
   }
-  void add_of_unit(TaskOp op, std::size_t unit, int place) {
+  void add_of_unit(TaskOp op, std::size_t unit, int buffer) {
     add(op).unit = unit;
-    tasks_.back().place = place;
+    tasks_.back().buffer = buffer;
   }
-  void add_frame(TaskOp op, Kept frame, int layer = -1) {
+  void add_frame(TaskOp op, LayerMemory frame, int layer = -1) {
     add(op).frame = frame;
     tasks_.back().layer = layer;
   }
@@ -145,20 +145,20 @@ class Writer {
   const Zero& zero(std::size_t unit) const { return share_.units[unit].zero; }
   bool is_sharded(std::size_t unit) const { return zero(unit).gathers(); }
 
-  // Starts what use() would wait for, where a place is free.
+  // Starts what use() would wait for, where a buffer is free.
   void prefetch(std::size_t unit) {
     if (!is_sharded(unit)) return;
-    if (const auto place = gathered_.take(unit)) add_of_unit(TaskOp::gather, unit, *place);
+    if (const auto buffer = gathered_.take(unit)) add_of_unit(TaskOp::gather, unit, *buffer);
   }
   void use(std::size_t unit) {
     if (!is_sharded(unit)) return;
     prefetch(unit);
-    if (gathered_.hold(unit)) add_of_unit(TaskOp::wait_parameters, unit, gathered_.place_of(unit));
+    if (gathered_.hold(unit)) add_of_unit(TaskOp::wait_parameters, unit, gathered_.buffer_of(unit));
   }
   void release(std::size_t unit) {
     if (zero(unit).keeps_whole()) return;
     gathered_.release(unit);
-    add_of_unit(TaskOp::release, unit, gathered_.place_of(unit));
+    add_of_unit(TaskOp::release, unit, gathered_.buffer_of(unit));
   }
 
   // What the first step from `at` on that uses other units uses: a layer's block and its experts are gathered together.
@@ -178,9 +178,9 @@ class Writer {
 
   // ---- gradients
 
-  // Units whose matrices are reduced or rounded after each microbatch add to a place of a pool.
+  // Units whose matrices are reduced or rounded after each microbatch add to a buffer of a pool.
   bool adds_to_pool(std::size_t unit) const {
-    return zero(unit).adds_in_places() && share_.units[unit].vectors_begin > 0;
+    return zero(unit).adds_in_buffers() && share_.units[unit].vectors_begin > 0;
   }
   void clear(std::size_t unit) {
     if (!adds_to_pool(unit) || cleared_[unit] >= 0) return;
@@ -197,7 +197,7 @@ class Writer {
     std::vector<char> seen(share_.units.size(), 0);
     for (auto task = tasks_.rbegin(); task != tasks_.rend(); ++task)
       if (task->op == TaskOp::reduce_gradients) task->last = !std::exchange(seen[task->unit], 1);
-    std::erase_if(tasks_, [](const Task& t) { return t.op == TaskOp::reduce_gradients && t.place < 0 && !t.last; });
+    std::erase_if(tasks_, [](const Task& t) { return t.op == TaskOp::reduce_gradients && t.buffer < 0 && !t.last; });
   }
 
   // ---- layers
@@ -210,7 +210,7 @@ class Writer {
       const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
       add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
     }
-    if (action_.op == Op::backward) add_frame(TaskOp::open, Kept::stream);
+    if (action_.op == Op::backward) add_frame(TaskOp::open, LayerMemory::stream);
     for (std::size_t i = 0; i < all.size(); ++i) {
       for (const std::size_t unit : all[i].acquires) prefetch(unit);
       for (const std::size_t unit : all[i].acquires) use(unit);
@@ -219,7 +219,7 @@ class Writer {
       for (const std::size_t unit : all[i].releases) release(unit);
       for (const std::size_t unit : all[i].finishes) reduce(unit);
     }
-    if (action_.op == Op::backward) add_frame(TaskOp::close, Kept::stream);
+    if (action_.op == Op::backward) add_frame(TaskOp::close, LayerMemory::stream);
     if (computes_weight_gradient(action_.op))
       add(TaskOp::retire, set_of(Region::saved) | set_of(Region::input) | set_of(Region::output_gradient) | left());
   }
@@ -235,21 +235,21 @@ class Writer {
     for (const std::size_t unit : step.adds_to) clear(unit);
     switch (step.pass) {
       case Pass::forward:
-        if (is_private_state(content(), layer)) add_frame(TaskOp::open, Kept::state, step.layer);
+        if (is_private_state(content(), layer)) add_frame(TaskOp::open, LayerMemory::state, step.layer);
         add_of_layer(TaskOp::forward, read, set_of(Region::saved) | written_edge(step.layer));
         if (step.layer > 0 && is_private_state(content(), layers()[to_size(step.layer) - 1]))
-          add_frame(TaskOp::close, Kept::state);
+          add_frame(TaskOp::close, LayerMemory::state);
         return;
       case Pass::backward_input:
-        if (recomputed && fused) add_frame(TaskOp::open, Kept::recomputed, step.layer);
+        if (recomputed && fused) add_frame(TaskOp::open, LayerMemory::recomputed, step.layer);
         if (recomputed) add_of_layer(TaskOp::recompute, read, left());
-        if (frames) add_frame(TaskOp::open, Kept::gradients, step.layer);
+        if (frames) add_frame(TaskOp::open, LayerMemory::gradients, step.layer);
         return add_of_layer(TaskOp::backward_input, read | set_of(Region::output_gradient),
                             left() | set_of(Region::input_gradient));
       case Pass::backward_weight:
         add_of_layer(TaskOp::backward_weight, read | set_of(Region::output_gradient) | left(), 0);
-        if (frames) add_frame(TaskOp::close, Kept::gradients);
-        if (recomputed && fused) add_frame(TaskOp::close, Kept::recomputed);
+        if (frames) add_frame(TaskOp::close, LayerMemory::gradients);
+        if (recomputed && fused) add_frame(TaskOp::close, LayerMemory::recomputed);
     }
   }
 
@@ -270,7 +270,7 @@ class Writer {
     const Regions reached = set_of(forward ? Region::input : Region::output_gradient);
     if (action_.op == Op::copy_forward || action_.op == Op::copy_backward) {
       const int stage = schedule_.stage_at(share_.pp_rank, action_.chunk);
-      add(TaskOp::local_copy, left, reached).place = schedule_.places[to_size(stage + (forward ? 1 : -1))].chunk;
+      add(TaskOp::local_copy, left, reached).buffer = schedule_.places[to_size(stage + (forward ? 1 : -1))].chunk;
     } else if (is_group(action_.op)) {
       add(TaskOp::transfer);
     } else {
@@ -287,7 +287,7 @@ class Writer {
   std::vector<Action> readers_;  // actions that read parameters
   std::size_t reader_ = 0;       // behind the last one written
   GatherPool gathered_;
-  std::vector<int> gradients_, cleared_;  // places by class of pools; by unit, the place that it adds to
+  std::vector<int> gradients_, cleared_;  // buffers by class of pools; by unit, the buffer that it adds to
   std::array<int, pool_classes> next_{};
   // By chunk and operation.
   std::vector<std::array<std::optional<std::vector<Step>>, to_size(op_count)>> steps_;
@@ -316,14 +316,14 @@ std::vector<Task> rule_tasks(const RankShare& share) {
   std::vector<Task> tasks;
   for (std::size_t u = 0; u < share.factored.units.size(); ++u) tasks.push_back({TaskOp::update_factored, {}, -1, u});
   if (!tasks.empty()) return tasks;
-  const int rounds = static_cast<int>(share.matrices.rounds.size()), places = share.matrices.places;
+  const int rounds = static_cast<int>(share.matrices.rounds.size()), buffers = share.matrices.buffers;
   const auto add = [&](TaskOp op, int round) {
     if (round < 0 || round >= rounds) return;
     tasks.push_back({op, {}});
     tasks.back().round = round;
-    tasks.back().place = round % places;
+    tasks.back().buffer = round % buffers;
   };
-  const int ahead = places > 1;  // of what is computed; what goes back is as far behind
+  const int ahead = buffers > 1;  // of what is computed; what goes back is as far behind
   if (ahead) add(TaskOp::gather_matrices, 0);
   tasks.push_back({TaskOp::update, {}});
   for (int r = 0; r < rounds + ahead; ++r) {

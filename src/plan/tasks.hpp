@@ -22,9 +22,9 @@ enum class TaskOp : std::uint8_t {
   // Parameters of a unit that ZeRO shards.
   gather,           // in the stream of parameters
   wait_parameters,  // the compute stream waits for the gather
-  release,          // its place may be taken by another unit
+  release,          // its buffer may be taken by another unit
   // Gradients of a unit.
-  clear_gradients,   // of a place that units share, before a microbatch adds to it
+  clear_gradients,   // of a buffer that units share, before a microbatch adds to it
   reduce_gradients,  // in the stream of gradients: over the ranks that share the unit
   // Edges of a stage.
   transfer,    // what its action says, in the stream of transfers
@@ -55,11 +55,11 @@ struct Task {
   Action action;               // of the schedule: its chunk and microbatch are the task's
   int layer = -1;              // in the chunk's list of layers
   std::size_t unit = no_unit;  // of the rank's
-  int place = -1;  // in the pool of units that take turns, −1: its own; of a local copy the chunk that it writes to
+  int buffer = -1;  // in the pool of units that take turns, −1: its own; of a local copy the chunk that it writes to
   bool last = false;              // of reduce_gradients: nothing is added any more in the step
   Regions reads = 0, writes = 0;  // of chunk and microbatch; a local copy writes to its target's
   int round = -1;                 // of matrices
-  Kept frame{};                   // of open and close
+  LayerMemory frame{};            // of open and close
 
   // Whether it is about the step, not about an action of the schedule.
   bool of_step() const { return op >= TaskOp::clear_sums; }
@@ -69,8 +69,8 @@ struct Task {
 
 // What a rank does for the gradients of a step of a lowered schedule, up to the clip coefficient. Within a pass a unit
 // is gathered while the layer before computes, and the first unit of a chunk's pass while another chunk's pass is under
-// way. Where microbatches are reduced or rounded one by one (Zero::adds_in_places), matrices take turns in places of a
-// pool.
+// way. Where microbatches are reduced or rounded one by one (Zero::adds_in_buffers), matrices take turns in buffers of
+// a pool.
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
 
 // What a rank does for the update with the gradients. The scalars are read first: the host then reports, and prepares
@@ -79,7 +79,7 @@ std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, R
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
 // Of those the optimizer's own, up to the new weights of the rank's parts.
 std::vector<Task> optimizer_tasks(const RankShare& share);
-// Gathers of all sharded units that have a place of their own: what an update, or an evaluation under ZeRO 3, needs.
+// Gathers of all sharded units that have a buffer of their own: what an update, or an evaluation under ZeRO 3, needs.
 std::vector<Task> gather_tasks(const RankShare& share);
 
 // Losses of one microbatch, of the model alone, without gradients; behind gather_tasks.

@@ -77,7 +77,7 @@ class Warnings {
     if (setup_.mesh.pp == 1) return;
     const Schedule schedule = schedule_of(deck_, setup_.mesh.pp, setup_.microbatches);
     const double again = deck_.train.recompute == Recompute::full ? 1 : 0;
-    const double idle = timeline(schedule, uniform_durations(1, 1 + again, 1)).bubble_share();
+    const double idle = timeline(schedule, uniform_durations(1, 1 + again, 1)).bubble_fraction();
     if (idle > most_idle)
       list_.push_back(formatted(
           "schedule.name = %s with %d microbatches on mesh.pp = %d: ranks idle %.1f %% of a step; better: more "
@@ -106,8 +106,8 @@ class Warnings {
 
   void of_memory() {
     const std::size_t need = rank_memory(setup_, RunKind::training).total();
-    const double share = static_cast<double>(need) / static_cast<double>(site_.usable_bytes);
-    if (share > 1) return;  // said elsewhere, as an error
+    const double fraction = static_cast<double>(need) / static_cast<double>(site_.usable_bytes);
+    if (fraction > 1) return;  // said elsewhere, as an error
     if (deck_.train.recompute != Recompute::none) {
       const Recompute less = deck_.train.recompute == Recompute::full ? Recompute::selective : Recompute::none;
       Deck other = deck_;
@@ -120,11 +120,11 @@ class Warnings {
                       less == Recompute::selective ? "selective" : "none", format_bytes(bytes).c_str(),
                       format_bytes(site_.usable_bytes).c_str(), less == Recompute::selective ? "selective" : "none"));
     }
-    if (share < least_memory)
+    if (fraction < least_memory)
       list_.push_back(
           formatted("%.0f %% of the GPU's memory is used (%s of %s): larger microbatches, less recomputation or fewer "
                     "ranks a model would make more of it; better: train.microbatch_sequences as large as fits",
-                    100 * share, format_bytes(need).c_str(), format_bytes(site_.usable_bytes).c_str()));
+                    100 * fraction, format_bytes(need).c_str(), format_bytes(site_.usable_bytes).c_str()));
   }
 
   // 0: not legal.

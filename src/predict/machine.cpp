@@ -10,10 +10,10 @@ namespace forge {
 
 namespace {
 
-// Where x lies in an ascending list: between elements i and i + 1, at a share of the way in logarithms.
+// Where x lies in an ascending list: between elements i and i + 1, at a fraction of the way in logarithms.
 struct Between {
   std::size_t i = 0;
-  double share = 0;
+  double fraction = 0;
 };
 
 Between find(const std::vector<double>& list, double x) {
@@ -27,7 +27,7 @@ Between find(const std::vector<double>& list, double x) {
 double interpolate(const std::vector<double>& at, const std::vector<double>& values, double x) {
   const Between b = find(at, x);
   const double low = values[b.i];
-  return b.share > 0 ? low * std::pow(values[b.i + 1] / low, b.share) : low;
+  return b.fraction > 0 ? low * std::pow(values[b.i + 1] / low, b.fraction) : low;
 }
 
 double table_rate(const ProductTable& table, ProductOf of, double m, double n, double k) {
@@ -39,7 +39,7 @@ double table_rate(const ProductTable& table, ProductOf of, double m, double n, d
     std::size_t index[3];
     for (unsigned axis = 0; axis < 3; ++axis) {
       const bool above = (corner >> axis & 1u) != 0;
-      weight *= above ? at[axis].share : 1 - at[axis].share;
+      weight *= above ? at[axis].fraction : 1 - at[axis].fraction;
       index[axis] = at[axis].i + (above ? 1 : 0);
     }
     if (weight > 0)
@@ -50,7 +50,7 @@ double table_rate(const ProductTable& table, ProductOf of, double m, double n, d
 
 double wave_seconds(const Machine& machine, const WaveRates& rates, double bytes, double m, double n, double k) {
   struct Tile {
-    double rows, columns, share;
+    double rows, columns, fraction;
   };
   const Tile tiles[] = {{256, 128, rates.large},
                         {128, 256, rates.large},
@@ -62,9 +62,9 @@ double wave_seconds(const Machine& machine, const WaveRates& rates, double bytes
   for (const Tile& tile : tiles) {
     const double waves = std::ceil(std::ceil(m / tile.rows) * std::ceil(n / tile.columns) / units);
     const double flops = 2 * tile.rows * tile.columns * k;
-    best = std::min(best, waves * (flops / (rates.peak / units * tile.share) + rates.wave));
+    best = std::min(best, waves * (flops / (rates.peak / units * tile.fraction) + rates.wave));
   }
-  return std::max(best, bytes / (machine.memory_bandwidth * rates.memory_share));
+  return std::max(best, bytes / (machine.memory_bandwidth * rates.memory_fraction));
 }
 
 // Bytes that a rank sends by the least that the operation needs, as sent_elements() of core/collectives.
@@ -113,13 +113,13 @@ double product_seconds(const Machine& machine, DType type, ProductOf of, double 
   const ComputeRates& rates = machine.rates(type);
   if (rates.waves.peak <= 0)
     return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, of, m, n, k)) /
-           (machine.program.product_share * machine.compute_speed);
+           (machine.program.product_fraction * machine.compute_speed);
   WaveRates waves = rates.waves;
   if (codes && rates.code_peak > 0) waves.peak = rates.code_peak;
   const auto element = static_cast<double>(size_of(type));
   const double bytes = (m * k + k * n) * (codes ? 1 : element) + m * n * element;
   return count * (waves.launch + wave_seconds(machine, waves, bytes, m, n, k)) /
-         (machine.program.product_share * machine.compute_speed);
+         (machine.program.product_fraction * machine.compute_speed);
 }
 
 // Rows come in tiles of 128, as both kernels have them. Sums of weights are fp32, read and written.
@@ -146,16 +146,16 @@ double attention_seconds(const Machine& machine, DType type, std::string_view ke
                    std::string(name_of(type)));
   const AttentionRates& rates = found->second;
   const double rate = interpolate(rates.tokens, backward ? rates.backward : rates.forward, tokens);
-  return (machine.row_launch + flops / (rate * machine.program.attention_share)) / machine.compute_speed;
+  return (machine.row_launch + flops / (rate * machine.program.attention_fraction)) / machine.compute_speed;
 }
 
 double row_seconds(const Machine& machine, double bytes, std::string_view name) {
   if (bytes <= 0) return 0;
   const bool is_forge = machine.program.is_forge();
   const auto own = is_forge ? machine.kernels.find(name) : machine.kernels.end();
-  const double share = is_forge ? machine.row_share : program_row_share;
+  const double fraction = is_forge ? machine.row_fraction : program_row_fraction;
   const KernelRates rates =
-      own != machine.kernels.end() ? own->second : KernelRates{machine.row_launch, machine.memory_bandwidth * share};
+      own != machine.kernels.end() ? own->second : KernelRates{machine.row_launch, machine.memory_bandwidth * fraction};
   return (rates.launch + bytes / rates.bandwidth) / machine.compute_speed;
 }
 
@@ -168,9 +168,9 @@ double collective_seconds(const Machine& machine, const Sent& call, const Placem
   double inside = 0;
   if (near > 1) {
     inside = INFINITY;
-    const double share = call.collective == Collective::all_to_all ? (near - 1.0) / (place.ranks - 1.0) : 1;
+    const double fraction = call.collective == Collective::all_to_all ? (near - 1.0) / (place.ranks - 1.0) : 1;
     for (const ProtocolRates& p : machine.in_node[c])
-      inside = std::min(inside, p.latency + p.per_rank * near + share * bytes / p.bandwidth +
+      inside = std::min(inside, p.latency + p.per_rank * near + fraction * bytes / p.bandwidth +
                                     (p.own > 0 ? own_bytes(call, place.ranks) / p.own : 0));
     require(std::isfinite(inside), "a machine's file has rates of each collective");
   }

@@ -24,8 +24,8 @@ namespace forge {
 struct WaveRates {
   double peak = 0;                          // FLOP/s of all units
   double launch = 0, wave = 0;              // seconds of a product, of each wave besides its FLOPs
-  double large = 0, medium = 0, small = 0;  // share of the peak in tiles of 256 x 128, 128 x 128, 128 x 64
-  double memory_share = 0;                  // of the memory's bandwidth
+  double large = 0, medium = 0, small = 0;  // fraction of the peak in tiles of 256 x 128, 128 x 128, 128 x 64
+  double memory_fraction = 0;               // of the memory's bandwidth
 };
 
 // Matrix products that were measured: rates at all combinations of three lists of extents. Between them the logarithm
@@ -55,7 +55,7 @@ struct ComputeRates {
   ProductTable table;
   std::map<std::string, AttentionRates, std::less<>> attention;  // by kernel
   std::map<std::string, ExpertRates, std::less<>> experts;       // by kernel
-  // FLOP/s of cuBLASLt's products of 8-bit codes: a peak that takes the place of the type's, with the shares of its
+  // FLOP/s of cuBLASLt's products of 8-bit codes: a peak that takes the place of the type's, with the fractions of its
   // tiles; 0: not known, such products are as fast as the type's.
   double code_peak = 0;
   bool known() const { return waves.peak > 0 || !table.rates[0].empty(); }
@@ -80,22 +80,22 @@ struct KernelRates {
 };
 
 // Bytes of other programs count with 0.4 of the memory's bandwidth: by it they are fitted, so that it is their unit.
-inline constexpr double program_row_share = 0.4;
+inline constexpr double program_row_fraction = 0.4;
 
 // How a program uses a machine where it isn't forge: `forge plan --as`, for predictions of published runs. Neutral
 // values are forge's. Every other one has its cause in the program's file (inputs/programs).
 struct Program {
   std::string name = "forge";
   bool is_forge() const { return name == "forge"; }
-  double product_share = 1;      // of the machine's rates of products
-  std::string attention_kernel;  // of those that the machine's file has rates of; "": the deck's
-  double attention_share = 1;    // of its rates
-  double score_bytes = 0;        // of each element of a T x T score matrix, in each pass: attention that is not fused
-  double logit_bytes = 0;        // of each logit, in all: a loss that is not fused
-  double row_traffic = 1;        // bytes of kernels over rows, of forge's: kernels that are not fused
-  double tp_traffic = 1;         // of forge's tensor-parallel collectives, which gather again what backward needs
-  double tp_wait = 0;            // seconds of each of them, besides: for the last of its ranks
-  double accumulate_bytes = 0;   // of each parameter, in each microbatch: gradients that are added to fp32 sums
+  double product_fraction = 1;    // of the machine's rates of products
+  std::string attention_kernel;   // of those that the machine's file has rates of; "": the deck's
+  double attention_fraction = 1;  // of its rates
+  double score_bytes = 0;         // of each element of a T x T score matrix, in each pass: attention that is not fused
+  double logit_bytes = 0;         // of each logit, in all: a loss that is not fused
+  double row_traffic = 1;         // bytes of kernels over rows, of forge's: kernels that are not fused
+  double tp_traffic = 1;          // of forge's tensor-parallel collectives, which gather again what backward needs
+  double tp_wait = 0;             // seconds of each of them, besides: for the last of its ranks
+  double accumulate_bytes = 0;    // of each parameter, in each microbatch: gradients that are added to fp32 sums
   double host_forward = 0, host_backward = 0;  // seconds of the host for a layer's pass, besides
   double host_collective = 0;                  // and for each of its collectives
   double host_pipeline = 0;      // and for each rank of a tensor-parallel one, where stages are on several nodes
@@ -122,14 +122,14 @@ struct Machine {
   int cores_per_node = 0;        // that the ranks of a node share; 0: each has a processor of its own
   std::size_t memory_bytes = 0;  // of a rank's GPU; with cores, of the node
   double memory_bandwidth = 0;   // of a rank
-  double row_share = 1;          // of it that forge's kernels over rows reach
+  double row_fraction = 1;       // of it that forge's kernels over rows reach
   double row_launch = 0;         // seconds of a kernel over rows besides its bytes
   double host_launch = 0;        // seconds of the host for each kernel, product or collective
   double step_seconds = 0;       // of the host between two steps
   double overlap_speed = 1;      // of kernels while a collective runs behind them
   double compute_speed = 1;      // of products, attention and rows: a factor of the rates below
   double network_speed = 1;      // of collectives, inside nodes and between them
-  double uncertainty = 0.3;      // of a predicted step, as a share of it
+  double uncertainty = 0.3;      // of a predicted step, as a fraction of it
   double imbalance = 1;          // rows of the busiest ranks' experts over the mean (forge plan --imbalance)
   bool has_cutlass = false;      // CUTLASS's kernels take the place of tensor_cores' for all experts in one launch
   bool prefers_cudnn = false;    // cuDNN takes the place of tensor_cores for attention where it is legal
@@ -142,7 +142,7 @@ struct Machine {
   std::vector<NodesRates> between_nodes;             // by ascending nodes; empty: one node is all
 
   const ComputeRates& rates(DType type) const;
-  // FLOP/s that shares of the peak are of: the data sheet's, or the best that was measured.
+  // FLOP/s that fractions of the peak are of: the data sheet's, or the best that was measured.
   double peak(DType type) const;
 };
 

@@ -142,7 +142,7 @@ void read_compute(FileSection& in, ComputeRates& to) {
     w.medium = tiles[1];
     w.small = tiles[2];
   }
-  in.number("memory_share", w.memory_share, 1, 0.01, 1);
+  in.number("memory_share", w.memory_fraction, 1, 0.01, 1);
   if (auto table = in.section("table")) {
     ProductTable& t = to.table;
     table->numbers("m", t.m, 1, true);
@@ -158,7 +158,7 @@ void read_compute(FileSection& in, ComputeRates& to) {
           std::string(names[of]) + " must have a rate for each m, n and k: " + std::to_string(shapes) + " of them");
   }
   in.number("fp8_peak_tflops", to.code_peak, tera);
-  in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rates[0].empty(),
+  in.require_that(w.peak > 0 ? w.large > 0 && w.memory_fraction > 0 : !to.table.rates[0].empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))
     for (const char* kernel : {"processor", "cuda_cores", "tensor_cores", "cudnn", "library"})
@@ -232,7 +232,7 @@ void read_parts(FileSection& in, Machine& m, const std::string& file, Report& re
   in.require_that(m.memory_bytes > 0, "node.memory_mib is missing: the memory of a rank");
   if (auto rows = in.section("rows")) {
     rows->number("memory_gb_s", m.memory_bandwidth, giga);
-    rows->number("memory_share", m.row_share, 1, 0.001, 1);
+    rows->number("memory_share", m.row_fraction, 1, 0.001, 1);
     rows->number("launch_us", m.row_launch, micro);
   }
   in.require_that(m.memory_bandwidth > 0, "rows.memory_gb_s is missing: the bandwidth of a rank's memory");
@@ -288,9 +288,9 @@ void read_parts(FileSection& in, Program& p) {
   std::string description;
   double gradients = 1, at_once = 0;
   in.text("description", description);
-  in.number("product_share", p.product_share, 1, 0.01, 2);
+  in.number("product_share", p.product_fraction, 1, 0.01, 2);
   in.text("attention_kernel", p.attention_kernel);
-  in.number("attention_share", p.attention_share, 1, 0.01, 2);
+  in.number("attention_share", p.attention_fraction, 1, 0.01, 2);
   in.number("score_bytes", p.score_bytes, 1, 0, 1000);
   in.number("logit_bytes", p.logit_bytes, 1, 0, 10000);
   in.number("row_traffic", p.row_traffic, 1, 0.01, 100);

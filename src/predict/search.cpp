@@ -110,7 +110,7 @@ class Bounds {
         const StageLayer layer{LayerKind::block, l};
         kind->second.seconds = seconds(layer);
         kind->second.saved =
-            static_cast<double>(bytes_in(Kept::saved, c, {.first_layer = static_cast<int>(l) - 1}, layer));
+            static_cast<double>(bytes_in(LayerMemory::saved, c, {.first_layer = static_cast<int>(l) - 1}, layer));
       }
       cost.seconds += kind->second.seconds;
       cost.saved += kind->second.saved;

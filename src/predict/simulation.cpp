@@ -290,11 +290,11 @@ class Engine {
   // Sets the speeds of what a rank runs, and when it ends.
   void refresh(std::size_t rank) {
     const double wanted = running_count_ * machine_.per_stream;
-    const double share = machine_.cores > 0 && wanted > machine_.cores ? machine_.cores / wanted : 1;
+    const double fraction = machine_.cores > 0 && wanted > machine_.cores ? machine_.cores / wanted : 1;
     const bool overlaps = running_[rank].size() > 1;
     for (const Number n : running_[rank]) {
       Operation& op = operations_[to_size(n)];
-      const double speed = share * (overlaps && op.lane == Lane::compute ? machine_.overlap : 1);
+      const double speed = fraction * (overlaps && op.lane == Lane::compute ? machine_.overlap : 1);
       op.left = std::max(0.0, op.left - op.speed * (now_ - op.since));
       op.since = now_;
       if (op.speed == speed) continue;

@@ -75,13 +75,13 @@ class Compiler {
     mark(Kind::host_wait, Lane::compute, 0);
   }
 
-  // A place in the pool is free when the shards' sums are there, before those of the whole step, which are made in the
+  // A buffer of the pool is free when the shards' sums are there, before those of the whole step, which are made in the
   // place where they are rounded.
   void reduce(const Task& task) {
     if (share_.units[task.unit].zero.rounds_gradients) {
       follow(Lane::gradients, Lane::compute);
       run(Lane::gradients, task);
-      if (task.place >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
+      if (task.buffer >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
       return;
     }
     Task shards = task;
@@ -89,7 +89,7 @@ class Compiler {
     const TaskCost of_shards = cost_(share_, shards);
     follow(Lane::gradients, Lane::compute);
     run(Lane::gradients, of_shards);
-    if (task.place >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
+    if (task.buffer >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
     if (task.last) run(Lane::gradients, cost_(share_, task) - of_shards);
   }
 
@@ -101,7 +101,7 @@ class Compiler {
 
   // In the stream of matrices: that of gradients, which has ended by then, stands for it.
   void exchange(const Task& task, Events done) {
-    if (share_.matrices.places == 1) return run(Lane::compute, task);
+    if (share_.matrices.buffers == 1) return run(Lane::compute, task);
     follow(Lane::gradients, Lane::compute);
     run(Lane::gradients, task);
     mark(Kind::record, Lane::gradients, event(done, task));
@@ -136,9 +136,9 @@ class Compiler {
 
   // The rank's own number of an event.
   std::int64_t event(Events what, const Task& task) const {
-    // The place of a pool belongs to units of a class, one after the other.
+    // The buffer of a pool belongs to units of a class, one after the other.
     const std::int64_t of =
-        what == Events::free ? task.place * pool_classes + static_cast<std::int64_t>(pool_of(share_.units[task.unit]))
+        what == Events::free ? task.buffer * pool_classes + static_cast<std::int64_t>(pool_of(share_.units[task.unit]))
         : task.round >= 0    ? task.round
                              : static_cast<std::int64_t>(task.unit);
     return static_cast<std::int64_t>(what) + kinds_of_events * of;
@@ -201,7 +201,7 @@ class Compiler {
 }  // namespace
 
 bool is_shared_at_once(const LocalUnit& unit) {
-  return unit.zero.stage == 1 && unit.zero.gathers() && !unit.zero.adds_in_places();
+  return unit.zero.stage == 1 && unit.zero.gathers() && !unit.zero.adds_in_buffers();
 }
 
 Task costed_task(const RankShare& share, const Task& task, const StreamUse& use) {

@@ -6,7 +6,7 @@
 #include "config/batch_ramp.hpp"
 #include "config/check.hpp"
 #include "config/check_parts.hpp"
-#include "core/counts.hpp"
+#include "core/bytes.hpp"
 #include "hf/config.hpp"
 #include "hf/model_files.hpp"
 #include "layout/check_layout.hpp"

@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
 #include "core/to_size.hpp"
@@ -49,13 +50,8 @@ class Reader {
   [[noreturn]] void fail(const std::string& text) const {
     throw BadInput(source_ + ":" + std::to_string(line_) + ": " + text);
   }
-  // A field for a message: short, without control characters.
-  static std::string shown(std::string_view field) {
-    std::string text(field.substr(0, 40));
-    for (char& c : text)
-      if (static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126) c = '?';
-    return text;
-  }
+  // A field for a message.
+  static std::string shown(std::string_view field) { return printable(field, 40); }
   void expect(const std::vector<std::string_view>& fields, std::size_t least, std::size_t most) const {
     if (fields.size() < least || fields.size() > most)
       fail("a " + shown(fields[0]) + " record has " + std::to_string(least) +

@@ -1,6 +1,5 @@
 #include "schedule/lower.hpp"
 
-#include <algorithm>
 #include <map>
 
 #include "core/error.hpp"

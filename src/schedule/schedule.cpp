@@ -48,7 +48,7 @@ std::string_view name_of(Op op) {
 }
 
 std::string text_of(const Action& action) {
-  if (action.op == Op::begin_group || action.op == Op::end_group) return short_name(action.op);
+  if (is_group(action.op)) return short_name(action.op);
   std::string text =
       short_name(action.op) + " c" + std::to_string(action.chunk) + " m" + std::to_string(action.microbatch);
   if (action.peer >= 0) text += (is_send_post(action.op) ? " to " : " peer ") + std::to_string(action.peer);

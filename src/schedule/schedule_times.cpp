@@ -72,7 +72,7 @@ DurationOf uniform_durations(double forward, double backward_input, double backw
   };
 }
 
-double ScheduleTimes::bubble_share() const {
+double ScheduleTimes::bubble_fraction() const {
   const double total = std::accumulate(busy.begin(), busy.end(), 0.0);
   return makespan > 0 ? 1 - total / (static_cast<double>(busy.size()) * makespan) : 0;
 }

@@ -23,8 +23,8 @@ struct ScheduleTimes {
   std::vector<double> busy;                      // by rank: sum of compute
   double makespan = 0;
 
-  // Idle share of all ranks' time: 1 - sum of busy / (ranks * makespan).
-  double bubble_share() const;
+  // Idle fraction of all ranks' time: 1 - sum of busy / (ranks * makespan).
+  double bubble_fraction() const;
 };
 
 // Transfers take `transfer` after the producer has ended; collectives take none. Throws Error where ranks wait for each

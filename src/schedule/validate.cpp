@@ -32,10 +32,9 @@ std::string shape_violation(const Schedule& s) {
   }
   for (int rank = 0; rank < s.ranks; ++rank)
     for (const Action& action : s.actions[to_size(rank)]) {
-      const bool group = action.op == Op::begin_group || action.op == Op::end_group;
       const bool transfer = action.op >= Op::post_send_forward && action.op <= Op::wait_recv_backward;
       if (action.chunk < 0 || action.chunk >= s.chunks_per_rank) return on_rank(rank, action) + ": no such chunk";
-      if (!group && (action.microbatch < 0 || action.microbatch >= s.microbatches))
+      if (!is_group(action.op) && (action.microbatch < 0 || action.microbatch >= s.microbatches))
         return on_rank(rank, action) + ": no such microbatch";
       if (transfer && (action.peer < 0 || action.peer >= s.ranks || action.peer == rank))
         return on_rank(rank, action) + ": the peer must be another rank";
@@ -61,10 +60,8 @@ class Positions {
   const std::string& duplicate() const { return duplicate_; }
 
  private:
-  static bool may_repeat(Op op) { return op == Op::begin_group || op == Op::end_group; }
-
   void enter(int rank, int i, const Action& action) {
-    if (may_repeat(action.op)) return;
+    if (is_group(action.op)) return;
     const int stage = schedule_.stage_at(rank, action.chunk);
     const auto set = [&](Op op) {
       int& cell = cells_[to_size(static_cast<int>(op))][to_size(schedule_.index(stage, action.microbatch))];
@@ -194,7 +191,7 @@ std::string group_violation(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     bool open = false;
     for (const Action& action : schedule.actions[to_size(rank)]) {
-      if (action.op == Op::begin_group || action.op == Op::end_group) {
+      if (is_group(action.op)) {
         if (open == (action.op == Op::begin_group)) return on_rank(rank, action) + " without its counterpart";
         open = !open;
       } else if (open && !is_post(action.op)) {

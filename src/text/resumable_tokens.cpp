@@ -7,6 +7,8 @@
 
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/random.hpp"
+#include "text/token_writer.hpp"
 
 namespace forge {
 
@@ -15,15 +17,6 @@ static_assert(std::endian::native == std::endian::little, "token files are writt
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::size_t npy_header_bytes = 128;
-
-// FNV-1a, to tell whether a call is the same one.
-std::uint64_t digest(std::string_view bytes) {
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (const char byte : bytes) hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3u;
-  return hash;
-}
 
 std::string call_of(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide) {
   std::ostringstream text;
@@ -34,15 +27,7 @@ std::string call_of(const Tokenizer& tokenizer, const TokenizeTextOptions& optio
   for (const std::string& input : options.inputs)
     text << '\n'
          << input << ' ' << fs::file_size(input) << ' ' << fs::last_write_time(input).time_since_epoch().count();
-  return std::to_string(digest(text.str()));
-}
-
-std::string npy_header(std::uint64_t tokens, bool wide) {
-  std::string header("\x93NUMPY\x01\x00\x76\x00", 10);
-  header += std::string("{'descr': '") + (wide ? "<u4" : "<u2") + "', 'fortran_order': False, 'shape': (" +
-            std::to_string(tokens) + ",), }";
-  header.resize(npy_header_bytes - 1, ' ');
-  return header + '\n';
+  return std::to_string(hash_of(text.str()));
 }
 
 // Where what is there isn't wanted, a new file.

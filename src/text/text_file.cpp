@@ -4,6 +4,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "config/contents.hpp"
 #include "core/error.hpp"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <string_view>
 
 namespace forge {
@@ -14,11 +13,11 @@ enum class TokenFormat {
   llm_c,     // its header: 256 int32, magic 20240520 (uint16) or 20240801 (uint32)
   ds,        // its name: datatrove's and nanotron's; types as raw, or as the .metadata file says
 };
-std::string_view name_of(TokenFormat format);
+constexpr std::string_view name_of(TokenFormat format) {
+  constexpr std::string_view names[] = {"raw", ".npy", "Megatron", "llm.c", ".ds"};
+  return names[static_cast<int>(format)];
+}
 // Of the magic that begins Megatron's .idx file.
 inline constexpr std::size_t megatron_magic_bytes = 9;
-
-// "raw" | "npy" | "megatron" | "llm.c" | "ds": a format by its name on a command line. Throws BadInput.
-TokenFormat token_format_named(const std::string& word);
 
 }  // namespace forge

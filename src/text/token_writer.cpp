@@ -2,11 +2,9 @@
 
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "config/output_file.hpp"
-#include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 
@@ -14,14 +12,13 @@ namespace forge {
 
 namespace {
 
-constexpr std::int64_t npy_start = 128, llm_c_start = 1024;
+constexpr std::size_t llm_c_header_bytes = 1024;
 constexpr std::size_t flushed_bytes = 1 << 18;
 
 // A file that is written from front to back, and removed unless it is committed.
 class BufferedFile {
  public:
-  BufferedFile(const std::string& path, std::int64_t start)
-      : file_(path), written_(static_cast<std::uint64_t>(start)) {}
+  BufferedFile(const std::string& path, std::size_t start) : file_(path), written_(start) {}
 
   template <class T>
   void put(T value) {
@@ -58,8 +55,8 @@ class FileTokenWriter final : public TokenWriter {
         format_(format),
         vocabulary_(vocabulary),
         narrow_(vocabulary <= 65536),
-        tokens_file_(path, format == TokenFormat::npy     ? npy_start
-                           : format == TokenFormat::llm_c ? llm_c_start
+        tokens_file_(path, format == TokenFormat::npy     ? npy_header_bytes
+                           : format == TokenFormat::llm_c ? llm_c_header_bytes
                                                           : 0) {}
 
   void append(std::span<const std::int32_t> ids) override {
@@ -97,10 +94,7 @@ class FileTokenWriter final : public TokenWriter {
  private:
   bool indexed() const { return format_ == TokenFormat::megatron || format_ == TokenFormat::ds; }
   void finish_npy() {
-    std::string text = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + "{'descr': '" + (narrow_ ? "<u2" : "<u4") +
-                       "', 'fortran_order': False, 'shape': (" + std::to_string(tokens_) + ",), }";
-    text.resize(to_size(npy_start - 1), ' ');
-    text += '\n';
+    const std::string text = npy_header(static_cast<std::uint64_t>(tokens_), !narrow_);
     tokens_file_.put_front(text.data(), text.size());
     tokens_file_.commit();
   }
@@ -155,6 +149,14 @@ class FileTokenWriter final : public TokenWriter {
 };
 
 }  // namespace
+
+std::string npy_header(std::uint64_t tokens, bool wide) {
+  std::string header("\x93NUMPY\x01\x00\x76\x00", 10);
+  header += std::string("{'descr': '") + (wide ? "<u4" : "<u2") + "', 'fortran_order': False, 'shape': (" +
+            std::to_string(tokens) + ",), }";
+  header.resize(npy_header_bytes - 1, ' ');
+  return header + '\n';
+}
 
 std::unique_ptr<TokenWriter> TokenWriter::open(const std::string& path, TokenFormat format, std::int64_t vocabulary) {
   const auto wrong = [&](const char* legal) {

@@ -9,6 +9,10 @@
 
 namespace forge {
 
+// What an .npy file of tokens begins with, npy_header_bytes long; `wide`: of uint32.
+inline constexpr std::size_t npy_header_bytes = 128;
+std::string npy_header(std::uint64_t tokens, bool wide);
+
 // Writes one token file, of any format that TokenFile reads, piece by piece. The output, and what belongs beside it,
 // appears under its name when it is complete and on the disk; a failure leaves nothing, and an older one as it was.
 class TokenWriter {

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "config/output_lock.hpp"
-#include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -82,26 +81,24 @@ class RoundEncoder {
 // Lines about how far it is, at most one every ten seconds.
 class Progress {
  public:
-  explicit Progress(const TokenizeTextOptions& options, double before) : options_(options), before_(before) {}
+  Progress(const TokenizeTextOptions& options, std::int64_t first_bytes)
+      : options_(options), first_bytes_(first_bytes) {}
   void report(double done, std::int64_t bytes, std::int64_t tokens) {
     const auto now = Clock::now();
     if (!options_.say || now - last_ < std::chrono::seconds(10)) return;
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - start_).count();
-    const double share = done - before_;
     options_.say(formatted("%.1f %%, %s of text, %s tokens, %.1f MB/s, %s left", 100 * done,
                            format_bytes(static_cast<std::uint64_t>(bytes)).c_str(),
                            format_count(static_cast<double>(tokens)).c_str(),
                            static_cast<double>(bytes - first_bytes_) / seconds / 1e6,
-                           format_seconds(share > 0 ? seconds * (1 - done) / share : 1e10).c_str()));
+                           format_seconds(done > 0 ? seconds * (1 - done) / done : 1e10).c_str()));
   }
-  void start_at(std::int64_t bytes) { first_bytes_ = bytes; }
 
  private:
   using Clock = std::chrono::steady_clock;
   const TokenizeTextOptions& options_;
-  double before_;
-  std::int64_t first_bytes_ = 0;
+  std::int64_t first_bytes_;
   Clock::time_point start_ = Clock::now(), last_ = start_;
 };
 
@@ -180,8 +177,7 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
   if (options.say && result.resumed)
     options.say("going on behind " + format_bytes(static_cast<std::uint64_t>(result.bytes)) + " of text, " +
                 std::to_string(result.tokens) + " tokens");
-  Progress progress(options, 0);
-  progress.start_at(result.bytes);
+  Progress progress(options, result.bytes);
   const auto write = [&](const std::vector<Encoded>& parts, const TokenizePosition& end, double done) {
     for (const Encoded& part : parts) {
       writer.write(part);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,6 +13,8 @@ namespace forge {
 
 // The last three have documents or headers of their own (text/token_writer.hpp); a killed run begins anew with them.
 enum class OutputFormat { smallest, uint16, uint32, npy, megatron, llm_c, ds };
+// The words of --format for them, in this order.
+inline constexpr std::array output_format_words{"", "uint16", "uint32", "npy", "megatron", "llm.c", "ds"};
 
 struct TokenizeTextOptions {
   std::vector<std::string> inputs;  // one behind the other

@@ -12,7 +12,7 @@ namespace {
 
 std::size_t character_before(std::string_view text, std::size_t at) {
   --at;
-  while (at > 0 && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+  while (at > 0 && continues_character(text[at])) --at;
   return at;
 }
 
@@ -32,7 +32,6 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
     const AddedToken& token = tokens_[i];
     if (seen.insert(token.text).second) texts.emplace_back(token.text, static_cast<std::int32_t>(i));
     if (!token.text.empty()) first_[static_cast<std::uint8_t>(token.text[0])] = true;
-    looks_around_ = looks_around_ || token.single_word || token.left_strip || token.right_strip;
   }
   trie_ = ByteTrie(std::move(texts));
 }

@@ -32,8 +32,6 @@ class AddedTokenFinder {
   };
   // The text in parts, without empty ones between tokens.
   void split(std::string_view text, std::vector<Part>& parts) const;
-  // Whether a token may take white space beside it or looks at what stands there.
-  bool looks_around() const { return looks_around_; }
 
  private:
   // The first token in the text from `at` on; its end in `end`. -1: none.
@@ -42,7 +40,6 @@ class AddedTokenFinder {
   std::vector<AddedToken> tokens_;
   ByteTrie trie_;
   bool first_[256] = {};
-  bool looks_around_ = false;
 };
 
 }  // namespace forge

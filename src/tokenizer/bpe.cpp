@@ -163,7 +163,7 @@ std::size_t Bpe::part_end(std::string_view piece, std::size_t from) const {
 std::size_t Bpe::cut_behind(std::string_view piece, std::size_t from) const {
   // A part that is a token by chance must not become it (ignore_merges).
   if (!cuts_ || options_.ignore_merges || from >= piece.size()) return piece.size();
-  while (!options_.bytes && from > 0 && (static_cast<std::uint8_t>(piece[from]) & 0xC0) == 0x80) --from;
+  while (!options_.bytes && from > 0 && continues_character(piece[from])) --from;
   return part_end(piece, from);
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/file_errors.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
 
@@ -14,21 +15,14 @@ namespace fs = std::filesystem;
 namespace {
 
 // Beside the main files.
-constexpr std::array tokenizer_file_names = {"tokenizer.json",
-                                             "tokenizer.model",
-                                             "tokenizer_config.json",
-                                             "added_tokens.json",
-                                             "special_tokens_map.json",
-                                             "vocab.json",
-                                             "vocab.txt",
-                                             "merges.txt",
-                                             "chat_template.jinja",
-                                             "chat_template.json"};
+constexpr const char* tokenizer_file_names =
+    "tokenizer.json tokenizer.model tokenizer_config.json added_tokens.json special_tokens_map.json vocab.json "
+    "vocab.txt merges.txt chat_template.jinja chat_template.json";
 // tiktoken.model, spiece.model, qwen.tiktoken and its pattern; code of a tokenizer of its own.
 constexpr std::array tokenizer_endings = {".model", ".tiktoken", ".pattern"};
 
 bool is_part(const std::string& name) {
-  return std::find(tokenizer_file_names.begin(), tokenizer_file_names.end(), name) != tokenizer_file_names.end() ||
+  return has_word(tokenizer_file_names, name) ||
          std::any_of(tokenizer_endings.begin(), tokenizer_endings.end(),
                      [&](const char* ending) { return name.ends_with(ending); }) ||
          (name.starts_with("tokenization_") && name.ends_with(".py"));

@@ -53,20 +53,19 @@ SplitBehavior read_behavior(const JsonPart& part, const std::string& fallback) {
               "; legal: Removed | Isolated | MergedWithPrevious | MergedWithNext | Contiguous");
 }
 
-std::unique_ptr<Normalizer> read_replace(const JsonPart& part) {
+Normalizer read_replace(const JsonPart& part) {
   const Pattern pattern = read_pattern(part);
   const std::string content = part.text("content");
-  if (pattern.regex) return make_replace(regex_of(part, pattern.text), content);
-  return make_replace_text(pattern.text, content);
+  return pattern.regex ? make_replace(regex_of(part, pattern.text), content) : make_replace(pattern.text, content);
 }
 
-std::unique_ptr<Normalizer> read_precompiled(const JsonPart& part) {
+Normalizer read_precompiled(const JsonPart& part) {
   std::string bytes;
   if (!decode_base64(part.text("precompiled_charsmap", ""), bytes)) part.refuse("precompiled_charsmap is no base64");
   return make_precompiled(bytes, part.place);
 }
 
-std::unique_ptr<Normalizer> read_bert(const JsonPart& part) {
+Normalizer read_bert(const JsonPart& part) {
   const bool lowercase = part.flag("lowercase", true);
   return make_bert_normalizer({part.flag("clean_text", true), part.flag("handle_chinese_chars", true),
                                part.flag("strip_accents", lowercase), lowercase});
@@ -98,11 +97,11 @@ void read_byte_level(const JsonPart& part, PreTokenizerSteps& to) {
   to.ends_in_bytes = true;
 }
 
-std::unique_ptr<PreTokenizer> read_split(const JsonPart& part) {
+PreTokenizer read_split(const JsonPart& part) {
   const Pattern pattern = read_pattern(part);
   const SplitBehavior behavior = read_behavior(part, "");
   const bool invert = part.flag("invert", false);
-  if (!pattern.regex) return make_split_text(pattern.text, behavior, invert);
+  if (!pattern.regex) return make_split(pattern.text, behavior, invert);
   return make_split(regex_of(part, pattern.text), behavior, invert);
 }
 
@@ -225,16 +224,15 @@ void read_pre_tokenizers(const JsonPart& part, PreTokenizerSteps& to, int depth)
     const std::string delimiter = part.text("delimiter");
     if (delimiter.empty() || decode_valid(delimiter, 0).bytes != delimiter.size())
       part.refuse("delimiter = " + shown(delimiter) + "; legal: one character");
-    to.steps.push_back(make_split_text(delimiter, SplitBehavior::removed, false));
+    to.steps.push_back(make_split(delimiter, SplitBehavior::removed, false));
   } else {
-    part.refuse(
-        "type = " + shown(type) +
-        "; legal: Sequence | ByteLevel | Split | Metaspace | Whitespace | WhitespaceSplit | Digits | Punctuation "
-        "| BertPreTokenizer | CharDelimiterSplit");
+    part.refuse("type = " + shown(type) +
+                "; legal: Sequence | ByteLevel | Split | Metaspace | Whitespace | WhitespaceSplit | Digits | "
+                "Punctuation | BertPreTokenizer | CharDelimiterSplit");
   }
 }
 
-void read_decoders(const JsonPart& part, std::vector<std::unique_ptr<DecoderStep>>& steps, int depth) {
+void read_decoders(const JsonPart& part, std::vector<DecoderStep>& steps, int depth) {
   if (part.value.is_null()) return;
   check_depth(part, depth);
   const std::string type = part.text("type");
@@ -247,10 +245,7 @@ void read_decoders(const JsonPart& part, std::vector<std::unique_ptr<DecoderStep
   } else if (type == "Fuse") {
     steps.push_back(make_fuse_decoder());
   } else if (type == "Replace") {
-    const Pattern pattern = read_pattern(part);
-    const std::string content = part.text("content");
-    steps.push_back(pattern.regex ? make_replace_decoder(regex_of(part, pattern.text), content)
-                                  : make_replace_decoder(pattern.text, content));
+    steps.push_back(make_replace_decoder(read_replace(part)));
   } else if (type == "Strip") {
     const std::string content = part.text("content");
     if (content.empty()) part.refuse("content is empty");
@@ -270,10 +265,7 @@ void read_decoders(const JsonPart& part, std::vector<std::unique_ptr<DecoderStep
 
 bool decode_base64(std::string_view text, std::string& bytes) {
   bytes.clear();
-  while (text.ends_with('=') && text.size() % 4 == 0 && bytes.empty()) {
-    text.remove_suffix(text.ends_with("==") ? 2 : 1);
-    break;
-  }
+  if (text.ends_with('=') && text.size() % 4 == 0) text.remove_suffix(text.ends_with("==") ? 2 : 1);
   if (text.size() % 4 == 1) return false;
   bytes.reserve(text.size() / 4 * 3 + 3);
   std::uint32_t bits = 0;

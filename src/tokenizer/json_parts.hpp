@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,10 +29,10 @@ struct JsonPart {
 // The steps that a part stands for, at the end of `steps`; null stands for none. BadInput names the part that is not
 // available.
 void read_normalizers(const JsonPart& part, Normalizers& steps, int depth = 0);
-void read_decoders(const JsonPart& part, std::vector<std::unique_ptr<DecoderStep>>& steps, int depth = 0);
+void read_decoders(const JsonPart& part, std::vector<DecoderStep>& steps, int depth = 0);
 // `ends_in_bytes`: the last step makes bytes of the text, and is left out: the model takes them as they are.
 struct PreTokenizerSteps {
-  std::vector<std::unique_ptr<PreTokenizer>> steps;
+  std::vector<PreTokenizer> steps;
   bool ends_in_bytes = false;
 };
 void read_pre_tokenizers(const JsonPart& part, PreTokenizerSteps& steps, int depth = 0);

@@ -17,15 +17,11 @@ namespace {
 // How far beyond its end a thread goes on at most, until its pieces end where those of the next one do.
 constexpr std::size_t most_overlap_bytes = 1 << 14;
 
-bool continues(char byte) {
-  return (static_cast<std::uint8_t>(byte) & 0xC0) == 0x80;
-}
-
 // Places about every `step` bytes, the first at 0, the last at the end.
 std::vector<std::size_t> places_of(std::string_view text, std::size_t step) {
   std::vector<std::size_t> places{0};
   for (std::size_t at = step; at + step / 2 < text.size(); at += step) {
-    while (continues(text[at])) ++at;
+    while (continues_character(text[at])) ++at;
     places.push_back(at);
   }
   places.push_back(text.size());
@@ -110,12 +106,12 @@ void ParallelEncoder::encode(std::string_view text, std::vector<std::int32_t>& i
 bool ParallelEncoder::normalize(std::string& text, std::size_t chunk_bytes) {
   bool kept = true;
   const std::size_t before = text.size();
-  for (const auto& step : tokenizer_.parts().normalizers) {
-    kept = encoders_[0]->keeps_start(*step, text) && kept;
-    if (step->local() && text.size() >= 2 * chunk_bytes && encoders_.size() > 1)
-      normalize_apart(*step, text, chunk_bytes);
+  for (const Normalizer& step : tokenizer_.parts().normalizers) {
+    kept = encoders_[0]->keeps_start(step, text) && kept;
+    if (step.local && text.size() >= 2 * chunk_bytes && encoders_.size() > 1)
+      normalize_apart(step, text, chunk_bytes);
     else
-      encoders_[0]->normalize(*step, text);
+      encoders_[0]->normalize(step, text);
     check_growth(before, text.size());
   }
   return kept;
@@ -142,11 +138,11 @@ void ParallelEncoder::encode_plain(std::string_view part, bool first, std::vecto
   if (part.size() < 2 * chunk_bytes || encoders_.size() == 1) return encoders_[0]->encode_plain(part, first, ids);
   const auto& steps = tokenizer_.parts().pre_tokenizers;
   if (steps.empty()) return encode_piece(part, ids, chunk_bytes);
-  const PreTokenizer& step = *steps.front();
-  if (steps.size() == 1 && step.keeps_whole())
+  const PreTokenizer& step = steps.front();
+  if (steps.size() == 1 && step.keeps_whole)
     return encode_piece(encoders_[0]->whole_piece(step, part, first), ids, chunk_bytes);
   // Only the first piece of a text may differ from the others, and the first chunk begins where the text does.
-  if ((first || steps.size() == 1) && step.cutting_pattern() && encode_by_pattern(part, ids, chunk_bytes)) return;
+  if ((first || steps.size() == 1) && step.cutting_pattern && encode_by_pattern(part, ids, chunk_bytes)) return;
   const auto places = cut_places(part, chunk_bytes, [&](std::size_t from) { return step.cut_behind(part, from); });
   encode_chunks(places, ids, [&](Encoder& encoder, std::size_t i, std::vector<std::int32_t>& to) {
     encoder.encode_plain(part.substr(places[i], places[i + 1] - places[i]), first && i == 0, to);

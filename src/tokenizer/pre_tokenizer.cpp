@@ -1,17 +1,18 @@
 #include "tokenizer/pre_tokenizer.hpp"
 
 #include "tokenizer/byte_alphabet.hpp"
-#include "tokenizer/normalizer.hpp"
 #include "tokenizer/unicode.hpp"
 
 namespace forge {
 
 namespace {
 
+using Emit = PreTokenizer::Emit;
+
 // The pieces of a text as its matches come: what stands between them is a part that matches not.
 class Cutter {
  public:
-  Cutter(TextPiece piece, SplitBehavior behavior, bool invert, const PreTokenizer::Emit& emit)
+  Cutter(TextPiece piece, SplitBehavior behavior, bool invert, const Emit& emit)
       : piece_(piece), behavior_(behavior), invert_(invert), emit_(emit) {}
 
   void match(std::size_t begin, std::size_t end) {
@@ -60,48 +61,9 @@ class Cutter {
   TextPiece piece_;
   SplitBehavior behavior_;
   bool invert_;
-  const PreTokenizer::Emit& emit_;
+  const Emit& emit_;
   std::size_t done_ = 0, begin_ = 0, end_ = 0;
   bool open_ = false, previous_ = false;
-};
-
-class Split : public PreTokenizer {
- public:
-  Split(Regex pattern, SplitBehavior behavior, bool invert)
-      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  void split(TextPiece piece, Scratch& scratch, RegexScratch& regex, const Emit& emit) const override {
-    Cutter cutter(piece, behavior_, invert_, emit);
-    Regex::Match match;
-    const std::string_view seen = with_stand_ins(piece.text, scratch.text);
-    for (RegexMatches matches(pattern_, regex, seen); matches.next(match);) cutter.match(match.begin, match.end);
-    cutter.finish();
-  }
-  const Regex* cutting_pattern() const override {
-    return behavior_ == SplitBehavior::isolated && pattern_.forward() ? &pattern_ : nullptr;
-  }
-
- private:
-  Regex pattern_;
-  SplitBehavior behavior_;
-  bool invert_;
-};
-
-class SplitText : public PreTokenizer {
- public:
-  SplitText(std::string text, SplitBehavior behavior, bool invert)
-      : text_(std::move(text)), behavior_(behavior), invert_(invert) {}
-  void split(TextPiece piece, Scratch&, RegexScratch&, const Emit& emit) const override {
-    Cutter cutter(piece, behavior_, invert_, emit);
-    for (std::size_t at = piece.text.find(text_); at != std::string_view::npos;
-         at = piece.text.find(text_, at + text_.size()))
-      cutter.match(at, at + text_.size());
-    cutter.finish();
-  }
-
- private:
-  std::string text_;
-  SplitBehavior behavior_;
-  bool invert_;
 };
 
 bool is_of(CharacterKind kind, char32_t code) {
@@ -115,97 +77,87 @@ bool is_of(CharacterKind kind, char32_t code) {
   }
 }
 
-class SplitCharacters : public PreTokenizer {
- public:
-  SplitCharacters(CharacterKind kind, SplitBehavior behavior) : kind_(kind), behavior_(behavior) {}
-  void split(TextPiece piece, Scratch&, RegexScratch&, const Emit& emit) const override {
-    Cutter cutter(piece, behavior_, false, emit);
-    for (std::size_t at = 0; at < piece.text.size();) {
-      const Decoded c = decode_valid(piece.text, at);
-      if (is_of(kind_, c.code)) cutter.match(at, at + c.bytes);
-      at += c.bytes;
-    }
-    cutter.finish();
-  }
-  // Behind a match, where no piece goes on.
-  std::size_t cut_behind(std::string_view text, std::size_t from) const override {
-    if (behavior_ != SplitBehavior::removed && behavior_ != SplitBehavior::isolated) return text.size();
-    while (from > 0 && from < text.size() && (static_cast<std::uint8_t>(text[from]) & 0xC0) == 0x80) --from;
-    while (from < text.size()) {
-      const Decoded c = decode_valid(text, from);
-      from += c.bytes;
-      if (is_of(kind_, c.code)) break;
-    }
-    return from;
-  }
+void cut_at(TextPiece piece, std::string_view pattern, SplitBehavior behavior, bool invert, const Emit& emit) {
+  Cutter cutter(piece, behavior, invert, emit);
+  for (std::size_t at = piece.text.find(pattern); at != std::string_view::npos;
+       at = piece.text.find(pattern, at + pattern.size()))
+    cutter.match(at, at + pattern.size());
+  cutter.finish();
+}
 
- private:
-  CharacterKind kind_;
-  SplitBehavior behavior_;
-};
-
-class Metaspace : public PreTokenizer {
- public:
-  Metaspace(std::string replacement, PrependScheme scheme, bool split)
-      : replacement_(std::move(replacement)), scheme_(scheme), split_(split) {}
-  void split(TextPiece piece, Scratch& scratch, RegexScratch&, const Emit& emit) const override {
-    std::string& text = scratch.text;
-    text.clear();
-    const bool begins = piece.text.starts_with(' ') || piece.text.starts_with(replacement_);
-    const bool wanted = scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && piece.first);
-    if (wanted && !begins) text += replacement_;
-    for (const char byte : piece.text) byte == ' ' ? void(text += replacement_) : text.push_back(byte);
-    if (!split_) return emit({text, piece.first});
-    Cutter cutter({text, piece.first}, SplitBehavior::merged_with_next, false, emit);
-    for (std::size_t at = text.find(replacement_); at != std::string::npos;
-         at = text.find(replacement_, at + replacement_.size()))
-      cutter.match(at, at + replacement_.size());
-    cutter.finish();
+// Behind a match, where no piece goes on.
+std::size_t cut_behind_character(CharacterKind kind, std::string_view text, std::size_t from) {
+  while (from > 0 && from < text.size() && continues_character(text[from])) --from;
+  while (from < text.size()) {
+    const Decoded c = decode_valid(text, from);
+    from += c.bytes;
+    if (is_of(kind, c.code)) break;
   }
-  bool keeps_whole() const override { return !split_; }
-
- private:
-  std::string replacement_;
-  PrependScheme scheme_;
-  bool split_;
-};
-
-class PrefixSpace : public PreTokenizer {
- public:
-  void split(TextPiece piece, Scratch& scratch, RegexScratch&, const Emit& emit) const override {
-    if (piece.text.starts_with(' ')) return emit(piece);
-    scratch.text.assign(1, ' ').append(piece.text);
-    emit({scratch.text, piece.first});
-  }
-};
-
-class ByteAlphabet : public PreTokenizer {
- public:
-  void split(TextPiece piece, Scratch& scratch, RegexScratch&, const Emit& emit) const override {
-    scratch.text = to_byte_alphabet(piece.text);
-    emit({scratch.text, piece.first});
-  }
-};
+  return from;
+}
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> make_split(Regex pattern, SplitBehavior behavior, bool invert) {
-  return std::make_unique<Split>(std::move(pattern), behavior, invert);
+PreTokenizer make_split(const Regex& pattern, SplitBehavior behavior, bool invert) {
+  PreTokenizer step{[=](TextPiece piece, std::string& made, RegexScratch& regex, const Emit& emit) {
+    Cutter cutter(piece, behavior, invert, emit);
+    Regex::Match match;
+    const std::string_view seen = with_stand_ins(piece.text, made);
+    for (RegexMatches matches(pattern, regex, seen); matches.next(match);) cutter.match(match.begin, match.end);
+    cutter.finish();
+  }};
+  if (behavior == SplitBehavior::isolated && pattern.forward()) step.cutting_pattern = pattern;
+  return step;
 }
-std::unique_ptr<PreTokenizer> make_split_text(const std::string& text, SplitBehavior behavior, bool invert) {
-  return std::make_unique<SplitText>(text, behavior, invert);
+
+PreTokenizer make_split(const std::string& text, SplitBehavior behavior, bool invert) {
+  return {[=](TextPiece piece, std::string&, RegexScratch&, const Emit& emit) {
+    cut_at(piece, text, behavior, invert, emit);
+  }};
 }
-std::unique_ptr<PreTokenizer> make_split_characters(CharacterKind kind, SplitBehavior behavior) {
-  return std::make_unique<SplitCharacters>(kind, behavior);
+
+PreTokenizer make_split_characters(CharacterKind kind, SplitBehavior behavior) {
+  PreTokenizer step{[=](TextPiece piece, std::string&, RegexScratch&, const Emit& emit) {
+    Cutter cutter(piece, behavior, false, emit);
+    for (std::size_t at = 0; at < piece.text.size();) {
+      const Decoded c = decode_valid(piece.text, at);
+      if (is_of(kind, c.code)) cutter.match(at, at + c.bytes);
+      at += c.bytes;
+    }
+    cutter.finish();
+  }};
+  if (behavior == SplitBehavior::removed || behavior == SplitBehavior::isolated)
+    step.cut_behind = [=](std::string_view text, std::size_t from) { return cut_behind_character(kind, text, from); };
+  return step;
 }
-std::unique_ptr<PreTokenizer> make_metaspace(const std::string& replacement, PrependScheme scheme, bool split) {
-  return std::make_unique<Metaspace>(replacement, scheme, split);
+
+PreTokenizer make_metaspace(const std::string& replacement, PrependScheme scheme, bool split) {
+  PreTokenizer step{[=](TextPiece piece, std::string& made, RegexScratch&, const Emit& emit) {
+    made.clear();
+    const bool begins = piece.text.starts_with(' ') || piece.text.starts_with(replacement);
+    const bool wanted = scheme == PrependScheme::always || (scheme == PrependScheme::first && piece.first);
+    if (wanted && !begins) made += replacement;
+    for (const char byte : piece.text) byte == ' ' ? void(made += replacement) : made.push_back(byte);
+    if (!split) return emit({made, piece.first});
+    cut_at({made, piece.first}, replacement, SplitBehavior::merged_with_next, false, emit);
+  }};
+  step.keeps_whole = !split;
+  return step;
 }
-std::unique_ptr<PreTokenizer> make_prefix_space() {
-  return std::make_unique<PrefixSpace>();
+
+PreTokenizer make_prefix_space() {
+  return {[](TextPiece piece, std::string& made, RegexScratch&, const Emit& emit) {
+    if (piece.text.starts_with(' ')) return emit(piece);
+    made.assign(1, ' ').append(piece.text);
+    emit({made, piece.first});
+  }};
 }
-std::unique_ptr<PreTokenizer> make_byte_alphabet() {
-  return std::make_unique<ByteAlphabet>();
+
+PreTokenizer make_byte_alphabet() {
+  return {[](TextPiece piece, std::string& made, RegexScratch&, const Emit& emit) {
+    made = to_byte_alphabet(piece.text);
+    emit({made, piece.first});
+  }};
 }
 
 }  // namespace forge

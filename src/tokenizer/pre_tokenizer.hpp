@@ -1,10 +1,9 @@
 #pragma once
 
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "tokenizer/regex.hpp"
 
@@ -20,36 +19,31 @@ struct TextPiece {
   bool first;  // the text begins with it
 };
 
-// A step that cuts a text into the pieces that are tokenized apart. Const, and shared by threads.
-class PreTokenizer {
- public:
-  struct Scratch {
-    std::string text;                 // what a step has made of a piece
-    std::vector<Regex::Match> parts;  // of it
-  };
+// A step that cuts a text into the pieces that are tokenized apart. Shared by threads.
+struct PreTokenizer {
   using Emit = std::function<void(TextPiece)>;
 
-  virtual ~PreTokenizer() = default;
-  // Calls `emit` for each piece that isn't empty, in order.
-  virtual void split(TextPiece piece, Scratch& scratch, RegexScratch& regex, const Emit& emit) const = 0;
+  // Calls `emit` for each piece that isn't empty, in order. `made`: memory for what the step makes of the piece.
+  std::function<void(TextPiece piece, std::string& made, RegexScratch& regex, const Emit& emit)> split;
   // The pattern, where all that this step does is to isolate its matches, and none depends on what stands before it.
-  virtual const Regex* cutting_pattern() const { return nullptr; }
+  std::optional<Regex> cutting_pattern = {};
   // Whether the text becomes one piece, which is all that the model sees.
-  virtual bool keeps_whole() const { return false; }
+  bool keeps_whole = false;
   // A place behind `from` where the text can be cut without a change of its pieces; its size where nothing says so.
-  virtual std::size_t cut_behind(std::string_view text, std::size_t /*from*/) const { return text.size(); }
+  std::function<std::size_t(std::string_view text, std::size_t from)> cut_behind =
+      [](std::string_view text, std::size_t) { return text.size(); };
 };
 
-enum class CharacterKind { numeric, punctuation, bert_punctuation, white_space };
+enum class CharacterKind { numeric, punctuation, white_space };
 enum class PrependScheme { first, never, always };
 
-std::unique_ptr<PreTokenizer> make_split(Regex pattern, SplitBehavior behavior, bool invert);
-std::unique_ptr<PreTokenizer> make_split_text(const std::string& text, SplitBehavior behavior, bool invert);
-std::unique_ptr<PreTokenizer> make_split_characters(CharacterKind kind, SplitBehavior behavior);
-std::unique_ptr<PreTokenizer> make_metaspace(const std::string& replacement, PrependScheme scheme, bool split);
+PreTokenizer make_split(const Regex& pattern, SplitBehavior behavior, bool invert);
+PreTokenizer make_split(const std::string& text, SplitBehavior behavior, bool invert);
+PreTokenizer make_split_characters(CharacterKind kind, SplitBehavior behavior);
+PreTokenizer make_metaspace(const std::string& replacement, PrependScheme scheme, bool split);
 // The piece with a space before it, where it has none.
-std::unique_ptr<PreTokenizer> make_prefix_space();
+PreTokenizer make_prefix_space();
 // Each byte as its character of the byte alphabet.
-std::unique_ptr<PreTokenizer> make_byte_alphabet();
+PreTokenizer make_byte_alphabet();
 
 }  // namespace forge

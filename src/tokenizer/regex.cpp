@@ -11,6 +11,7 @@
 
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "tokenizer/unicode.hpp"
 
 namespace forge {
 
@@ -169,7 +170,7 @@ bool RegexMatches::next(Regex::Match& match) {
     if (match.begin == match.end && match.end == last_end_) {
       // Past one character.
       ++at_;
-      while (at_ < text_.size() && (static_cast<unsigned char>(text_[at_]) & 0xC0) == 0x80) ++at_;
+      while (at_ < text_.size() && continues_character(text_[at_])) ++at_;
       continue;
     }
     last_end_ = match.end;

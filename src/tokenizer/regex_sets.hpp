@@ -22,8 +22,8 @@ struct CharacterSet {
   std::string negated() const;
 };
 
-// What PCRE2 calls a property of Unicode, by its long name in lower case without separators; nullptr: it is not known.
-const char* short_property(const std::string& name);
+// What PCRE2 calls a property of Unicode, by its long name in lower case without separators; "": it is not known.
+std::string short_property(const std::string& name);
 // The items of [:name:]; with `ascii` of ASCII alone. nullptr: there is no such class.
 const char* posix_class(const std::string& name, bool ascii);
 

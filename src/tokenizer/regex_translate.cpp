@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "tokenizer/regex.hpp"
 #include "tokenizer/regex_sets.hpp"
+#include "tokenizer/unicode.hpp"
 
 namespace forge {
 
@@ -28,6 +29,11 @@ class Translator {
   char take() {
     if (at_ == in_.size()) refuse("an end where more was expected");
     return in_[at_++];
+  }
+  bool takes(char c) {
+    const bool there = at_ < in_.size() && in_[at_] == c;
+    at_ += there;
+    return there;
   }
   std::string until(char end) {
     const std::size_t close = in_.find(end, at_);
@@ -58,38 +64,30 @@ class Translator {
     }
     if (c == '^' || c == '$') forward_ = false;
     if (c == '|') return void(out_ += c);
-    // A character, with all of its bytes.
-    std::string text(1, c);
-    while (at_ < in_.size() && (static_cast<unsigned char>(in_[at_]) & 0xC0) == 0x80) text += in_[at_++];
-    atom(text);
+    atom(character(c));
+  }
+  // With all of its bytes, of which the first one is taken.
+  std::string character(char first) {
+    std::string text(1, first);
+    while (at_ < in_.size() && continues_character(in_[at_])) text += in_[at_++];
+    return text;
   }
 
   void open() {
     const std::size_t begin = out_.size();
-    if (ahead("(?#")) {
-      until(')');
-      return;
-    }
+    if (ahead("(?#")) return void(until(')'));
     if (ahead("(?<=") || ahead("(?<!")) forward_ = false;
     if (ahead("(?~") || ahead("(*") || ahead("(?@") || ahead("(?{")) refuse("an absent function or a call");
     ++at_;
     out_ += '(';
-    if (at_ < in_.size() && in_[at_] == '?') {
-      ++at_;
+    if (takes('?')) {
       out_ += '?';
       const std::size_t flags = at_;
       while (at_ < in_.size() && (std::isalpha(static_cast<unsigned char>(in_[at_])) || in_[at_] == '-')) ++at_;
       const bool are_flags = at_ > flags && at_ < in_.size() && (in_[at_] == ')' || in_[at_] == ':');
-      if (!are_flags) {
-        at_ = flags;
-      } else {
-        add_flags(in_.substr(flags, at_ - flags));
-        if (in_[at_] == ')') {
-          ++at_;
-          out_ += ')';
-          return;
-        }
-      }
+      if (are_flags) add_flags(in_.substr(flags, at_ - flags));
+      if (are_flags && takes(')')) return void(out_ += ')');
+      if (!are_flags) at_ = flags;
     }
     groups_.push_back(begin);
   }
@@ -137,8 +135,7 @@ class Translator {
 
   std::string hexadecimal_escape(char kind) {
     std::string digits;
-    if (at_ < in_.size() && in_[at_] == '{') {
-      ++at_;
+    if (takes('{')) {
       digits = until('}');
     } else {
       const std::size_t most = kind == 'x' ? 2 : kind == 'u' ? 4 : 8;
@@ -151,13 +148,7 @@ class Translator {
 
   // \p, \P: what PCRE2 calls the property, as an item of a class.
   CharacterSet property(bool negative) {
-    std::string name;
-    if (at_ < in_.size() && in_[at_] == '{') {
-      ++at_;
-      name = until('}');
-    } else {
-      name = take();
-    }
+    std::string name = takes('{') ? until('}') : std::string(1, take());
     if (!name.empty() && name.front() == '^') negative = !negative, name.erase(0, 1);
     std::string plain, kind, own;  // own: as it is written
     for (const char c : name) {
@@ -175,7 +166,7 @@ class Translator {
       if (plain != "any") refuse("the property " + name);
       return group("\\x{0}-\\x{10ffff}", negative);
     }
-    if (const char* const known = short_property(plain)) own = known;
+    if (std::string known = short_property(plain); !known.empty()) own = std::move(known);
     const std::string letter = negative ? "\\P{" : "\\p{";
     const bool script = kind.empty() || kind == "script" || kind == "sc";
     for (const std::string& form :
@@ -221,12 +212,8 @@ class Translator {
     if (!rust_ && c == 'e') return set = {"\\x{1b}", {}}, true;
     if (rust_ && c == 'U') return set = {hexadecimal_escape('U'), {}}, true;
     if (!std::isalnum(static_cast<unsigned char>(c))) {
-      std::string text = std::string("\\") + c;
-      if (static_cast<unsigned char>(c) >= 0x80) {
-        text = std::string(1, c);
-        while (at_ < in_.size() && (static_cast<unsigned char>(in_[at_]) & 0xC0) == 0x80) text += in_[at_++];
-      }
-      return set = {text, {}}, true;
+      const bool ascii = static_cast<unsigned char>(c) < 0x80;
+      return set = {ascii ? std::string("\\") + c : character(c), {}}, true;
     }
     return false;
   }
@@ -272,8 +259,7 @@ class Translator {
   // To the ] that closes it; && binds weaker than what stands side by side.
   CharacterSet read_set(bool& negative, int depth) {
     if (depth > 20) refuse("classes nested deeper than 20");
-    negative = at_ < in_.size() && in_[at_] == '^';
-    if (negative) ++at_;
+    negative = takes('^');
     CharacterSet set, whole;
     bool intersects = false;
     for (bool first = true;; first = false) {
@@ -314,8 +300,7 @@ class Translator {
       else if (!common_escape(e, item))
         refuse(std::string("the escape \\") + e + " in a class");
     } else {
-      item.items = c == '-' || c == ']' || c == '^' || c == '[' ? std::string("\\") + c : std::string(1, c);
-      while (at_ < in_.size() && (static_cast<unsigned char>(in_[at_]) & 0xC0) == 0x80) item.items += in_[at_++];
+      item.items = c == '-' || c == ']' || c == '^' ? std::string("\\") + c : character(c);
       // A range: its - and its end are other items to PCRE2 as they are here.
       if (c == '-' && !set.items.empty() && at_ < in_.size() && in_[at_] != ']' && can_begin_range_) item.items = "-";
     }

@@ -135,7 +135,7 @@ Lookup check_pieces(const Spec& spec, const std::string& name) {
   return lookup;
 }
 
-std::unique_ptr<Normalizer> make_normalizer(const Spec& spec, const std::string& name) {
+Normalizer make_normalizer(const Spec& spec, const std::string& name) {
   SentencePieceRules rules{spec.charsmap,     {}, spec.dummy_prefix, spec.space_as_suffix, spec.remove_extra_spaces,
                            spec.escape_spaces};
   for (const Piece& piece : spec.pieces)
@@ -151,8 +151,7 @@ std::unique_ptr<TokenModel> make_bpe(const Spec& spec, const Lookup& lookup, con
     const Piece& piece = spec.pieces[id];
     if (piece.type == PieceType::unused)
       throw BadInput(name + ": piece " + std::to_string(id) +
-                     " of a BPE model is unused; legal: models with all of their "
-                     "pieces");
+                     " of a BPE model is unused; legal: models with all of their pieces");
     if (piece.type == PieceType::user_defined) frozen.push_back(piece.text);
     if (piece.type != PieceType::normal && piece.type != PieceType::user_defined) continue;
     table.add(piece.text, static_cast<std::int32_t>(id));

@@ -2,6 +2,7 @@
 
 #include <bitset>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "tokenizer/byte_trie.hpp"
@@ -119,7 +120,7 @@ class Fates {
   std::bitset<0x100000 / block_characters> blocks_;  // of characters of four bytes: all stay
 };
 
-class SentencePieceNormalizer : public Normalizer {
+class SentencePieceNormalizer {
  public:
   SentencePieceNormalizer(const SentencePieceRules& rules, const std::string& where)
       : rules_(rules, where),
@@ -129,8 +130,8 @@ class SentencePieceNormalizer : public Normalizer {
         suffix_(rules.space_as_suffix),
         remove_(rules.remove_extra_spaces) {}
 
-  bool keeps_start(std::string_view text, RegexScratch&) const override { return !remove_ || !text.starts_with(' '); }
-  void apply(std::string& text, RegexScratch&) const override {
+  bool keeps_start(std::string_view text) const { return !remove_ || !text.starts_with(' '); }
+  void apply(std::string& text) const {
     const std::string input = std::move(text);
     std::string_view rest = input;
     text.clear();
@@ -206,8 +207,10 @@ class SentencePieceNormalizer : public Normalizer {
 
 }  // namespace
 
-std::unique_ptr<Normalizer> make_sentencepiece_normalizer(const SentencePieceRules& rules, const std::string& where) {
-  return std::make_unique<SentencePieceNormalizer>(rules, where);
+Normalizer make_sentencepiece_normalizer(const SentencePieceRules& rules, const std::string& where) {
+  const auto made = std::make_shared<const SentencePieceNormalizer>(rules, where);
+  return {[made](std::string& text, RegexScratch&) { made->apply(text); },
+          [made](std::string_view text, RegexScratch&) { return made->keeps_start(text); }};
 }
 
 }  // namespace forge

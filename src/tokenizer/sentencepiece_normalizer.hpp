@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +20,6 @@ struct SentencePieceRules {
 
 // SentencePiece's normalisation of a whole text: rules of the charsmap, the longest first; user-defined symbols stay.
 // BadInput names `where`.
-std::unique_ptr<Normalizer> make_sentencepiece_normalizer(const SentencePieceRules& rules, const std::string& where);
+Normalizer make_sentencepiece_normalizer(const SentencePieceRules& rules, const std::string& where);
 
 }  // namespace forge

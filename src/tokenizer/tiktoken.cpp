@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <map>
 
-#include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
 #include "core/to_size.hpp"

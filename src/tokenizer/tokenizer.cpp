@@ -24,20 +24,20 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
     if (id >= 0 && to_size(id) < parts_.texts.size() && !parts_.special[to_size(id)])
       parts.push_back(parts_.texts[to_size(id)]);
   RegexScratch scratch;
-  for (const auto& step : parts_.decoders) step->apply(parts, scratch);
+  for (const DecoderStep& step : parts_.decoders) step(parts, scratch);
   std::string text;
   for (std::size_t i = 0; i < parts.size(); ++i) text += (i > 0 && parts_.spaced ? " " : "") + parts[i];
   return replace_ill_formed(text);
 }
 
 Encoder::Encoder(const Tokenizer& tokenizer)
-    : parts_(tokenizer.parts()), model_(parts_.model->make_scratch()), steps_(parts_.pre_tokenizers.size()) {
-  for (std::size_t i = 0; i < steps_.size(); ++i) emits_.push_back([this, i](TextPiece piece) { run(i + 1, piece); });
+    : parts_(tokenizer.parts()), model_(parts_.model->make_scratch()), made_(parts_.pre_tokenizers.size()) {
+  for (std::size_t i = 0; i < made_.size(); ++i) emits_.push_back([this, i](TextPiece piece) { run(i + 1, piece); });
 }
 
 void Encoder::run(std::size_t step, TextPiece piece) {
-  if (step == steps_.size()) return parts_.model->encode(piece.text, *model_, *ids_);
-  parts_.pre_tokenizers[step]->split(piece, steps_[step], regex_, emits_[step]);
+  if (step == made_.size()) return parts_.model->encode(piece.text, *model_, *ids_);
+  parts_.pre_tokenizers[step].split(piece, made_[step], regex_, emits_[step]);
 }
 
 void Encoder::encode_part(std::string_view part, bool first) {
@@ -84,9 +84,8 @@ void Encoder::encode_plain(std::string_view part, bool first, std::vector<std::i
 }
 
 std::string Encoder::whole_piece(const PreTokenizer& step, std::string_view part, bool first) {
-  std::string whole;
-  PreTokenizer::Scratch scratch;
-  step.split({part, first}, scratch, regex_, [&](TextPiece piece) { whole = piece.text; });
+  std::string whole, made;
+  step.split({part, first}, made, regex_, [&](TextPiece piece) { whole = piece.text; });
   return whole;
 }
 
@@ -97,7 +96,7 @@ void Encoder::encode_piece(std::string_view piece, std::vector<std::int32_t>& id
 bool Encoder::encode_range(std::string_view text, std::string_view seen, const Range& range,
                            std::vector<std::int32_t>& ids, std::vector<Boundary>& boundaries) {
   ids_ = &ids;
-  const Regex& pattern = *parts_.pre_tokenizers.front()->cutting_pattern();
+  const Regex& pattern = *parts_.pre_tokenizers.front().cutting_pattern;
   std::size_t done = range.from;
   boundaries.push_back({done, ids.size()});
   // Whether the range goes on behind the piece.
@@ -131,7 +130,7 @@ std::string TextStream::rest(bool all) {
   if (!all)
     while (end >= broken.size() && std::string_view(text).substr(0, end).ends_with(broken)) end -= broken.size();
   // Bytes that were a character can become several that are none, by what follows them.
-  while (printed_ < end && (static_cast<std::uint8_t>(text[printed_]) & 0xC0) == 0x80) ++printed_;
+  while (printed_ < end && continues_character(text[printed_])) ++printed_;
   std::string fresh = end > printed_ ? text.substr(printed_, end - printed_) : "";
   printed_ = std::max(printed_, end);
   if (ids_.size() > most && end == text.size()) {

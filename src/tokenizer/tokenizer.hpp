@@ -32,10 +32,10 @@ struct TokenizerParts {
   AddedTokenFinder raw_tokens;  // added tokens that are looked for in the text as it is
   Normalizers normalizers;
   AddedTokenFinder normalized_tokens;  // those that are looked for in the normalised text
-  std::vector<std::unique_ptr<PreTokenizer>> pre_tokenizers;
+  std::vector<PreTokenizer> pre_tokenizers;
   std::unique_ptr<TokenModel> model;
   bool spaced = false;  // decoding puts a space between tokens
-  std::vector<std::unique_ptr<DecoderStep>> decoders;
+  std::vector<DecoderStep> decoders;
   std::vector<std::string> texts;  // of each id; "": none
   std::vector<bool> special;       // of each id: says nothing to a reader
   std::unordered_map<std::string, std::int32_t> ids;
@@ -117,7 +117,7 @@ class Encoder {
   const TokenizerParts& parts_;
   RegexScratch regex_;
   std::unique_ptr<ModelScratch> model_;
-  std::vector<PreTokenizer::Scratch> steps_;
+  std::vector<std::string> made_;  // by each step of a piece
   std::vector<PreTokenizer::Emit> emits_;
   std::vector<AddedTokenFinder::Part> raw_, normalized_;
   std::string text_;

@@ -1,11 +1,7 @@
 #include <algorithm>
 #include <cmath>
-#include <exception>
-#include <optional>
-#include <set>
 
 #include "config/text.hpp"
-#include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/bpe.hpp"
 #include "tokenizer/byte_alphabet.hpp"

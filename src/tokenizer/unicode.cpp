@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "tokenizer/unicode_tables.hpp"
@@ -63,10 +64,6 @@ Lead lead_of(std::uint8_t lead) {
   return {0, 0, 0};
 }
 
-bool continues(std::string_view text, std::size_t at) {
-  return (byte_at(text, at) & 0xC0) == 0x80;
-}
-
 // Bytes of the text from `at` that are ASCII, eight at a time.
 std::size_t ascii_run(std::string_view text, std::size_t at) {
   const std::size_t begin = at;
@@ -114,12 +111,12 @@ ValidPrefix valid_prefix(std::string_view bytes) {
     if (at == bytes.size()) return {at, 0};
     // Most other characters: two bytes, or three, of which any two may follow the first one.
     const std::uint8_t first = byte_at(bytes, at);
-    if (first >= 0xC2 && first < 0xE0 && at + 1 < bytes.size() && continues(bytes, at + 1)) {
+    if (first >= 0xC2 && first < 0xE0 && at + 1 < bytes.size() && continues_character(bytes[at + 1])) {
       at += 2;
       continue;
     }
-    if (first > 0xE0 && first < 0xF0 && first != 0xED && at + 2 < bytes.size() && continues(bytes, at + 1) &&
-        continues(bytes, at + 2)) {
+    if (first > 0xE0 && first < 0xF0 && first != 0xED && at + 2 < bytes.size() && continues_character(bytes[at + 1]) &&
+        continues_character(bytes[at + 2])) {
       at += 3;
       continue;
     }

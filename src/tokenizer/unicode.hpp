@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -23,6 +22,10 @@ inline Decoded decode_valid(std::string_view text, std::size_t at) {
   if (a < 0xE0) return {(a & 0x1F) << 6 | next(1), 2};
   if (a < 0xF0) return {(a & 0x0F) << 12 | next(1) << 6 | next(2), 3};
   return {(a & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4};
+}
+// Whether a byte of UTF-8 belongs to the character that another one before it has begun.
+inline bool continues_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 void append_utf8(std::string& text, char32_t code);
 std::string utf8_of(char32_t code);

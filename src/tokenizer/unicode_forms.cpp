@@ -35,6 +35,13 @@ void append_decomposition(char32_t code, bool compatible, Codes& codes) {
   codes.insert(codes.end(), out.begin(), out.begin() + count);
 }
 
+void compose(Codes& codes) {
+  const auto count = utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
+                                              static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  require(count >= 0, "utf8proc_normalize_utf32");
+  codes.resize(to_size(count));
+}
+
 int combining_class(utf8proc_int32_t code) {
   const int found = utf8proc_get_property(code)->combining_class;
   return found != 0 && is_unknown(static_cast<char32_t>(code)) ? 0 : found;
@@ -78,11 +85,7 @@ UnicodeNormalizer::UnicodeNormalizer(UnicodeForm form) : form_(form), inert_(end
     if (property->decomp_seqindex == UINT16_MAX && !(code >= 0xAC00 && code < 0xD7A4)) continue;
     Codes codes;
     append_decomposition(code, compatible, codes);
-    if (composes) {
-      const auto count = utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
-                                                  static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-      codes.resize(to_size(count));
-    }
+    if (composes) compose(codes);
     inert_[code] = codes.size() == 1 && codes[0] == static_cast<utf8proc_int32_t>(code);
   }
 }
@@ -96,16 +99,13 @@ void UnicodeNormalizer::append_normalised(std::string_view part, std::string& to
     at += c.bytes;
   }
   sort_marks(codes);
-  if (form_ == UnicodeForm::nfc || form_ == UnicodeForm::nfkc) {
-    const auto count = utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
-                                                static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-    require(count >= 0, "utf8proc_normalize_utf32");
-    codes.resize(to_size(count));
-  }
+  if (form_ == UnicodeForm::nfc || form_ == UnicodeForm::nfkc) compose(codes);
   for (const auto code : codes) append_utf8(to, static_cast<char32_t>(code));
 }
 
-bool UnicodeNormalizer::apply(std::string_view text, std::string& to) const {
+void UnicodeNormalizer::apply(std::string& changing) const {
+  const std::string_view text = changing;
+  std::string to;
   std::size_t done = 0, base = 0;  // what is in `to`; the last inert character's start
   bool changed = false;
   for (std::size_t at = 0; at < text.size();) {
@@ -122,16 +122,16 @@ bool UnicodeNormalizer::apply(std::string_view text, std::string& to) const {
       if (inert(next.code)) break;
       end += next.bytes;
     }
-    if (!changed) to.clear(), to.reserve(text.size() + text.size() / 8);
+    if (!changed) to.reserve(text.size() + text.size() / 8);
     changed = true;
     base = std::max(base, done);
     to.append(text.substr(done, base - done));
     append_normalised(text.substr(base, end - base), to);
     done = at = base = end;
   }
-  if (!changed) return false;
+  if (!changed) return;
   to.append(text.substr(done));
-  return true;
+  changing = std::move(to);
 }
 
 }  // namespace forge

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +13,7 @@ enum class UnicodeForm { nfc, nfd, nfkc, nfkd };
 class UnicodeNormalizer {
  public:
   explicit UnicodeNormalizer(UnicodeForm form);
-  // False, and `to` untouched, where the text is normalised already.
-  bool apply(std::string_view text, std::string& to) const;
+  void apply(std::string& text) const;
 
  private:
   bool inert(char32_t code) const { return code < 0x80 || (code < inert_.size() ? inert_[code] : true); }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstddef>
-
 namespace forge {
 
 // Where the library tokenizers takes characters for something else than Unicode 14 (that of PCRE2 10.42 and

@@ -229,7 +229,7 @@ void Unigram::meet_word(std::string_view word, const WordCache::Key& key, Scratc
   auto& far = scratch.words.far(entry);
   double gap = std::numeric_limits<double>::infinity();
   std::size_t at = 0, characters = 0;
-  for (const char byte : word) characters += (static_cast<std::uint8_t>(byte) & 0xC0) != 0x80;
+  for (const char byte : word) characters += !continues_character(byte);
   for (std::size_t i = scratch.tokens.size(); i-- > 0;) {
     const auto& token = scratch.tokens[i];
     at += token.bytes;

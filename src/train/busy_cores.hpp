@@ -1,8 +1,6 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "device/core_use.hpp"

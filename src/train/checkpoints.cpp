@@ -86,6 +86,10 @@ class MatrixStates {
   StateTensors gathered_;
 };
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
 
 template <class T>
@@ -103,16 +107,8 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
   return tensors;
 }
 
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
-
 template <class T>
-Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, DirectoryLock* lock)
+Checkpoints<T>::Checkpoints(Session<T>& session, CheckpointFacts facts, TrainingLog log, DirectoryLock* lock)
     : session_(session),
       facts_(std::move(facts)),
       log_(log),
@@ -203,7 +199,7 @@ bool Checkpoints<T>::due(const RunProgress& progress, bool last) {
 template <class T>
 CheckpointFacts Checkpoints<T>::facts_of(const RunProgress& progress) const {
   const RunSetup& setup = session_.setup();
-  CheckpointFacts facts;
+  CheckpointFacts facts = facts_;
   facts.step = progress.step;
   facts.samples = setup.batches.before(progress.step + 1);
   facts.tokens = setup.tokens_through(progress.step);
@@ -211,9 +207,6 @@ CheckpointFacts Checkpoints<T>::facts_of(const RunProgress& progress) const {
   facts.bad_in_a_row = progress.bad_in_a_row;
   facts.seed = setup.deck.train.seed;
   facts.ranks = setup.mesh.world();
-  facts.deck = facts_.deck;
-  facts.build = facts_.build;
-  facts.data = facts_.data;
   return facts;
 }
 

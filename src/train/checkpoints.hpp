@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,13 +36,6 @@ std::vector<StateTensor> amax_history_state(const ModelSpec& spec, const AmaxHis
 // of other tensors.
 std::string legal_history(const std::string& name, const Extents* stored);
 
-// What every checkpoint of a run says about it.
-struct RunFacts {
-  std::string deck;  // resolved
-  std::string build;
-  std::string data;  // data_fingerprint
-};
-
 // What the last step took, and the validation behind it (0: there was none, or it was broken off).
 struct StepTimes {
   double step = 0, validation = 0;
@@ -54,8 +46,9 @@ struct StepTimes {
 template <class T>
 class Checkpoints {
  public:
-  // Collective. The deck has a checkpoint.directory; `lock`: its lock, of the first rank, where there is one.
-  Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, DirectoryLock* lock = nullptr);
+  // Collective. The deck has a checkpoint.directory. `facts`: the resolved deck, the build and the data_fingerprint.
+  // `lock`: the directory's lock, of the first rank, where there is one.
+  Checkpoints(Session<T>& session, CheckpointFacts facts, TrainingLog log, DirectoryLock* lock = nullptr);
 
   // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the
   // start: the run is where it was, and its checkpoint too.
@@ -90,7 +83,7 @@ class Checkpoints {
   const CheckpointDeck& deck() const { return session_.setup().deck.checkpoint; }
 
   Session<T>& session_;
-  RunFacts facts_;
+  CheckpointFacts facts_;  // deck, build and data, which every checkpoint of a run says about it
   TrainingLog log_;
   Leaving leaving_;
   bool lost_ = false;  // the metrics: all ranks know

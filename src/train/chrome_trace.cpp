@@ -1,7 +1,5 @@
 #include "train/chrome_trace.hpp"
 
-#include <cstdint>
-
 namespace forge {
 
 void ChromeTrace::add(const JsonLine& event) {
@@ -12,14 +10,6 @@ void ChromeTrace::name(const char* what, std::int64_t process, std::int64_t thre
   JsonLine event;
   event.add("ph", "M").add("name", what).add("pid", process).add("tid", thread);
   add(event.add_raw("args", JsonLine().add("name", name).text()));
-}
-
-void ChromeTrace::name_process(std::int64_t process, const std::string& text) {
-  name("process_name", process, 0, text);
-}
-
-void ChromeTrace::name_thread(std::int64_t process, std::int64_t thread, const std::string& text) {
-  name("thread_name", process, thread, text);
 }
 
 void ChromeTrace::span(std::int64_t process, std::int64_t thread, const std::string& name, double start, double end,

@@ -86,9 +86,7 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
   return changes;
 }
 
-namespace {
-
-std::string fingerprint(const TokenSet& set) {
+std::string data_fingerprint(const TokenSet& set) {
   constexpr std::int64_t looked_at = 64;
   Sample sample(set.sequence_tokens());
   std::uint64_t sum = 0;
@@ -103,12 +101,11 @@ std::string fingerprint(const TokenSet& set) {
   return std::to_string(set.tokens()) + " tokens, " + std::to_string(n) + " samples, contents " + std::to_string(sum);
 }
 
-}  // namespace
-
 std::string data_fingerprint(const SampleStream& data) {
   std::string text;
   for (const DataSource& source : data.sources())
-    text += (text.empty() ? "" : "; ") + (source.name.empty() ? "" : source.name + ": ") + fingerprint(*source.set);
+    text +=
+        (text.empty() ? "" : "; ") + (source.name.empty() ? "" : source.name + ": ") + data_fingerprint(*source.set);
   return text;
 }
 

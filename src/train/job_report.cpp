@@ -4,7 +4,6 @@
 
 #include "core/build_info.hpp"
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 
@@ -90,7 +89,7 @@ std::string step_line(const StepRecord& r, std::int64_t steps, double seconds_le
   const std::string step = std::to_string(r.step) + "/" + std::to_string(steps);
   return formatted("%11s %9.4f %10.4f %10.3e %9.0f %7.1f%% %7s%s\n", step.c_str(), r.loss, r.grad_norm, r.learning_rate,
                    r.tokens_per_second, 100 * r.mfu, format_seconds(seconds_left).c_str(),
-                   r.updated ? "" : "  NaN or Inf: not updated");
+                   r.finite ? "" : "  NaN or Inf: not updated");
 }
 
 std::string validation_line(double loss, std::int64_t labels) {

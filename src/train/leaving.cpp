@@ -1,6 +1,5 @@
 #include "train/leaving.hpp"
 
-#include <algorithm>
 #include <array>
 #include <csignal>
 #include <ctime>

@@ -37,27 +37,32 @@ struct RoundingReport {
   double overflow = 0, underflow = 0;
 };
 
+// Sums of one step over all ranks, read back once the step is done.
+struct StepResult {
+  double loss = 0;                       // cross-entropy per label, before the update
+  double total_loss = 0;                 // with z-loss, and what multi-token prediction and routers add
+  std::optional<double> mtp_loss;        // mean over the depths of multi-token prediction, per label of their own
+  double grad_norm = 0;                  // before clipping
+  bool finite = true;                    // false: NaN or Inf, the parameters stay as they are
+  std::vector<RouterReport> routers;     // of the layers with experts
+  std::vector<double> source_losses;     // cross-entropy per label of each source's; NaN without labels
+  std::optional<LogitReport> logits;     // with optimizer.qk_clip
+  std::vector<NormReport> norms;         // every output.norms_every_steps steps, of all units of the model
+  std::vector<RoundingReport> rounding;  // likewise, where products are rounded
+};
+
 // What metrics.jsonl keeps of every step.
-struct StepRecord {
+struct StepRecord : StepResult {
   std::int64_t step = 0;
-  double time = 0, elapsed_seconds = 0;   // since 1970, and of the run (train/training_log.hpp): when it is written
-  std::int64_t tokens = 0;                // trained on so far
-  std::optional<std::int64_t> sequences;  // of the step, with train.batch_ramp
-  double loss = 0;                        // cross-entropy per label, before the update
-  double total_loss = 0;                  // with z-loss, and what multi-token prediction and routers add
-  std::optional<double> mtp_loss;         // of models with multi-token prediction
-  double grad_norm = 0;                   // before clipping
+  double time = 0, elapsed_seconds = 0;     // since 1970, and of the run (train/training_log.hpp): when it is written
+  std::int64_t tokens = 0;                  // trained on so far
+  std::optional<std::int64_t> sequences{};  // of the step, with train.batch_ramp
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
   double mfu = 0;
-  std::int64_t peak_bytes = 0;           // the largest of any rank
-  bool updated = true;                   // false: NaN or Inf, the parameters stayed as they were
-  std::vector<RouterReport> routers;     // of the layers with experts
-  std::vector<SourceReport> sources;     // of a mixture
-  std::optional<LogitReport> logits;     // with optimizer.qk_clip
-  std::vector<NormReport> norms;         // every output.norms_every_steps steps
-  std::vector<RoundingReport> rounding;  // likewise, where products are rounded
+  std::int64_t peak_bytes = 0;          // the largest of any rank
+  std::vector<SourceReport> sources{};  // of a mixture
 };
 std::string to_json(const StepRecord& record);
 // A line for the log; "" without sources.

@@ -11,6 +11,7 @@
 #include "device/core_use.hpp"
 #include "device/random_values.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "model/buffers.hpp"
 
 namespace forge {
 
@@ -67,7 +68,7 @@ double best_rate(Stream& stream, Gemm& gemm, const Squares<T>& of, double most_s
 // other work all the time, it is as much as one thread reaches on each.
 template <class T>
 double measure_on_cores(Stream& stream, Gemm& gemm, const Squares<T>& all, int ranks_of_node) {
-  constexpr double busy_share = 0.05;
+  constexpr double busy_fraction = 0.05;
   const Squares<T> few = all.part(std::max<std::int64_t>(1, all.a.rows() / 4));
   Stream one_thread;
   const double one = best_rate(one_thread, gemm, few, 0.05);
@@ -78,7 +79,7 @@ double measure_on_cores(Stream& stream, Gemm& gemm, const Squares<T>& all, int r
   const auto start = std::chrono::steady_clock::now();
   const double together = std::max(best_rate(stream, gemm, all, 0.15), best_rate(stream, gemm, few, 0.1));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const bool busy = seconds_without_core().value_or(0) - waited > busy_share * seconds;
+  const bool busy = seconds_without_core().value_or(0) - waited > busy_fraction * seconds;
   return busy ? bound : std::min(bound, together);
 }
 
@@ -99,14 +100,9 @@ double measure_peak(int threads, std::size_t library_bytes, std::size_t arena_by
   Arena arena(arena_bytes);
   Gemm gemm(arena.allocate(library_bytes, Category::library), library_bytes);
   const std::int64_t n = std::string_view(device_info().kind) == "cuda" ? 8192 : 1024;
-  switch (compute) {
-    case DType::f64:
-      return measure<double>(stream, arena, gemm, n / 4, ranks_of_node);
-    case DType::bf16:
-      return measure<bf16>(stream, arena, gemm, n, ranks_of_node);
-    default:
-      return measure<float>(stream, arena, gemm, n, ranks_of_node);
-  }
+  return with_compute_type(compute, [&](auto type) {
+    return measure<decltype(type)>(stream, arena, gemm, compute == DType::f64 ? n / 4 : n, ranks_of_node);
+  });
 }
 
 }  // namespace forge

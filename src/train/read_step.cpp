@@ -52,7 +52,7 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
   const double n = static_cast<double>(std::max<std::int64_t>(labels.main, 1)), mtp = mean_mtp_loss(mtp_sums, labels);
   StepResult result;
   result.loss = s.loss_sum / n;
-  result.mtp_loss = mtp;
+  if (!mtp_sums.empty()) result.mtp_loss = mtp;
   result.grad_norm = std::sqrt(s.norm_squared);
   result.finite = s.finite != 0;
   result.routers = routers_->reports(routers, router_scopes(), static_cast<double>(labels.tokens));

@@ -1,7 +1,6 @@
 #include "train/restart.hpp"
 
 #include <array>
-#include <filesystem>
 
 #include "checkpoint/directory.hpp"
 #include "config/path_hint.hpp"
@@ -28,25 +27,6 @@ std::string without_slash(std::string path) {
   return path;
 }
 
-}  // namespace
-
-std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked) {
-  const std::string from = named_by_latest(without_slash(path));
-  if (reading([&] { return fs::exists(from + "/" + manifest_name); })) return {from};
-  const auto steps = committed_steps(from);
-  if (steps.empty())
-    throw BadCheckpoint(asked + path + ": neither a checkpoint (it has no " + manifest_name +
-                        ") nor a directory of checkpoints" + path_hint(from, PathUse::file));
-  return paths_of(steps);
-}
-
-bool holds_checkpoints(const std::string& path) {
-  const std::string from = named_by_latest(without_slash(path));
-  return reading([&] { return fs::exists(from + "/" + manifest_name); }) || !committed_steps(from).empty();
-}
-
-namespace {
-
 // What the command line lets a start continue from, the best first.
 std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck) {
   const std::string& directory = deck.directory;
@@ -64,56 +44,14 @@ std::vector<std::string> restart_candidates(const RestartRequest& request, const
   return {};
 }
 
-bool same_directory(const fs::path& a, const fs::path& b) {
-  std::error_code ignored;  // what doesn't exist is not the same
-  return fs::equivalent(a, b, ignored);
-}
-
 // Where `path`, the directory itself or a step in it, is when all steps have been moved to `aside`: relative to the
 // directory. "" when it is neither.
 std::string moved_place(const std::string& path, const std::string& directory, const std::string& aside) {
   const fs::path from = without_slash(path);
-  if (same_directory(from, directory)) return aside;
-  if (!from.has_filename() || !same_directory(fs::absolute(from).parent_path(), directory)) return "";
+  if (same_place(from, directory)) return aside;
+  if (!from.has_filename() || !same_place(fs::absolute(from).parent_path(), directory)) return "";
   return step_of_name(from.filename()) < 0 ? "" : aside + "/" + from.filename().string();
 }
-
-}  // namespace
-
-RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck, const BatchJob& job) {
-  RunStart start;
-  start.model_from = deck.model_from;
-  RunMarker found;
-  if (!deck.directory.empty()) found = read_run_marker(deck.directory);
-  const bool own = job.started_again && found.has(job.name);
-  if (own) start.candidates = paths_of(committed_steps(deck.directory));
-  if (!start.candidates.empty()) {
-    start.notes.push_back("started again as job " + job.name + ", which goes on from its own checkpoints");
-  } else {
-    start.candidates = restart_candidates(request, deck);
-    if (own) start.marker.model = found.model;
-    if (!start.marker.model.empty()) start.model_from = deck.directory + "/" + found.model;
-  }
-  start.goes_on =
-      !start.candidates.empty() && same_directory(fs::absolute(start.candidates.front()).parent_path(), deck.directory);
-  if (start.goes_on) start.marker.jobs = found.jobs;
-  if (!job.name.empty() && !start.marker.has(job.name)) start.marker.jobs.push_back(job.name);
-  return start;
-}
-
-std::vector<std::string> take_effect(const RunStart& start, const CheckpointDeck& deck, std::int64_t step) {
-  const std::string aside = next_aside(deck.directory);
-  RunMarker marker = start.marker;
-  if (const std::string moved = moved_place(start.model_from, deck.directory, aside); !start.goes_on && !moved.empty())
-    marker.model = moved;
-  std::vector<std::string> notes;
-  if (take_over(deck.directory, start.goes_on ? step : -1, aside, marker))
-    notes.push_back((start.goes_on ? "later" : "earlier") + (" checkpoints moved to " + deck.directory) + "/" + aside);
-  if (const std::string problem = write_job_file(deck.directory); !problem.empty()) notes.push_back(problem);
-  return notes;
-}
-
-namespace {
 
 // Runs f, which looks at one candidate on this rank; "" or why it is no good. What the deck has wrong is thrown on all
 // ranks, damage is returned on all ranks: the first rank's text that is not empty.
@@ -209,6 +147,54 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
 }
 
 }  // namespace
+
+std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked) {
+  const std::string from = named_by_latest(without_slash(path));
+  if (reading([&] { return fs::exists(from + "/" + manifest_name); })) return {from};
+  const auto steps = committed_steps(from);
+  if (steps.empty())
+    throw BadCheckpoint(asked + path + ": neither a checkpoint (it has no " + manifest_name +
+                        ") nor a directory of checkpoints" + path_hint(from, PathUse::file));
+  return paths_of(steps);
+}
+
+bool holds_checkpoints(const std::string& path) {
+  const std::string from = named_by_latest(without_slash(path));
+  return reading([&] { return fs::exists(from + "/" + manifest_name); }) || !committed_steps(from).empty();
+}
+
+RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck, const BatchJob& job) {
+  RunStart start;
+  start.model_from = deck.model_from;
+  RunMarker found;
+  if (!deck.directory.empty()) found = read_run_marker(deck.directory);
+  const bool own = job.started_again && found.has(job.name);
+  if (own) start.candidates = paths_of(committed_steps(deck.directory));
+  if (!start.candidates.empty()) {
+    start.notes.push_back("started again as job " + job.name + ", which goes on from its own checkpoints");
+  } else {
+    start.candidates = restart_candidates(request, deck);
+    if (own) start.marker.model = found.model;
+    if (!start.marker.model.empty()) start.model_from = deck.directory + "/" + found.model;
+  }
+  start.goes_on =
+      !start.candidates.empty() && same_place(fs::absolute(start.candidates.front()).parent_path(), deck.directory);
+  if (start.goes_on) start.marker.jobs = found.jobs;
+  if (!job.name.empty() && !start.marker.has(job.name)) start.marker.jobs.push_back(job.name);
+  return start;
+}
+
+std::vector<std::string> take_effect(const RunStart& start, const CheckpointDeck& deck, std::int64_t step) {
+  const std::string aside = next_aside(deck.directory);
+  RunMarker marker = start.marker;
+  if (const std::string moved = moved_place(start.model_from, deck.directory, aside); !start.goes_on && !moved.empty())
+    marker.model = moved;
+  std::vector<std::string> notes;
+  if (take_over(deck.directory, start.goes_on ? step : -1, aside, marker))
+    notes.push_back((start.goes_on ? "later" : "earlier") + (" checkpoints moved to " + deck.directory) + "/" + aside);
+  if (const std::string problem = write_job_file(deck.directory); !problem.empty()) notes.push_back(problem);
+  return notes;
+}
 
 template <class T>
 RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std::string>& candidates,

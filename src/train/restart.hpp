@@ -48,6 +48,7 @@ std::vector<std::string> take_effect(const RunStart& start, const CheckpointDeck
 // What the training files hold, in short: two sets of files with the same samples have the same. Of a mixture, of each
 // source.
 std::string data_fingerprint(const SampleStream& data);
+std::string data_fingerprint(const TokenSet& set);
 
 // The training files that were written behind `time`: a fingerprint looks at 64 samples of a source, and these may
 // differ from what the checkpoint of that time has seen, elsewhere.

@@ -37,7 +37,7 @@ std::string to_json(const std::vector<RouterReport>& routers) {
   for (const RouterReport& r : routers) {
     JsonLine line;
     line.add("layer", r.layer).add("load_min", r.load_min()).add("load_max", r.load_max()).add("entropy", r.entropy());
-    line.add("dropped_share", r.dropped_share()).add("bias_min", r.bias_min).add("bias_max", r.bias_max);
+    line.add("dropped_share", r.dropped_fraction()).add("bias_min", r.bias_min).add("bias_max", r.bias_max);
     list.push_back(line.add("balance_loss", r.balance_loss).add("z_loss", r.z_loss));
   }
   return json_of(list);

@@ -21,7 +21,7 @@ struct RouterReport {
   double load_max() const;
   // Entropy of the load over log E: 1 where all experts are loaded alike, 0 where one has all.
   double entropy() const;
-  double dropped_share() const { return assignments() > 0 ? dropped / assignments() : 0; }
+  double dropped_fraction() const { return assignments() > 0 ? dropped / assignments() : 0; }
 };
 
 // "[{"layer": 0, …}, …]" for metrics.jsonl.

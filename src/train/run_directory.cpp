@@ -82,10 +82,6 @@ std::vector<std::string> RunDirectory::resume(std::int64_t step, bool own) {
   return notes;
 }
 
-std::string RunDirectory::temporary_name() const {
-  return path_ + "/." + lock_.nonce() + ".tmp";
-}
-
 void RunDirectory::open_logs() {
   log_.open(path_ + "/log.txt");
   metrics_.open(path_ + "/metrics.jsonl");

@@ -49,7 +49,7 @@ class RunDirectory {
 
  private:
   void open_logs();
-  std::string temporary_name() const;
+  std::string temporary_name() const { return path_ + "/." + lock_.nonce() + ".tmp"; }
   std::string lost_text() const;
 
   std::string path_;

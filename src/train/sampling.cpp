@@ -1,6 +1,5 @@
 #include "train/sampling.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 

@@ -1,7 +1,6 @@
 #include "train/session.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/faults.hpp"
@@ -182,19 +181,19 @@ void Session<T>::update_weights(Optimizer<T>& optimizer, std::int64_t number, co
 
 template <class T>
 bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const Update& update) {
-  using Run = void (*)(Optimizer<T>&, Stream&, const Task&, const Update&);
-  static constexpr std::pair<TaskOp, Run> runs[] = {
+  using Call = void (*)(Optimizer<T>&, Stream&, const Task&, const Update&);
+  static constexpr std::pair<TaskOp, Call> runs[] = {
       {TaskOp::update, [](auto& o, auto& s, auto&, auto& now) { o.update_elements(s, now); }},
       {TaskOp::update_factored, [](auto& o, auto& s, auto& t, auto& now) { o.update_factored(s, t.unit, now); }},
       {TaskOp::gather_matrices,
-       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().gather(s, t.round, t.place, now); }},
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().gather(s, t.round, t.buffer, now); }},
       {TaskOp::compute_matrices,
-       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().compute(s, t.round, t.place, now); }},
-      {TaskOp::return_matrices, [](auto& o, auto& s, auto& t, auto&) { o.matrices().give_back(s, t.round, t.place); }},
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().compute(s, t.round, t.buffer, now); }},
+      {TaskOp::return_matrices, [](auto& o, auto& s, auto& t, auto&) { o.matrices().give_back(s, t.round, t.buffer); }},
       {TaskOp::update_matrices,
-       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().update(s, t.round, t.place, now); }},
+       [](auto& o, auto& s, auto& t, auto& now) { o.matrices().update(s, t.round, t.buffer, now); }},
       {TaskOp::clip_heads, [](auto& o, auto& s, auto&, auto& now) { o.clip_heads(s, now); }}};
-  const auto* known = std::ranges::find(runs, task.op, &std::pair<TaskOp, Run>::first);
+  const auto* known = std::ranges::find(runs, task.op, &std::pair<TaskOp, Call>::first);
   if (known == std::end(runs)) return false;
   known->second(optimizer, stream_, task, update);
   return true;
@@ -250,17 +249,6 @@ void Session<T>::put_averages() {
     const View<const acc_t<T>, 1> lead(static_cast<const acc_t<T>*>(s.optimizer[1].data), {{s.master.size()}});
     schedule_free_averages<acc_t<T>>(stream_, setup_.deck.optimizer, s.master, lead, s.gradient);
   }
-}
-
-template <class T>
-void Session<T>::use_averages() {
-  put_averages();
-  exchange_weights();
-}
-
-template <class T>
-void Session<T>::use_trained() {
-  exchange_weights();
 }
 
 // Master weights against what stands where the gradients were.

@@ -21,20 +21,6 @@
 
 namespace forge {
 
-// Sums of one step over all ranks, read back once the step is done.
-struct StepResult {
-  double loss = 0;        // cross-entropy per label
-  double total_loss = 0;  // with z-loss, what multi-token prediction and what routers add
-  double mtp_loss = 0;   // mean over the depths of multi-token prediction of their cross-entropy per label of their own
-  double grad_norm = 0;  // before clipping
-  bool finite = true;
-  std::vector<RouterReport> routers;     // of the layers with experts
-  std::vector<double> source_losses;     // cross-entropy per label of each source's; NaN without labels
-  std::optional<LogitReport> logits;     // with optimizer.qk_clip
-  std::vector<NormReport> norms;         // where they were asked for, of all units of the model
-  std::vector<RoundingReport> rounding;  // likewise, of rounded products
-};
-
 // One rank's model, memory and machinery. Everything is allocated in the constructor, in one arena of the planned size.
 template <class T>
 class Session {
@@ -75,8 +61,11 @@ class Session {
   // save; or in the place of the trained ones, which stand where the gradients were until use_trained(). Until the next
   // step's gradients. Of other optimizers nothing changes.
   void put_averages();
-  void use_averages();
-  void use_trained();
+  void use_averages() {
+    put_averages();
+    exchange_weights();
+  }
+  void use_trained() { exchange_weights(); }
   // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum. With the
   // weights to use.
   void begin_evaluation();

@@ -150,24 +150,15 @@ template <class T>
 StepRecord Trainer<T>::record_of(std::int64_t s, const StepResult& result, double rate,
                                  const LabelCounts& labels) const {
   const RunSetup& setup = session_.setup();
-  StepRecord record;
+  StepRecord record{result};
   record.step = s;
   record.tokens = setup.tokens_through(s);
   if (!train().batch_ramp.empty()) record.sequences = setup.batches.of(s);
-  record.loss = result.loss;
-  record.total_loss = result.total_loss;
-  if (setup.spec.options.mtp_depth > 0) record.mtp_loss = result.mtp_loss;
-  record.grad_norm = result.grad_norm;
   record.learning_rate = rate;
   record.step_seconds = step_seconds_;
   record.tokens_per_second = static_cast<double>(setup.tokens_of(s)) / step_seconds_;
   record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;
   record.peak_bytes = peak_bytes_;
-  record.updated = result.finite;
-  record.routers = result.routers;
-  record.logits = result.logits;
-  record.norms = result.norms;
-  record.rounding = result.rounding;
   record.sources = sources_of(s, result, labels);
   return record;
 }

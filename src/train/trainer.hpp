@@ -26,13 +26,17 @@ struct TrainingData {
   void check(const RunSetup& setup) const;
   // Which sample stands at which place. The data outlives it.
   SampleStream stream(const RunSetup& setup) const;
-  std::int64_t tokens() const;   // of all sources
-  std::int64_t samples() const;  // of all sources
+  // Of all sources.
+  std::int64_t tokens() const { return sum(&TokenSet::tokens); }
+  std::int64_t samples() const { return sum(&TokenSet::samples); }
   // For the log: how much each source gives, and how full packed samples are.
   std::vector<std::string> lines(const RunSetup& setup) const;
 
   std::vector<std::unique_ptr<TokenSet>> training;  // of each source; one where the deck has no mixture
   std::unique_ptr<TokenSet> validation;
+
+ private:
+  std::int64_t sum(std::int64_t (TokenSet::*count)() const) const;
 };
 
 // Which samples this rank reads.

@@ -158,16 +158,10 @@ std::vector<std::string> TrainingData::lines(const RunSetup& s) const {
   return text;
 }
 
-std::int64_t TrainingData::tokens() const {
-  std::int64_t sum = 0;
-  for (const auto& set : training) sum += set->tokens();
-  return sum;
-}
-
-std::int64_t TrainingData::samples() const {
-  std::int64_t sum = 0;
-  for (const auto& set : training) sum += set->samples();
-  return sum;
+std::int64_t TrainingData::sum(std::int64_t (TokenSet::*count)() const) const {
+  std::int64_t all = 0;
+  for (const auto& set : training) all += (*set.*count)();
+  return all;
 }
 
 }  // namespace forge

@@ -100,7 +100,8 @@ struct Rank {
   std::vector<StepRecord> train(const RunProgress& start) {
     std::vector<StepRecord> records;
     const TrainingLog log(nullptr, &records);
-    Checkpoints<T> checkpoints(*session, {write_deck(setup.deck), "test", data_fingerprint(data.stream(setup))}, log);
+    Checkpoints<T> checkpoints(
+        *session, {.deck = write_deck(setup.deck), .build = "test", .data = data_fingerprint(data.stream(setup))}, log);
     Trainer<T>(*session, data, 1, log, start, &checkpoints).run();
     return records;
   }

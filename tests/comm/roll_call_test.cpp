@@ -70,15 +70,14 @@ class Job {
   void run(double end) {
     const auto n = ranks.size();
     sent.assign(n, 0);
-    std::vector<std::unique_ptr<Box>> boxes;
+    boxes_.clear();
     std::vector<std::unique_ptr<RollCall>> calls;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> turns;
     for (std::size_t r = 0; r < n; ++r) {
-      boxes.push_back(std::make_unique<Box>(*this, static_cast<int>(r)));
-      calls.push_back(std::make_unique<RollCall>(static_cast<int>(r), static_cast<int>(n), *boxes[r]));
+      boxes_.push_back(std::make_unique<Box>(*this, static_cast<int>(r)));
+      calls.push_back(std::make_unique<RollCall>(static_cast<int>(r), static_cast<int>(n), *boxes_[r]));
       if (!ranks[r].silent) turns.push({drawn(slowest_turn), static_cast<int>(r)});
     }
-    boxes_ = &boxes;
     while (!turns.empty()) {
       const auto [at, rank] = turns.top();
       if (at > end || (!reports.empty() && at > reports.front().at + 0.3)) return;
@@ -102,7 +101,7 @@ class Job {
     Box(Job& job, int rank) : job_(job), rank_(rank) {}
     void send(int to, const std::string& text) override {
       ++job_.sent[static_cast<std::size_t>(rank_)];
-      Box& box = *(*job_.boxes_)[static_cast<std::size_t>(to)];
+      Box& box = *job_.boxes_[static_cast<std::size_t>(to)];
       double& latest = box.latest_[rank_];  // letters of two ranks keep their order
       latest = std::max(latest, job_.now_ + job_.drawn(job_.slowest_letter));
       box.letters_.push({latest, static_cast<int>(box.texts_.size())});
@@ -125,7 +124,7 @@ class Job {
 
   std::mt19937 random_;
   double now_ = 0;
-  std::vector<std::unique_ptr<Box>>* boxes_ = nullptr;
+  std::vector<std::unique_ptr<Box>> boxes_;
 };
 
 RankSet silent_of(const Job& job) {

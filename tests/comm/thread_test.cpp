@@ -2,9 +2,12 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "cases.hpp"
+#include "comm/agreement.hpp"
 #include "comm/thread_communicator.hpp"
 #include "comm/world.hpp"
 #include "device/device_memory.hpp"
@@ -25,6 +28,39 @@ TEST_P(Threads, AllOperations) {
 TEST(ThreadRanks, OneAlone) {
   const auto alone = self_communicator();
   comm_cases::everything(*alone);
+}
+
+// What agree_on says on each rank, of ranks whose second fact is their text; "" where they agree.
+std::vector<std::string> answers(const std::vector<std::string>& texts) {
+  std::vector<std::string> said(texts.size());
+  run_ranks(static_cast<int>(texts.size()), [&](Communicator& ranks) {
+    Watchdog watchdog({0, 0}, "test", [](const Watchdog::Missed&) {});
+    const ThreadRank world(ranks, watchdog);
+    const auto rank = static_cast<std::size_t>(ranks.rank());
+    try {
+      agree_on({{"the build", "1\n2\n", "start one"}, {"the deck", texts[rank], "read the same"}}, world);
+    } catch (const BadInput& error) {
+      said[rank] = error.what();
+    }
+  });
+  return said;
+}
+
+TEST(ThreadRanks, NameTheOddOnes) {
+  const std::string usual = "a: 1\nb: 2\n";
+  for (const std::string& text : answers({usual, usual, usual})) EXPECT_EQ(text, "");
+  for (const std::string& text : answers({usual, "a: 1\nb: 3\n", usual, usual}))
+    EXPECT_EQ(
+        text,
+        "the deck of rank 1 differs from that of rank 0 and 2 more: \"b: 3\" there, \"b: 2\" here; read the same");
+  for (const std::string& text : answers({"a: 1\n", usual, usual}))
+    EXPECT_EQ(
+        text,
+        "the deck of rank 0 differs from that of rank 1 and 1 more: \"nothing\" there, \"b: 2\" here; read the same");
+  for (const std::string& text : answers({usual, "", "x", "y", "z", "w", usual}))
+    EXPECT_NE(text.find("the deck of ranks 1, 2, 3, 4 and 1 more differs from that of rank 0 and 1 more"),
+              std::string::npos)
+        << text;
 }
 
 TEST(ThreadRanks, SumsRunInTheOrderOfRanks) {

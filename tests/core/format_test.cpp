@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "core/bytes.hpp"
-#include "core/counts.hpp"
 #include "core/random.hpp"
 
 namespace forge {

@@ -78,7 +78,7 @@ Deviations deviations(Session<T>& session, TensorSource source, const Tensors& o
       read(s.copy);
     else
       read(s.master);
-    const auto distance = [&](const Run& run, std::int64_t i) {
+    const auto distance = [&](const ElementRun& run, std::int64_t i) {
       const auto found = one.find(unit.parameters[run.piece->parameter].name);
       const auto at = static_cast<std::size_t>(run.global + i);
       if (found == one.end() || at >= found->second.size()) return HUGE_VAL;
@@ -86,12 +86,12 @@ Deviations deviations(Session<T>& session, TensorSource source, const Tensors& o
       const double d = std::abs(value - found->second[at]);
       return std::isnan(d) ? HUGE_VAL : d;
     };
-    for (const Run& run : runs_of(unit, s.state)) {
+    for (const ElementRun& run : runs_of(unit, s.state)) {
       Deviation& deviation = result[unit.parameters[run.piece->parameter].name];
       for (std::int64_t i = 0; i < run.count; ++i) deviation.largest = std::max(deviation.largest, distance(run, i));
     }
     for (const Range& counted : s.counted)
-      for (const Run& run : runs_of(unit, counted)) {
+      for (const ElementRun& run : runs_of(unit, counted)) {
         Deviation& deviation = result[unit.parameters[run.piece->parameter].name];
         deviation.owned += run.count;
         for (std::int64_t i = 0; i < run.count; ++i) deviation.squares += distance(run, i) * distance(run, i);

@@ -94,7 +94,7 @@ std::string stop_difference(const std::vector<Ending>& endings, std::int64_t las
     if (e.records.empty() || e.records.size() != endings.front().records.size())
       return rank + "stopped in another step than rank 0";
     if (e.records.back().step != last) return rank + "stopped in step " + std::to_string(e.records.back().step);
-    if (e.records.back().updated) return rank + "reports an update of its last step";
+    if (e.records.back().finite) return rank + "reports an update of its last step";
   }
   return "";
 }

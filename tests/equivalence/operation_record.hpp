@@ -8,7 +8,7 @@
 
 #include "comm/mesh.hpp"
 #include "device/timeline.hpp"
-#include "kernels/row_tape.hpp"
+#include "device/row_tape.hpp"
 #include "nn/context.hpp"
 #include "plan/setup.hpp"
 

@@ -163,7 +163,7 @@ std::string problem_of_matrices(const Deck& deck) {
     const RankShare& share = setups.at(r).share;
     for (const LocalUnit& unit : share.units) {
       for (const Range& whole : kept_ranges(unit, KeptOf::whole_matrices))
-        for (const Run& run : runs_of(unit, whole)) all += static_cast<std::size_t>(run.count);
+        for (const ElementRun& run : runs_of(unit, whole)) all += static_cast<std::size_t>(run.count);
     }
     if (all != updated.size()) return "matrices that nobody updates";
   }

@@ -162,7 +162,7 @@ Machine any_machine() {
   Machine machine;
   machine.ranks_per_node = 1 << 16;
   machine.memory_bandwidth = rate;
-  machine.row_share = 1;
+  machine.row_fraction = 1;
   ComputeRates compute;
   compute.waves = {rate, 0, 0, 1, 1, 1, 1};
   for (const char* kernel : {"cuda_cores", "tensor_cores"}) compute.attention[kernel] = {{1}, {rate}, {rate}};

@@ -45,8 +45,9 @@ void bench_codes(const Bench& b, Memory& memory, const Layer& layer, Fp8Recipe r
   const CodeScaling scaling = code_scaling(recipe);
   const auto factors = memory.zeros<float, 1>({{p.factors}});
   CodeOperands operands;
-  const double encoding =
-      seconds_of(b, [&] { operands = fp8_encode(b.stream, of_x.input(), of_w.input(), false, scaling, factors); });
+  const double encoding = seconds_of(b, [&] {
+    operands = fp8_encode(b.stream, std::array{of_x.input(), of_w.input()}, false, scaling, factors)[0];
+  });
   if (cublaslt_takes(scaling, y))
     print_row("products", name, sizes,
               seconds_of(b, [&] { b.gemm.code_product<bf16>(b.stream, operands, scaling, false, y); }), flop, 0);

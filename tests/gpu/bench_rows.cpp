@@ -116,7 +116,7 @@ void bench_update(const Bench& b) {
   const auto copy = memory.zeros<bf16, 1>({{n}});
   const StepScalars all_well{0, 0, 1, 1, 1};
   const View<const StepScalars, 1> scalars = memory.values(std::vector<StepScalars>{all_well});
-  const UpdateRun<bf16> run{g, p, copy, {{DType::f32, m.data}, {DType::f32, v.data}}, true};
+  const UpdateArgs<bf16> run{g, p, copy, {{DType::f32, m.data}, {DType::f32, v.data}}, true};
   const auto elements = static_cast<double>(n);
   print_row("rows", "AdamW, fp32 with a bf16 copy", word("n", n),
             seconds_of(b,

@@ -50,8 +50,21 @@ void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap
   const Field<int64_t> samples(1, o.rows, of_rows);
   const Field<float> seen(1, 1, Values{0x1p-40});
   if (!sums_rows) other.seen = seen.vector(), other.samples = samples.vector();
-  const Fp8Codes made = fp8_encode(s, input, other, exact, scaling, factors.vector()).a.codes;
+  const Fp8Codes made = fp8_encode(s, std::array{input, other}, exact, scaling, factors.vector())[0].a.codes;
   ASSERT_EQ(memory.read(s), others.read(s));
+  // Those of two products; another kernel makes those of the third operand, which gets factors alone.
+  const Values plain_factors = factors.read(s), none(to_size(memory.columns), 7.0);
+  const Field<std::uint8_t> left(1, memory.columns, none), fourth(1, memory.columns);
+  Fp8Input third = input, last = input;
+  third.memory = left.vector(), third.made = true, last.memory = fourth.vector();
+  const auto both = fp8_encode(s, std::array{input, other, third, last}, exact, scaling, factors.vector());
+  ASSERT_EQ(left.read(s), none);
+  ASSERT_EQ(memory.read(s), fourth.read(s));
+  const Fp8Factors of_third = both[1].a.factors;
+  ASSERT_EQ(of_third.values - factors.data(), 2 * of_third.layout.count());
+  const Values all_factors = factors.read(s);
+  for (int64_t i = 0; i < 2 * of_third.layout.count(); ++i)
+    ASSERT_EQ(all_factors[to_size(i + 2 * of_third.layout.count())], plain_factors[to_size(i)]);
   const Values numbers = x.read(s), largest = amax.read(s), found = memory.read(s);
   const int64_t lines = sums_rows ? o.columns : o.rows, pitch = made.codes.pitch;
   ASSERT_EQ(made.codes.rows(), lines);

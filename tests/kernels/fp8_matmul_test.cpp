@@ -91,7 +91,8 @@ struct Multiplier {
   void operator()(Stream& s, const Operand& a, const Operand& b, bool exact, Fp8Recipe recipe, bool adds,
                   View<TC, 2> c) {
     const CodeScaling scaling = code_scaling(recipe);
-    gemm.code_product<TC>(s, fp8_encode(s, a.input(), b.input(), exact, scaling, factors.vector()), scaling, adds, c);
+    gemm.code_product<TC>(s, fp8_encode(s, std::array{a.input(), b.input()}, exact, scaling, factors.vector())[0],
+                          scaling, adds, c);
   }
 };
 

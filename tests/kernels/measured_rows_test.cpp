@@ -2,6 +2,7 @@
 #include <functional>
 #include <limits>
 
+#include "config/fp8_format.hpp"
 #include "config/fp8_recipe.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"
@@ -85,6 +86,34 @@ void check(const char* what, Field<T>& y, const std::function<void(Stream&, RowA
     }
 }
 
+// kernel(stream, amax) writes y, whose numbers the codes are of: some saturate, and zeros stand behind a row's end.
+template <class T>
+void check_codes(const char* what, const Field<T>& y, const std::function<void(Stream&, RowAmaxes)>& kernel) {
+  SCOPED_TRACE(::testing::Message() << what << ", codes of " << y.columns << " columns");
+  Stream s(2);
+  const std::int64_t pitch = (y.columns + scale_width - 1) / scale_width * scale_width;
+  const Field<float> amax(1, 1, Values{1.75}), seen(1, 1, Values{0.0});
+  for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2})
+    for (const bool exact : {false, true}) {
+      const Field<std::uint8_t> codes(1, R * pitch, Values(to_size(R * pitch), 1.0));
+      RowAmaxes to;
+      if (exact) to = {seen.data(), true, 0, R};
+      to.codes = {codes.data(), pitch, amax.data(), format, exact};
+      kernel(s, to);
+      const Values numbers = y.read(s), found = codes.read(s);
+      for (std::int64_t i = 0; i < R * pitch; ++i) {
+        const std::int64_t r = i / pitch, j = i % pitch;
+        const auto number = j < y.columns ? static_cast<float>(numbers[to_size(r * y.columns + j)]) : 0.0f;
+        const auto code = static_cast<std::uint8_t>(found[to_size(i)]);
+        if (std::isnan(number))
+          ASSERT_EQ(code & 0x7f, 0x7f);
+        else
+          ASSERT_EQ(code, fp8_code(round_to_fp8(number * fp8_scale(1.75f, format, exact), format), format)) << r << j;
+      }
+    }
+  EXPECT_EQ(seen.read(s)[0], inf);
+}
+
 template <class T>
 void check_kernels(std::int64_t C, double spoiled) {
   using A = acc_t<T>;
@@ -92,14 +121,19 @@ void check_kernels(std::int64_t C, double spoiled) {
       up(R, 2 * C, numbers(2 * C, 3, spoiled)), w(1, C, normal_values(C, 4)), b(1, C, normal_values(C, 5)), y(R, C, 1),
       y2(R, 2 * C), h(R, C);
   const Field<A> mean(1, R), rstd(1, R);
-  check<T>("swiglu forward", y,
-           [&](Stream& s, const RowAmaxes& amax) { swiglu_forward<T>(s, up.view(), y.view(), amax); });
-  check<T>("swiglu backward", y2,
-           [&](Stream& s, const RowAmaxes& amax) { swiglu_backward<T>(s, up.view(), more.view(), y2.view(), amax); });
+  const auto of_activation = [&](const char* what, Field<T>& written, const auto& kernel) {
+    check<T>(what, written, kernel);
+    check_codes<T>(what, written, kernel);
+  };
+  of_activation("swiglu forward", y,
+                [&](Stream& s, const RowAmaxes& amax) { swiglu_forward<T>(s, up.view(), y.view(), amax); });
+  of_activation("swiglu backward", y2, [&](Stream& s, const RowAmaxes& amax) {
+    swiglu_backward<T>(s, up.view(), more.view(), y2.view(), amax);
+  });
   for (const Pointwise which : {Pointwise::gelu, Pointwise::gelu_tanh, Pointwise::relu2}) {
-    check<T>("pointwise forward", y,
-             [&](Stream& s, const RowAmaxes& amax) { pointwise_forward<T>(s, which, x.view(), y.view(), amax); });
-    check<T>("pointwise backward", y, [&](Stream& s, const RowAmaxes& amax) {
+    of_activation("pointwise forward", y,
+                  [&](Stream& s, const RowAmaxes& amax) { pointwise_forward<T>(s, which, x.view(), y.view(), amax); });
+    of_activation("pointwise backward", y, [&](Stream& s, const RowAmaxes& amax) {
       pointwise_backward<T>(s, which, more.view(), x.view(), y.view(), amax);
     });
   }

@@ -86,7 +86,7 @@ struct Problem {
   void step(Stream& s, int t, double clip, bool finite, bool copies = true) {
     const StepScalars host{0, 0, 0, clip, finite ? 1.0 : 0.0};
     copy_to_device(s, scalars.data(), &host, sizeof host);
-    UpdateRun<T> run{g.vector(), p.vector(), {}, {}, rule_of(adamw_deck, true)};
+    UpdateArgs<T> run{g.vector(), p.vector(), {}, {}, rule_of(adamw_deck, true)};
     if (copies) run.copy = copy.vector();
     for (const auto* moment : {&m, &v}) run.state.push_back({dtype_of<M>, moment->vector().data});
     const View<const StepScalars, 1> view(reinterpret_cast<StepScalars*>(scalars.data()), {{1}});
@@ -206,10 +206,10 @@ void check_one_number(OptimizerName name, const OneNumberRule& rule) {
     copy_to_device(s, scalars.data(), &host, sizeof host);
     g.write(normal_values(n, static_cast<std::uint64_t>(30 + t)));
     gf.write(normal_values(n, static_cast<std::uint64_t>(30 + t)));
-    UpdateRun<double> run{g.vector(), p.vector(), {}, {}, rule_of(deck, t != 4)};
+    UpdateArgs<double> run{g.vector(), p.vector(), {}, {}, rule_of(deck, t != 4)};
     run.state.push_back({DType::f64, kept.vector().data});
     update_run<double>(s, deck, {t, rate, view}, run);
-    UpdateRun<float> low{gf.vector(), pf.vector(), {}, {}, rule_of(deck, t != 4)};
+    UpdateArgs<float> low{gf.vector(), pf.vector(), {}, {}, rule_of(deck, t != 4)};
     low.state.push_back({DType::bf16, keptf.vector().data});
     update_run<float>(s, deck, {t, rate, view}, low);
     s.synchronize();
@@ -256,7 +256,7 @@ TEST(ScheduleFree, IsTheMethod) {
     for (int t = 1; t <= 10; ++t) {
       const double rate = 3e-2 * (t < warmup ? static_cast<double>(t) / static_cast<double>(warmup) : 1);
       g.write(normal_values(n, static_cast<std::uint64_t>(30 + t)));
-      UpdateRun<double> run{g.vector(), p.vector(), {}, {}, rule_of(deck, true)};
+      UpdateArgs<double> run{g.vector(), p.vector(), {}, {}, rule_of(deck, true)};
       run.state.push_back({DType::f64, v.vector().data});
       run.state.push_back({DType::f64, d.vector().data});
       update_run<double>(s, deck, {t, rate, view}, run);
@@ -292,7 +292,7 @@ TEST(Muon, IsTheFormula) {
     const StepScalars host{0, 0, 0, clip, finite ? 1.0 : 0.0};
     copy_to_device(s, scalars.data(), &host, sizeof host);
     g.write(finite ? normal_values(n, static_cast<std::uint64_t>(30 + t)) : Values(n, std::nan("")));
-    UpdateRun<double> run{g.vector(), p.vector(), {}, {}, rule_of(deck, t != 4)};
+    UpdateArgs<double> run{g.vector(), p.vector(), {}, {}, rule_of(deck, t != 4)};
     run.state.push_back({DType::f64, b.vector().data});
     muon_prepare<double>(s, deck, {t, rate, view}, run, u.vector());
     const Values gradient = g.read(s), sent = u.read(s), kept = b.read(s);

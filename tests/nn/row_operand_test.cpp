@@ -16,7 +16,7 @@ class RowOperandTest : public testing::Test {
     rig.allocate_list([&](BufferLister& l) { l.add(rig.services.rounding.amax, "", 4 * rows(), 1); });
     for (View<float, 1>& of_weight : rig.context.rounding.weights) of_weight = rig.services.rounding.amax.slice(0, 1);
     rig.context.rounding.block = true;
-    rig.context.rounding.kept = kept;
+    rig.context.rounding.saved = kept;
   }
   std::int64_t rows() const { return rig.buffers.microbatch.rows(); }
   // What a kernel is asked for.
@@ -31,7 +31,7 @@ class RowOperandTest : public testing::Test {
 
   BlockRig rig;
   BlockRig::Rows x;
-  KeptAmaxes kept;
+  SavedAmaxes kept;
 };
 
 TEST_F(RowOperandTest, RaisesWhatTheBlockKeeps) {
@@ -44,7 +44,7 @@ TEST_F(RowOperandTest, RaisesWhatTheBlockKeeps) {
 
 TEST_F(RowOperandTest, HasANumberForEachRowWhereRowsHaveScales) {
   rig.buffers.rounding.recipe = Fp8Recipe::row;
-  rig.context.rounding.kept = {};
+  rig.context.rounding.saved = {};
   rig.context.rounding.weights = {};
   const RowAmaxes amax = asked();
   EXPECT_EQ(amax.amax, rig.services.rounding.amax.data);
@@ -52,9 +52,9 @@ TEST_F(RowOperandTest, HasANumberForEachRowWhereRowsHaveScales) {
 }
 
 TEST_F(RowOperandTest, IsMeasuredForProductsThatAskAlone) {
-  rig.context.rounding.kept.recomputes = true;
+  rig.context.rounding.saved.recomputes = true;
   EXPECT_EQ(asked().amax, nullptr);
-  rig.context.rounding.kept.recomputes = false;
+  rig.context.rounding.saved.recomputes = false;
   EXPECT_NE(asked().amax, nullptr);
   rig.context.rounding.block = false;
   EXPECT_EQ(asked().amax, nullptr);

@@ -96,7 +96,7 @@ TEST(Rounding, PlacesAreThoseOfTheWholeTensor) {
             layout.zero.shards = shards;
             layout.zero.shard = shard;
             const LocalUnit unit = local_unit(spec, whole, layout);
-            for (const forge::Run& run : runs_of(unit, unit.state())) {
+            for (const forge::ElementRun& run : runs_of(unit, unit.state())) {
               const Parameter& parameter = unit.parameters[run.piece->parameter];
               const ElementPlace place = place_of(unit, run.local, 9);
               EXPECT_EQ(place.key, rounding_key(9, parameter.name));
@@ -159,7 +159,7 @@ void update_box(Tensor& tensor, const OptimizerDeck& deck, const Box& box, std::
   const StepScalars host{0, 0, 0, 1, 1};
   auto* const scalars = static_cast<StepScalars*>(static_cast<void*>(memory.view().data));
   copy_to_device(stream, scalars, &host, sizeof host);
-  UpdateRun<bf16> run{gradient.view(), {}, weights.view(), {}, {deck.learning_rate, deck.weight_decay}};
+  UpdateArgs<bf16> run{gradient.view(), {}, weights.view(), {}, {deck.learning_rate, deck.weight_decay}};
   run.state.push_back({DType::bf16, first.view().data});
   if (deck.name == OptimizerName::adamw) run.state.push_back({DType::bf16, second.view().data});
   run.place = {rounding_key(5, "w"), flat_index({tensor.rows, tensor.columns}, box.offset), 0, box.extent[1],

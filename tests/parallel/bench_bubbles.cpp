@@ -33,7 +33,7 @@ void measure(const forge::ScheduleRequest& request, const forge::SleepTimes& tim
                                          seconds(forge::Op::backward_weight)));
   std::vector<double> shares;
   for (int i = 0; i < repeats; ++i) shares.push_back(forge::run_sleeping(schedule, times).idle_share());
-  const double best = *std::min_element(shares.begin(), shares.end()), share = own.bubble_share();
+  const double best = *std::min_element(shares.begin(), shares.end()), share = own.bubble_fraction();
   std::printf("%5d %3d  %-12s %7.4f %8.4f %8.4f %+8.2f %% %+8.2f %%\n", request.ranks, request.microbatches,
               schedule.name.c_str(), share, median(shares), best, 100 * (median(shares) - share), 100 * (best - share));
   std::fflush(stdout);

@@ -52,7 +52,7 @@ class SleepingRank {
     if (t.op == TaskOp::transfer) return transfer(t);
     if (t.op == TaskOp::local_copy) {
       const bool up = is_forward_transfer(t.action.op);
-      data(up ? Region::input : Region::output_gradient, t.place, t.action.microbatch) =
+      data(up ? Region::input : Region::output_gradient, t.buffer, t.action.microbatch) =
           of(up ? Region::output : Region::input_gradient, t.action);
     }
     if (!is_pass_of_block(t, share_)) return;

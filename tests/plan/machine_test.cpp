@@ -65,7 +65,7 @@ TEST_F(MachineFile, ShippedProgramsAreRead) {
   for (const auto& entry : std::filesystem::directory_iterator("inputs/programs")) {
     const Program p = read_program(entry.path().stem().string());
     EXPECT_EQ(p.attention_kernel, "library") << p.name;
-    EXPECT_NE(p.product_share, 1) << p.name;
+    EXPECT_NE(p.product_fraction, 1) << p.name;
     ++files;
   }
   EXPECT_EQ(files, 4);
@@ -84,7 +84,7 @@ TEST_F(MachineFile, TakesFromTheOneThatItIsLikeWhatItLacks) {
       "send: [6]}\n");
   EXPECT_EQ(m.ranks_per_node, 4);
   EXPECT_DOUBLE_EQ(m.memory_bandwidth, 1e12);
-  EXPECT_EQ(m.row_share, h100.row_share);
+  EXPECT_EQ(m.row_fraction, h100.row_fraction);
   EXPECT_EQ(m.memory_bytes, h100.memory_bytes);
   EXPECT_EQ(m.rates(DType::bf16).waves.peak, h100.rates(DType::bf16).waves.peak);
   ASSERT_EQ(m.in_node[to_size(Collective::send)].size(), 1u);
@@ -157,7 +157,7 @@ TEST(Machine, ProductsTakeWaves) {
   EXPECT_GT(product_seconds(m, DType::bf16, ProductOf::output, 12 * 256 + 1, 11 * 128, 8192), 1.15 * one);
   // A row times a matrix takes as long as the matrix from memory.
   EXPECT_NEAR(product_seconds(m, DType::bf16, ProductOf::output, 1, 16384, 16384),
-              w.launch + 2. * (16384. * 16384 + 2 * 16384) / (3350e9 * w.memory_share), 1e-9);
+              w.launch + 2. * (16384. * 16384 + 2 * 16384) / (3350e9 * w.memory_fraction), 1e-9);
 }
 
 // Of 8-bit codes, in waves of 132 tiles of 128 x 64: with the machine's peak of them in place of bf16's; where there is

@@ -19,7 +19,7 @@ namespace {
 
 std::string text_of(const Task& t) {
   return std::string(name_of(t.op)) + " in " + forge::text_of(t.action) + ", layer " + std::to_string(t.layer) +
-         ", unit " + std::to_string(static_cast<long>(t.unit)) + ", place " + std::to_string(t.place);
+         ", unit " + std::to_string(static_cast<long>(t.unit)) + ", place " + std::to_string(t.buffer);
 }
 
 bool is_pass(TaskOp op) {
@@ -77,30 +77,30 @@ class Follower {
         return;
       case TaskOp::gather:
         expect(zero(t.unit).gathers(), "gathers what is whole");
-        expect(!ready_.contains(t.unit) || t.place < 0, "gathers what stands there");
-        if (t.place >= 0) {
-          const auto key = place_of(t);
+        expect(!ready_.contains(t.unit) || t.buffer < 0, "gathers what stands there");
+        if (t.buffer >= 0) {
+          const auto key = buffer_of(t);
           expect(!held_.contains(key), "gathers into a place that is in use");
           stands_[key] = t.unit;
         }
         return void(gathered_.insert(t.unit));
       case TaskOp::wait_parameters:
         expect(gathered_.contains(t.unit) || zero(t.unit).stage < 3, "waits for nothing");
-        if (t.place >= 0) {
-          expect(stands_[place_of(t)] == t.unit, "another unit was gathered there");
-          held_.insert(place_of(t));
+        if (t.buffer >= 0) {
+          expect(stands_[buffer_of(t)] == t.unit, "another unit was gathered there");
+          held_.insert(buffer_of(t));
         }
         return void(ready_.insert(t.unit));
       case TaskOp::release:
-        expect(held_.erase(place_of(t)) == 1, "releases what isn't held");
+        expect(held_.erase(buffer_of(t)) == 1, "releases what isn't held");
         return void(ready_.erase(t.unit));
       case TaskOp::clear_gradients:
-        expect(adding_.insert(place_of(t)).second, "clears a place that another unit's gradients are added to");
+        expect(adding_.insert(buffer_of(t)).second, "clears a place that another unit's gradients are added to");
         return expect(cleared_.insert(t.unit).second, "clears what is being added to");
       case TaskOp::reduce_gradients:
-        if (t.place >= 0) adding_.erase(place_of(t));
+        if (t.buffer >= 0) adding_.erase(buffer_of(t));
         expect(added_.erase(t.unit) == 1, "reduces what nothing was added to");
-        expect(t.place < 0 || cleared_.erase(t.unit) == 1, "reduces a place that wasn't cleared");
+        expect(t.buffer < 0 || cleared_.erase(t.unit) == 1, "reduces a place that wasn't cleared");
         last_[t.unit] += t.last;
         return;
       case TaskOp::transfer:
@@ -128,15 +128,15 @@ class Follower {
     }
   }
 
-  using Place = std::pair<PoolClass, int>;
-  Place place_of(const Task& t) const { return {pool_of(share_.units[t.unit]), t.place}; }
+  using Buffer = std::pair<PoolClass, int>;
+  Buffer buffer_of(const Task& t) const { return {pool_of(share_.units[t.unit]), t.buffer}; }
 
   const RankShare& share_;
   const RunSetup& setup_;
-  std::vector<Kept> frames_;
+  std::vector<LayerMemory> frames_;
   std::set<std::size_t> gathered_, ready_;  // gathered in this list; readable
-  std::map<Place, std::size_t> stands_;
-  std::set<Place> held_, adding_;
+  std::map<Buffer, std::size_t> stands_;
+  std::set<Buffer> held_, adding_;
   std::set<std::size_t> cleared_, added_;
   std::map<std::size_t, int> last_;
   std::set<std::tuple<Pass, int, int, int>> done_;

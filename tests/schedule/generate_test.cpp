@@ -14,7 +14,7 @@ namespace {
 double bubble(const ScheduleRequest& request) {
   const Schedule schedule = generate(request);
   const double unit = 1.0 / schedule.chunks_per_rank;
-  return timeline(schedule, uniform_durations(unit, unit, unit)).bubble_share();
+  return timeline(schedule, uniform_durations(unit, unit, unit)).bubble_fraction();
 }
 
 constexpr double rounding = 1e-12;  // sums of at most 300 numbers of size 1/4 … 100

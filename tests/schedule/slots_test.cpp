@@ -81,7 +81,7 @@ class Runner {
     if (t.op == TaskOp::local_copy) {
       const bool up = is_forward_transfer(t.action.op);
       long& target = buffers_[static_cast<std::size_t>(up ? Region::input : Region::output_gradient)](
-          t.place, t.action.microbatch);
+          t.buffer, t.action.microbatch);
       target = of(up ? Region::output : Region::input_gradient, t);
     }
   }

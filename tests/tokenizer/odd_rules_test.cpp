@@ -161,7 +161,7 @@ TEST(OddRules, ClassesInBracketsAreOnigurumas) {
 TEST(OddRules, SentencePieceDecodesAsItsLibrary) {
   const auto decoded = [](bool strips, bool strips_all, std::vector<std::string> parts) {
     RegexScratch scratch;
-    make_sentencepiece_decoder(" ⁇ ", strips, strips_all)->apply(parts, scratch);
+    make_sentencepiece_decoder(" ⁇ ", strips, strips_all)(parts, scratch);
     return parts.at(0);
   };
   EXPECT_EQ(decoded(true, true, {"▁", "▁", "▁▁a", "▁b"}), " a b");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <random>
@@ -96,14 +97,14 @@ TEST(SentencePieceNormalizer, WhatFollowsACharacterDecides) {
     std::string text;
     for (std::size_t n = 1 + random() % 12; n > 0; --n) text += characters[random() % characters.size()];
     std::string made = text;
-    normalizer->apply(made, scratch);
+    normalizer.apply(made, scratch);
     ASSERT_EQ(made, by_rules(rules, symbols, text)) << text;
   }
   // Longer than what is copied at a time.
   std::string text;
   for (int i = 0; i < 20'000; ++i) text += characters[random() % characters.size()];
   const std::string expected = by_rules(rules, symbols, text);
-  normalizer->apply(text, scratch);
+  normalizer.apply(text, scratch);
   EXPECT_EQ(text, expected);
 }
 

@@ -74,7 +74,7 @@ TEST(StepLines, KnowSourcesAndStepsWithoutAnUpdate) {
   EXPECT_EQ(line->sources[0].labels, 40);
   EXPECT_EQ(line->sources[1].labels, 0);
   StepRecord bad = step_of(9, std::nan(""));
-  bad.updated = false;
+  bad.finite = false;
   const auto shown = lines.add(bad, 100, at(20));
   ASSERT_TRUE(shown.has_value());
   EXPECT_TRUE(std::isnan(shown->loss));

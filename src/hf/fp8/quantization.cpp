@@ -1,7 +1,6 @@
 #include "hf/fp8/quantization.hpp"
 
 #include "config/text.hpp"
-#include "core/error.hpp"
 
 namespace forge {
 
@@ -28,9 +27,8 @@ void check_quantization(const JsonObject& config, bool transposed) {
   if (!root) return;
   if (!root->is_object()) return config.refuse(section, "= " + shown_json(*root) + "; legal: a map");
   if (transposed)
-    return config.refuse(section,
-                         "this model_type stores matrices (in, out), and no library has block scales of those; "
-                         "legal: absent");
+    return config.refuse(
+        section, "this model_type stores matrices (in, out), and no library has block scales of those; legal: absent");
   const JsonObject q(*root, config.name() + ": " + section, config.report());
   check_word(q, "quant_method", "fp8", true);
   check_word(q, "fmt", "e4m3", false);

@@ -226,9 +226,9 @@ struct Call {
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t j = i * tile; j < i * tile + lanes; ++j) {
         const bool hidden = scores[j] == -std::numeric_limits<A>::infinity();
-        const A share = hidden ? A(1) : math::tanh(scores[j] / most);
-        if (!hidden) scores[j] = most * share;
-        if (slopes) slopes[j] = A(1) - share * share;
+        const A fraction = hidden ? A(1) : math::tanh(scores[j] / most);
+        if (!hidden) scores[j] = most * fraction;
+        if (slopes) slopes[j] = A(1) - fraction * fraction;
       }
     }
   }

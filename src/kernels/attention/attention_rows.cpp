@@ -3,7 +3,6 @@
 #include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/attention/attention.hpp"
-#include "kernels/row_tape.hpp"
 
 // The row-wise parts of attention, written once for both builds. A row here is one head of one query.
 

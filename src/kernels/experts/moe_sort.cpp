@@ -2,7 +2,6 @@
 #include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/experts/expert_kernels.hpp"
-#include "kernels/row_tape.hpp"
 
 namespace forge {
 

@@ -1,6 +1,5 @@
 #include "device/parallel.hpp"
 #include "kernels/experts/expert_kernels.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/assign.hpp"
 
 namespace forge {

@@ -3,7 +3,6 @@
 #include "core/random.hpp"
 #include "device/parallel.hpp"
 #include "kernels/experts/expert_kernels.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/math.hpp"
 
 namespace forge {

@@ -4,7 +4,6 @@
 #include "device/parallel.hpp"
 #include "kernels/experts/expert_kernels.hpp"
 #include "kernels/experts/score_functions.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/math.hpp"
 
 namespace forge {

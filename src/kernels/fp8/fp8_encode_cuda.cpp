@@ -171,11 +171,17 @@ struct Encoding {
   }
 };
 
-__global__ void __launch_bounds__(block_threads) encode_kernel(Encoding a, Encoding b, unsigned blocks_a) {
-  if (blockIdx.x < blocks_a)
-    a.run(blockIdx.x);
-  else
-    b.run(blockIdx.x - blocks_a);
+// Operands in the order of their blocks, which end at `end`; those behind the last have none.
+struct Encodings {
+  Encoding of[4];
+  unsigned end[4];
+};
+
+__global__ void __launch_bounds__(block_threads) encode_kernel(Encodings all) {
+  if (blockIdx.x < all.end[0]) return all.of[0].run(blockIdx.x);
+  if (blockIdx.x < all.end[1]) return all.of[1].run(blockIdx.x - all.end[0]);
+  if (blockIdx.x < all.end[2]) return all.of[2].run(blockIdx.x - all.end[1]);
+  all.of[3].run(blockIdx.x - all.end[2]);
 }
 
 Fp8Codes codes_of(const Fp8Input& input, bool exact) {
@@ -202,7 +208,8 @@ Encoding encoding_of(const Fp8Input& input, bool exact, CodeScaling scaling, Vie
   const std::int64_t tiles = (lines + turned_columns - 1) / turned_columns,
                      pieces = (slots + warp_slots - 1) / warp_slots;
   constexpr int warps = block_threads / warp_lanes;
-  const std::int64_t blocks = input.sums_rows ? tiles * slots : (lines * pieces + warps - 1) / warps;
+  std::int64_t blocks = input.sums_rows ? tiles * slots : (lines * pieces + warps - 1) / warps;
+  if (input.made) blocks = 0;
   const FactorLayout layout = factor_layout(lines, to.lines, to.slots, scaling);
   require(input.seen.empty() || !input.sums_rows, "the largest magnitude is found of rows alone");
   require(layout.count() <= factors.rows(), "factors of codes don't fit their memory");
@@ -227,15 +234,20 @@ Fp8Encoded encoded(const Encoding& e) {
 
 }  // namespace
 
-CodeOperands fp8_encode(Stream& stream, const Fp8Input& a, const Fp8Input& b, bool exact, CodeScaling scaling,
-                        View<float, 1> factors) {
-  const Encoding of_a = encoding_of(a, exact, scaling, factors);
-  const Encoding of_b = encoding_of(b, exact, scaling, factors.slice(of_a.layout.count(), factors.rows()));
-  const std::int64_t blocks_a = blocks_of(of_a), blocks = blocks_a + blocks_of(of_b);
-  if (blocks > 0)
-    launch(stream, "codes of operands", encode_kernel, {blocks, block_threads}, of_a, of_b,
-           static_cast<unsigned>(blocks_a));
-  return {encoded(of_a), encoded(of_b)};
+Array<CodeOperands, 2> fp8_encode(Stream& stream, std::span<const Fp8Input> operands, bool exact, CodeScaling scaling,
+                                  View<float, 1> factors) {
+  Encodings all{};
+  std::int64_t blocks = 0;
+  for (std::size_t i = 0; i < std::size(all.of); ++i) {
+    if (i < operands.size()) {
+      all.of[i] = encoding_of(operands[i], exact, scaling, factors);
+      factors = factors.slice(all.of[i].layout.count(), factors.rows());
+      blocks += blocks_of(all.of[i]);
+    }
+    all.end[i] = static_cast<unsigned>(blocks);
+  }
+  if (blocks > 0) launch(stream, "codes of operands", encode_kernel, {blocks, block_threads}, all);
+  return {{{encoded(all.of[0]), encoded(all.of[1])}, {encoded(all.of[2]), encoded(all.of[3])}}};
 }
 
 }  // namespace forge

@@ -5,7 +5,7 @@
 namespace forge {
 
 // No run on CPUs asks for these (multiplies_codes() of fp8/codes.hpp).
-CodeOperands fp8_encode(Stream&, const Fp8Input&, const Fp8Input&, bool, CodeScaling, View<float, 1>) {
+Array<CodeOperands, 2> fp8_encode(Stream&, std::span<const Fp8Input>, bool, CodeScaling, View<float, 1>) {
   throw Error("this build computes on the CPU and has no products of 8-bit operands");
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "core/array.hpp"
 #include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
@@ -38,7 +40,7 @@ struct Fp8Factors {
 // x(R,N), an operand of a product of codes: its rows become lines, or, with sums_rows, its columns.
 struct Fp8Input {
   View<const bf16, 2> x;
-  const ScaledOperand& operand;
+  ScaledOperand operand;
   bool sums_rows;
   View<const float, 1> amax;
   View<std::uint8_t, 1> memory;  // code_bytes(operand, sums_rows)
@@ -46,6 +48,7 @@ struct Fp8Input {
   // may of columns.
   View<float, 1> seen = {};
   View<const std::int64_t, 1> samples = {};
+  bool made = false;  // another kernel writes its codes (RowCodes): it gets factors alone
 };
 struct Fp8Encoded {
   Fp8Codes codes;
@@ -56,9 +59,9 @@ struct CodeOperands {
   Fp8Encoded a, b;
 };
 
-// The codes of a and b, encode(x · scale) as fp8_round() has them, and the inverses of their scales: in one launch.
-// `factors` has as many as both factor_layout() count. sm_89.
-CodeOperands fp8_encode(Stream&, const Fp8Input& a, const Fp8Input& b, bool exact, CodeScaling scaling,
-                        View<float, 1> factors);
+// The codes of a and b of a product or, behind one another, of two, encode(x · scale) as fp8_round() has them, and the
+// inverses of their scales: in one launch. `factors` has as many as all factor_layout() count. sm_89.
+Array<CodeOperands, 2> fp8_encode(Stream&, std::span<const Fp8Input> operands, bool exact, CodeScaling scaling,
+                                  View<float, 1> factors);
 
 }  // namespace forge

@@ -1,15 +1,24 @@
 #include "device/parallel.hpp"
 #include "kernels/experts/expert_kernels.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/largest.hpp"
 #include "kernels/rows/math.hpp"
 
 namespace forge {
 
+namespace {
+
+// Bytes of rows and of the codes that are left of them.
+template <class T>
+std::int64_t bytes_with_codes(const View<T, 2>& y, const RowAmaxes& amax) {
+  return bytes_in(y) + (amax.codes.codes ? y.size() : 0);
+}
+
+}  // namespace
+
 template <class T>
 void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax) {
-  note_rows(stream, "swiglu_forward", bytes_in(gate_up), bytes_in(act));
+  note_rows(stream, "swiglu_forward", bytes_in(gate_up), bytes_with_codes(act, amax));
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -22,6 +31,7 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, co
           return magnitude(out);
         },
         gate, gate + n, act.row(r));
+    leave_codes(team, n, amax.codes, r, act.row(r));
   });
 }
 
@@ -29,7 +39,7 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, co
 template <class T>
 void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
                      const RowAmaxes& amax) {
-  note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_in(d_gate_up));
+  note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_with_codes(d_gate_up, amax));
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -45,6 +55,7 @@ void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> 
           return larger(magnitude(d_gate_j), magnitude(d_up));
         },
         gate, gate + n, d_act.row(r), d_gate, d_gate + n);
+    leave_codes(team, 2 * n, amax.codes, r, d_gate);
   });
 }
 
@@ -149,6 +160,7 @@ void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, const Row
           return magnitude(out);
         },
         x.row(r), act.row(r));
+    leave_codes(team, n, amax.codes, r, act.row(r));
   });
 }
 
@@ -164,12 +176,13 @@ void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, 
           return magnitude(out);
         },
         x.row(r), d_act.row(r), dx.row(r));
+    leave_codes(team, n, amax.codes, r, dx.row(r));
   });
 }
 
 template <class T>
 void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act, const RowAmaxes& amax) {
-  note_rows(stream, "pointwise_forward", bytes_in(x), bytes_in(act));
+  note_rows(stream, "pointwise_forward", bytes_in(x), bytes_with_codes(act, amax));
   switch (which) {
     case Pointwise::gelu:
       return apply_forward<Gelu>(stream, x, act, amax);
@@ -183,7 +196,7 @@ void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View
 template <class T>
 void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
                         const RowAmaxes& amax) {
-  note_rows(stream, "pointwise_backward", bytes_in(x, d_act), bytes_in(dx));
+  note_rows(stream, "pointwise_backward", bytes_in(x, d_act), bytes_with_codes(dx, amax));
   switch (which) {
     case Pointwise::gelu:
       return apply_backward<Gelu>(stream, x, d_act, dx, amax);

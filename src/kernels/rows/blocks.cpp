@@ -1,7 +1,6 @@
 #include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/assign.hpp"
 
 namespace forge {

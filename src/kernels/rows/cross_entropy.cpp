@@ -4,7 +4,6 @@
 #include "device/quick_exp.hpp"
 #include "device/rows_once.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/math.hpp"
 
 namespace forge {

@@ -1,7 +1,6 @@
 #include "core/random.hpp"
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/row_tape.hpp"
 
 namespace forge {
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "device/fp8_code.hpp"
 #include "device/raise.hpp"
 #include "device/team.hpp"
 #include "kernels/kernels.hpp"
@@ -37,6 +38,19 @@ FORGE_INLINE void map_and_measure(Team team, std::int64_t n, const RowAmaxes& to
   if (!to.amax) return team.map(n, f, rows...);
   const float most = team.template max<float>(n, f, rows...);
   if (team.leads()) leave(to, r, most);
+}
+
+// Leaves the codes of the n numbers y that the team has written in row r where somebody asked for them.
+template <class T>
+FORGE_INLINE void leave_codes(Team team, std::int64_t n, const RowCodes& to, std::int64_t r, const T* y) {
+  if (!to.codes) return;
+  team.sync();
+  const Fp8Format format = to.format;
+  const float scale = fp8_scale(*to.amax, format, to.exact);
+  std::uint8_t* const codes = to.codes + r * to.pitch;
+  team.map(
+      n, [=](const T& v, std::uint8_t& code) { code = code_next_to(static_cast<float>(v) * scale, format); }, y, codes);
+  team.each(to.pitch - n, [=](std::int64_t j) { codes[n + j] = 0; });
 }
 
 }  // namespace forge

@@ -1,7 +1,6 @@
 #include "device/parallel.hpp"
 #include "device/rows_ahead.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/column_sums.hpp"
 #include "kernels/rows/largest.hpp"
 #include "kernels/rows/math.hpp"

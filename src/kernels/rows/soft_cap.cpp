@@ -1,6 +1,5 @@
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/math.hpp"
 
 namespace forge {
@@ -26,8 +25,8 @@ void soft_cap_backward(Stream& stream, View<const acc_t<T>, 2> y, double cap, Vi
     team.map(
         n,
         [=](const A& y_j, T& d_j) {
-          const A share = y_j / c;
-          d_j = T(A(d_j) * (A(1) - share * share));
+          const A fraction = y_j / c;
+          d_j = T(A(d_j) * (A(1) - fraction * fraction));
         },
         y.row(r), in_place(d.row(r)));
   });

@@ -3,7 +3,6 @@
 #include "core/partials.hpp"
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/row_tape.hpp"
 #include "kernels/rows/math.hpp"
 
 namespace forge {
@@ -36,8 +35,8 @@ void sum_by_group(Stream& stream, View<const A, 1> x, View<const std::int32_t, 1
 template <class A>
 void sum_of_squares(Stream& stream, View<const A, 1> x, View<double, 1> partial, View<double, 1> out) {
   constexpr std::int64_t least = 256;
-  const std::int64_t n = x.rows(), share = std::max(least, (n + sum_partials - 1) / sum_partials);
-  const std::int64_t block = (share + block_multiple - 1) / block_multiple * block_multiple;
+  const std::int64_t n = x.rows(), per_part = std::max(least, (n + sum_partials - 1) / sum_partials);
+  const std::int64_t block = (per_part + block_multiple - 1) / block_multiple * block_multiple;
   const std::int64_t blocks = (n + block - 1) / block;
   parallel_rows(stream, blocks, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     const std::int64_t begin = b * block, end = begin + block < n ? begin + block : n;

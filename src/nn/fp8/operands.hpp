@@ -1,5 +1,8 @@
 #pragma once
 
+#include <initializer_list>
+#include <vector>
+
 #include "kernels/fp8/fp8_history_rows.hpp"
 #include "kernels/fp8/fp8_operand.hpp"
 #include "kernels/fp8/fp8_round.hpp"
@@ -54,7 +57,7 @@ void take_amax(const Context<T>& ctx, const ScaledProduct& p, View<const T, 2> x
                View<float, 1> amax, std::int64_t matrices, bool rows) {
   const View<const std::int64_t, 1> samples =
       rows && p.experts == 0 ? samples_of(ctx, x.rows()) : View<const std::int64_t, 1>();
-  take_amax<T>(ctx.stream, x, operand, amax, matrices, samples, keeps_amaxes_of(ctx, p));
+  take_amax<T>(ctx.stream, x, operand, amax, matrices, samples, saves_amaxes_of(ctx, p));
 }
 
 // The amaxes of a and b, over the ranks that share them, but for those that are known. The kernel that made a may have
@@ -68,13 +71,6 @@ void take_amaxes(const Context<T>& ctx, ProductOf of, const ScaledProduct& p, co
               p.b.over_tp && p.takes_b());
   reduce_amax(ctx, ctx.groups.cp, amax, p.a.over_cp && p.takes_a(), p.b.over_cp && p.takes_b());
 }
-
-// A product in FP8 and the amaxes of its operands.
-struct FoundAmaxes {
-  ScaledProduct p;
-  OperandAmaxes amax;
-  OperandAmaxes seen = {};  // where those of the numbers at hand go, for the steps to come
-};
 
 // The amaxes that the steps before gave the tensors a and b. Those of a and b themselves are found where these are
 // rounded, but for a weight's that was gathered as codes.
@@ -101,12 +97,6 @@ void note_scales(const Context<T>& ctx, const OperandAmaxes& amax) {
   if (!ctx.operations) return;
   ctx.operations->scales(ctx.stream, amax.a);
   ctx.operations->scales(ctx.stream, amax.b);
-}
-
-// Of the rows of a first operand whose largest magnitude is found.
-template <class T>
-View<const std::int64_t, 1> recorded_samples(const Context<T>& ctx, const OperandAmaxes& seen, std::int64_t rows) {
-  return seen.a.empty() ? View<const std::int64_t, 1>() : samples_of(ctx, rows);
 }
 
 // a and b as `p` says, with the amaxes that were found; of experts, whose matrices stand in b one below the other, with
@@ -170,28 +160,72 @@ Operands<T> expert_operands(const Context<T>& ctx, ProductOf of, const MatrixSpl
   return rounded;
 }
 
-// The codes of both operands of a product whose amaxes are found. A weight that was gathered as codes is encoded once
-// more: with the amaxes that it was rounded with its numbers, exact in bf16 or rounded to it by less than half a code's
-// distance, give the same codes.
+// A product of a and b in FP8, of a weight that is split so.
 template <class T>
-CodeOperands encode_operands(const Context<T>& ctx, ProductOf of, const FoundAmaxes& found, View<const T, 2> a,
-                             View<const T, 2> b) {
-  const auto& [p, amax, seen] = found;
+struct ProductToCode {
+  MatrixSplit split;
+  RowOperand<T> a;
+  View<const T, 2> b;
+};
+
+// The codes of both operands of one product or two; `made`: the kernel that makes the second one's first operand writes
+// that one's. A weight that was gathered as codes is encoded once more: with the amaxes that it was rounded with its
+// numbers, exact in bf16 or rounded to it by less than half a code's distance, give the same codes.
+template <class T>
+Array<CodedProduct, 2> encode_operands(const Context<T>& ctx, ProductOf of,
+                                       std::initializer_list<ProductToCode<T>> products, bool made = false) {
   const RoundingOptions& rounding = ctx.buffers.rounding;
   const RoundingBuffers<T>& s = ctx.services.rounding;
-  note_scales(ctx, amax);
-  return fp8_encode(ctx.stream,
-                    {a, p.a, sums_rows_of_a(of), amax.a, s.a_codes, seen.a, recorded_samples(ctx, seen, a.rows())},
-                    {b, p.b, sums_rows_of_b(of), amax.b, s.b_codes, seen.b}, rounding.exact,
-                    code_scaling(rounding.recipe), s.factors);
+  const bool turns_a = sums_rows_of_a(of);
+  Array<CodedProduct, 2> coded{};
+  std::vector<Fp8Input> inputs;
+  View<std::uint8_t, 1> a_codes = s.a_codes, b_codes = s.b_codes;
+  for (const auto& [split, a, b] : products) {
+    const bool here = inputs.empty() || !made;
+    const auto& [p, amax, seen] = coded[inputs.empty() ? 0 : 1].found = find_amaxes<T>(ctx, of, split, a, b);
+    note_scales(ctx, amax);
+    inputs.push_back({a.values(), p.a, turns_a, amax.a, here ? a_codes : s.a_codes, here ? seen.a : View<float, 1>(),
+                      recorded_samples(ctx, seen, a.values().rows()), !here});
+    inputs.push_back({b, p.b, sums_rows_of_b(of), amax.b, b_codes, seen.b});
+    a_codes = a_codes.slice(code_bytes(p.a, turns_a), a_codes.rows());
+    b_codes = b_codes.slice(code_bytes(p.b, sums_rows_of_b(of)), b_codes.rows());
+  }
+  const auto codes = fp8_encode(ctx.stream, inputs, rounding.exact, code_scaling(rounding.recipe), s.factors);
+  coded[0].codes = codes[0], coded[1].codes = codes[1];
+  return coded;
 }
 
-// Whether the product C of a block that runs now is one of codes.
-template <class T, class TC>
-bool is_of_codes(const Context<T>& ctx, ProductOf of, const View<TC, 2>& c) {
+// Whether a product (rows, columns) of a block that runs now is one of codes, where it begins at a multiple of 16
+// bytes, as do its rows.
+template <class T>
+bool is_of_codes(const Context<T>& ctx, ProductOf of, std::int64_t rows, std::int64_t columns) {
   const RoundingOptions& rounding = ctx.buffers.rounding;
   return std::is_same_v<T, bf16> && ctx.rounding.block && rounding.codes && rounds_product(rounding, of) &&
-         cublaslt_takes(code_scaling(rounding.recipe), c);
+         cublaslt_takes(code_scaling(rounding.recipe), rows, columns);
+}
+template <class T, class TC>
+bool is_of_codes(const Context<T>& ctx, ProductOf of, const View<TC, 2>& c) {
+  return is_of_codes(ctx, of, c.rows(), c.columns()) && cublaslt_takes(code_scaling(ctx.buffers.rounding.recipe), c);
+}
+
+// The first operands of two products with the codes of both, which one launch makes, where joins_codes(): of gradients
+// of weights; or of a product and the next, whose first operand RowOperand::measured() fills behind the first product.
+// Elsewhere as they are.
+template <class T>
+Array<RowOperand<T>, 2> code_together(const Context<T>& ctx, ProductOf of, const ProductToCode<T>& x,
+                                      const ProductToCode<T>& y) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    const bool sums = of == ProductOf::weight_gradient;
+    const auto taken = [&](const ProductToCode<T>& each) {
+      const std::int64_t R = each.a.values().rows(), N = each.split.rows.count(), K = each.split.columns.count();
+      return is_of_codes(ctx, of, sums ? N : R, of == ProductOf::output ? N : K);
+    };
+    if (joins_codes(ctx.buffers.rounding, of) && taken(x) && taken(y)) {
+      const Array<CodedProduct, 2> coded = encode_operands<T>(ctx, of, {x, y}, !sums);
+      return {{{x.a.values(), coded[0]}, {y.a.values(), coded[1]}}};
+    }
+  }
+  return {{x.a, y.a}};
 }
 
 // C = or += the product of a and b from their codes, by cuBLASLt; false, and nothing done, where numbers are
@@ -201,11 +235,10 @@ bool multiply_codes(const Context<T>& ctx, ProductOf of, const MatrixSplit& w, c
                     View<const T, 2> b, bool adds, View<TC, 2> c) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (!is_of_codes(ctx, of, c)) return false;
-    const FoundAmaxes found = find_amaxes<T>(ctx, of, w, a, b);
-    const CodeOperands codes = encode_operands<T>(ctx, of, found, a.values(), b);
+    const CodedProduct coded = a.coded() ? *a.coded() : encode_operands<T>(ctx, of, {{w, a, b}})[0];
     note_product(ctx, c, sums_rows_of_a(of) ? a.values().rows() : a.values().columns(), true, true);
-    ctx.gemm.template code_product<TC>(ctx.stream, codes, code_scaling(ctx.buffers.rounding.recipe), adds, c);
-    count_operands<T>(ctx, of, w, found.p, found.amax, a.values(), b);
+    ctx.gemm.template code_product<TC>(ctx.stream, coded.codes, code_scaling(ctx.buffers.rounding.recipe), adds, c);
+    count_operands<T>(ctx, of, w, coded.found.p, coded.found.amax, a.values(), b);
     return true;
   }
   return false;

@@ -10,7 +10,7 @@
 namespace forge {
 
 // Weights of products in FP8 whose largest magnitudes (amax) are taken once for each update: where products keep amaxes
-// (fp8/kept_amaxes.hpp) those of all blocks, and what ZeRO-3 gathers as codes (train.fp8_gather), one byte a number;
+// (fp8/saved_amaxes.hpp) those of all blocks, and what ZeRO-3 gathers as codes (train.fp8_gather), one byte a number;
 // what else stands in a unit that is gathered so, norms, biases, routers, is gathered as it is. A scale belongs to the
 // whole model's tensor: each rank takes the amaxes of its part's numbers, and an all-reduce over all that share the
 // tensor makes them the model's.

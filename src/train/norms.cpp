@@ -3,9 +3,41 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 
 namespace forge {
+
+template <class T>
+void Session<T>::add_norm() {
+  for (std::size_t u = 0; u < storage_->size(); ++u) {
+    const RankUnit<T>& s = storage_->unit(u);
+    s.with_gradient([&]<class G>(const View<G, 1>& gradient) {
+      for (const Range& part : s.counted)
+        sum_of_squares<G>(stream_, gradient.slice(part.begin - s.state.begin, part.end - s.state.begin),
+                          run_.norm_partials, scalar(&StepScalars::norm_squared));
+    });
+  }
+}
+
+// One element that this rank adds to the norm; a rank that adds none spoils its loss.
+template <class T>
+void Session<T>::spoil_gradient() {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t u = 0; u < storage_->size(); ++u) {
+    const RankUnit<T>& s = storage_->unit(u);
+    for (const Range& part : s.counted) {
+      if (part.empty()) continue;
+      return s.with_gradient([&]<class G>(const View<G, 1>& gradient) {
+        const auto value = static_cast<G>(nan);
+        copy_to_device(stream_, gradient.data + (part.begin - s.state.begin), &value, sizeof value);
+        stream_.synchronize();
+      });
+    }
+  }
+  copy_to_device(stream_, scalar(&StepScalars::loss_sum).data, &nan, sizeof nan);
+  stream_.synchronize();
+}
 
 namespace {
 
@@ -21,6 +53,18 @@ std::string name_in_reports(const Unit& unit) {
     default:
       return unit.name;
   }
+}
+
+std::vector<RoundingReport> rounding_reports(std::span<const double> counts) {
+  std::vector<RoundingReport> reports;
+  if (counts.empty()) return reports;
+  const double* row = counts.data();
+  for (const char* product : block_product_names)
+    for (const char* tensor : rounded_tensor_names) {
+      if (row[0] > 0) reports.push_back({product, tensor, row[1] / row[0], row[2] / row[0]});
+      row += rounding_count_columns;
+    }
+  return reports;
 }
 
 }  // namespace
@@ -52,22 +96,6 @@ void Session<T>::add_unit_norms() {
   if (!run_.rounding_counts.empty()) mesh_.scalars().all_reduce(stream_, run_.rounding_counts);
 }
 
-namespace {
-
-std::vector<RoundingReport> rounding_reports(std::span<const double> counts) {
-  std::vector<RoundingReport> reports;
-  if (counts.empty()) return reports;
-  const double* row = counts.data();
-  for (const char* product : block_product_names)
-    for (const char* tensor : rounded_tensor_names) {
-      if (row[0] > 0) reports.push_back({product, tensor, row[1] / row[0], row[2] / row[0]});
-      row += rounding_count_columns;
-    }
-  return reports;
-}
-
-}  // namespace
-
 // A step that wasn't finite has added nothing.
 template <class T>
 void Session<T>::read_unit_norms(StepResult& result) {
@@ -82,6 +110,8 @@ void Session<T>::read_unit_norms(StepResult& result) {
 }
 
 #define FORGE_INSTANTIATE(T)                  \
+  template void Session<T>::add_norm();       \
+  template void Session<T>::spoil_gradient(); \
   template void Session<T>::add_unit_norms(); \
   template void Session<T>::read_unit_norms(StepResult&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)

@@ -17,7 +17,7 @@ inline void set_known(ScaledProduct& p, const BufferContext& c, ProductOf of, Bl
 // for recomputed passes and backward; those of dy for the input's gradient, for the weight's. A weight's are taken once
 // for an update (plan/fp8/coded_units.hpp). So it is where they are few, with a scale a sequence and one a matrix. The
 // other recipes have as many as tokens or blocks, or round weights otherwise backward; `delayed` has its scales before.
-struct KeptAmaxes {
+struct SavedAmaxes {
   // Of each product of a block but experts': of x (sequences), of dy (sequences). Zeros where a microbatch's forward
   // pass begins: whoever takes them raises them.
   View<float, 2> rows;

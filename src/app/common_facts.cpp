@@ -1,0 +1,119 @@
+#include "app/common_facts.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <vector>
+
+#include "app/libraries.hpp"
+#include "comm/agreement.hpp"
+#include "config/write_deck.hpp"
+#include "core/build_info.hpp"
+#include "core/random.hpp"
+#include "core/to_size.hpp"
+#include "schedule/csv.hpp"
+#include "schedule/from_deck.hpp"
+#include "train/job_report.hpp"
+#include "train/restart.hpp"
+
+namespace forge {
+
+namespace {
+
+// Version, compiler, revision and libraries; not the driver, which a cluster renews node by node.
+std::string build_lines() {
+  std::string text = build_description() + "\nrevision " + program_revision() + "\n";
+  for (const auto& [name, version] : libraries())
+    text += name + " " + version.substr(0, version.find(", driver")) + "\n";
+  return text;
+}
+
+// What changes kernels, collectives or results. A node's own devices, and tests' faults of one rank, may differ.
+std::string environment_lines() {
+  constexpr std::string_view of_a_node[] = {"FORGE_FAULT", "NCCL_HOSTID", "NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB_HCA",
+                                            "NCCL_IB_GID", "NCCL_TOPO",   "NCCL_GRAPH", "NCCL_OOB",    "NCCL_RAS"};
+  std::vector<std::string> list;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view text = *variable;
+    const auto begins = [&](std::string_view with) { return text.starts_with(with); };
+    if ((begins("FORGE_") || begins("NCCL_")) && std::ranges::none_of(of_a_node, begins)) list.emplace_back(text);
+  }
+  std::ranges::sort(list);
+  std::string lines;
+  for (const std::string& each : list) lines += each + "\n";
+  return lines;
+}
+
+// "train.steps: 20" for each key.
+std::string deck_lines(const Deck& deck) {
+  std::istringstream lines(write_deck(deck));
+  std::string text, line, section;
+  while (std::getline(lines, line))
+    if (line.starts_with("  "))
+      text += section + "." + line.substr(2) + "\n";
+    else
+      section = line.substr(0, line.find(':'));
+  if (!deck.schedule.file.empty())
+    text +=
+        write_schedule_csv(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
+  return text;
+}
+
+// Bytes at so many places of a file, evenly from its first to its last.
+std::uint64_t drawn_bytes(const std::filesystem::path& path, std::uint64_t size) {
+  constexpr std::uint64_t places = 32, length = 256;
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes;
+  for (std::uint64_t i = 0; i < places; ++i) {
+    char part[length];
+    file.clear();
+    file.seekg(static_cast<std::streamoff>(size > length ? (size - length) * i / (places - 1) : 0));
+    file.read(part, length);
+    bytes.append(part, to_size(file.gcount()));
+  }
+  return hash_of(bytes);
+}
+
+// "model-00001-of-00002.safetensors, 4988025760 bytes, contents 81…" for each file that a training starts from; whoever
+// reads the directory says what is wrong with it.
+std::string weight_lines(const ModelDeck& model) {
+  if (!model.load_weights) return "";
+  std::error_code ignored;
+  std::vector<std::string> list;
+  for (const auto& entry : std::filesystem::directory_iterator(model.hf, ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.ends_with(".safetensors") && name != "config.json") continue;
+    const std::uint64_t size = entry.file_size(ignored);
+    list.push_back(name + ", " + std::to_string(size) + " bytes, contents " +
+                   std::to_string(drawn_bytes(entry.path(), size)) + "\n");
+  }
+  std::ranges::sort(list);
+  std::string lines;
+  for (const std::string& each : list) lines += each;
+  return lines;
+}
+
+}  // namespace
+
+void agree_on_start(const Deck& deck, const World& world) {
+  if (world.size() == 1) return;
+  agree_on({{"the program", build_lines(), "every node must have the same build"},
+            {"the environment", environment_lines(), "every rank must be started with the same variables"},
+            {"the resolved deck", deck_lines(deck), "every rank must read the same files with the same options"},
+            {"model.hf = " + deck.model.hf, weight_lines(deck.model), "every node must see the same files"}},
+           world);
+}
+
+void agree_on_data(const TrainingData& data, const RunSetup& setup, const World& world) {
+  if (world.size() == 1) return;
+  agree_on({{"the training data", data.training.empty() ? "" : data_fingerprint(data.stream(setup)),
+             "every node must see the same files"},
+            {"the validation data", data.validation ? data_fingerprint(*data.validation) : "",
+             "every node must see the same files"}},
+           world);
+}
+
+}  // namespace forge

@@ -1,0 +1,73 @@
+#include "comm/agreement.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <sstream>
+
+#include "core/error.hpp"
+#include "core/random.hpp"
+
+namespace forge {
+
+namespace {
+
+// The first line of `value` that `other` hasn't at its place; "nothing" where it has fewer.
+std::string first_difference(const std::string& value, const std::string& other) {
+  std::istringstream lines(value), others(other);
+  std::string line, their_line;
+  while (true) {
+    const bool has = static_cast<bool>(std::getline(lines, line)),
+               have = static_cast<bool>(std::getline(others, their_line));
+    if (!has) return "nothing";
+    if (!have || line != their_line) return line;
+  }
+}
+
+// The first rank of those that have what most ranks have.
+int rank_of_most(const std::vector<std::string>& hashes) {
+  std::map<std::string, int> count;
+  for (const std::string& hash : hashes) ++count[hash];
+  const auto more = [&](const std::string& a, const std::string& b) { return count[a] < count[b]; };
+  return static_cast<int>(std::max_element(hashes.begin(), hashes.end(), more) - hashes.begin());
+}
+
+// "rank 3 on node07", "ranks 3, 4 and 12 more on node07"; the node is that of the first.
+std::string ranks_text(const std::vector<int>& ranks, const World& world) {
+  constexpr std::size_t most = 4;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), most); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > most) text += " and " + std::to_string(ranks.size() - most) + " more";
+  const std::string node = world.node_name(ranks.front());
+  return node.empty() ? text : text + (ranks.size() == 1 ? " on " : ", the first on ") + node;
+}
+
+[[noreturn]] void refuse(const CommonFact& fact, Communicator& all, const World& world) {
+  const std::vector<std::string> hashes = all.gather_host(std::to_string(hash_of(fact.value)));
+  const int right = rank_of_most(hashes);
+  std::vector<int> odd;
+  for (std::size_t r = 0; r < hashes.size(); ++r)
+    if (hashes[r] != hashes[static_cast<std::size_t>(right)]) odd.push_back(static_cast<int>(r));
+  std::string theirs = fact.value, most = fact.value;
+  all.broadcast_host(theirs, odd.front());
+  all.broadcast_host(most, right);
+  throw BadInput(fact.name + " of " + ranks_text(odd, world) + " differs from that of rank " + std::to_string(right) +
+                 " and " + std::to_string(hashes.size() - odd.size() - 1) + " more: \"" +
+                 first_difference(theirs, most) + "\" there, \"" + first_difference(most, theirs) + "\" here; " +
+                 fact.rule);
+}
+
+}  // namespace
+
+void agree_on(const std::vector<CommonFact>& facts, const World& world) {
+  if (world.size() == 1) return;
+  const auto all = world.make_world();
+  std::vector<std::int64_t> most;  // of hashes, and of their complements: where all agree, these still are
+  for (const CommonFact& fact : facts) most.push_back(static_cast<std::int64_t>(hash_of(fact.value)));
+  for (std::size_t i = 0; i < facts.size(); ++i) most.push_back(~most[i]);
+  all->max_host(most);
+  for (std::size_t i = 0; i < facts.size(); ++i)
+    if (most[i] != ~most[facts.size() + i]) refuse(facts[i], *all, world);
+}
+
+}  // namespace forge

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/world.hpp"
+
+namespace forge {
+
+// One thing that all ranks of a job must have alike.
+struct CommonFact {
+  std::string name;   // "the build"
+  std::string value;  // lines of text; a message quotes the first line that differs
+  std::string rule;   // "start the same program on every node"
+};
+
+// All ranks, with as many facts each. Throws BadInput on every rank where a value differs: the odd ranks, those that
+// don't have the value of most, with their nodes, and the line that differs on both sides. Where all agree, two
+// numbers for each fact are all that is sent.
+void agree_on(const std::vector<CommonFact>& facts, const World& world);
+
+}  // namespace forge

@@ -1,9 +1,0 @@
-#include "device/device_version.hpp"
-
-namespace forge {
-
-std::string device_library() {
-  return "";
-}
-
-}  // namespace forge
