@@ -149,29 +149,23 @@ void list_weights_out(Segments& list) {
   if (exchanges) list.over_rows("permute_rows", rows, 1, 0, 0, 1, 1);
 }
 
-void list_rows_back(Segments& list, bool adds) {
+void list_rows_back(Segments& list, bool adds, bool weights) {
   const MoeShape m = moe_shape(list.c);
-  const DType value = list.c.precision.compute;
+  const DType value = list.c.precision.compute, sum = list.c.precision.accumulate;
   const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c);
+  if (m.exchanges()) list.move_rows("unpermute_rows", C, rows, m.gathers ? m.sources * m.rows : rows);
   if (m.gathers) {
-    list.move_rows("unpermute_rows", C, rows, m.sources * m.rows);
     reduce_of_group(list, C, value);
     if (adds) list.over_rows("add", m.rows, C, 2, 1);
-    return;
+  } else {
+    exchange_back(list, C, value);
+    if (weights) {
+      list.over_rows(m.exchanges() ? "unpermute_rows" : "copy_rows", rows, 1, 0, 0, 1, 1);
+      exchange_back(list, 1, sum);
+    }
+    list.move_rows("unpermute_rows", C, m.places + (adds ? m.rows : 0), m.rows);
   }
-  if (m.exchanges()) list.move_rows("unpermute_rows", C, rows, rows);
-  exchange_back(list, C, value);
-  list.move_rows("unpermute_rows", C, m.places + (adds ? m.rows : 0), m.rows);
-}
-
-void list_weights_back(Segments& list) {
-  const MoeShape m = moe_shape(list.c);
-  const DType sum = list.c.precision.accumulate;
-  const bool exchanges = m.exchanges() && !m.gathers;
-  if (!m.gathers) {
-    list.over_rows(exchanges ? "unpermute_rows" : "copy_rows", expected_expert_rows(list.c), 1, 0, 0, 1, 1);
-    exchange_back(list, 1, sum);
-  }
+  if (!weights) return;
   list.over_rows("unpermute_weights", m.places, 1, 0, 0, 1, 1);
   if (m.gathers) reduce_of_group(list, m.chosen, sum);
 }

@@ -142,7 +142,6 @@ void list_sort(Segments& list);
 void list_received(Segments& list);
 void list_rows_out(Segments& list, const ScaledOperand* codes);
 void list_weights_out(Segments& list);
-void list_rows_back(Segments& list, bool adds);
-void list_weights_back(Segments& list);
+void list_rows_back(Segments& list, bool adds, bool weights);
 
 }  // namespace forge

@@ -111,7 +111,7 @@ void list_forward(Segments& list, bool recompute) {
   list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);
   if (recompute) return;
   list.expert_linear(ProductOf::output, rows, expert_down_split(s, ffn));
-  list_rows_back(list, s.Fs() > 0);
+  list_rows_back(list, s.Fs() > 0, false);
 }
 
 void list_backward_input(Segments& list) {
@@ -134,8 +134,7 @@ void list_backward_input(Segments& list) {
   list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2);
   list.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, ffn));
   list.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, ffn));
-  list_rows_back(list, s.Fs() > 0);
-  list_weights_back(list);
+  list_rows_back(list, s.Fs() > 0, true);
   list_router(list, Pass::backward_input);
 }
 

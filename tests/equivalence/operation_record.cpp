@@ -155,7 +155,6 @@ std::vector<std::string> SegmentLines::lines() {
 
 OperationRecord::OperationRecord(Mesh& mesh, const Stream& compute, SegmentLines lines)
     : mesh_(mesh), compute_(compute), empty_(std::move(lines)) {
-  row_tape = this;
   for (const Group group : lines_.groups()) counted_[group] = mesh.of(group).traffic();
 }
 

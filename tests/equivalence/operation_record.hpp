@@ -8,7 +8,6 @@
 
 #include "comm/mesh.hpp"
 #include "device/timeline.hpp"
-#include "device/row_tape.hpp"
 #include "nn/context.hpp"
 #include "plan/setup.hpp"
 
@@ -50,11 +49,10 @@ class SegmentLines {
 };
 
 // What a rank computes and sends in a step, as it runs: collectives from the counters of the mesh's groups.
-class OperationRecord : public OperationTape, public RowTape {
+class OperationRecord : public OperationTape {
  public:
-  // Of the rank of this thread; `compute`: its stream of layers.
+  // `compute`: the stream of layers.
   OperationRecord(Mesh& mesh, const Stream& compute, SegmentLines lines);
-  ~OperationRecord() override { row_tape = nullptr; }
 
   void product(const Product& product) override;
   void experts(const ExpertProduct& product) override;
