@@ -47,7 +47,9 @@ struct EmbeddingLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
     return counted_bytes<EmbeddingScratch<T>>(c);
   }
-  static void segments(Segments& list, const StageLayer&, Pass pass, bool) { list_embedding(list, pass, !list.spec.rope()); }
+  static void segments(Segments& list, const StageLayer&, Pass pass, bool) {
+    list_embedding(list, pass, !list.spec.rope());
+  }
 };
 
 // W of experts runs with B: rows of later rounds exist only there.
