@@ -246,7 +246,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (setup.spec.E() > 0) session.set_routing_tape(&tape);
     const FirstBatch first(setup, data, mesh);
     BatchFeed feed(first.batch);
-    OperationRecord operations(mesh, options.alike);
+    OperationRecord operations(mesh, session.stream(), {setup, options.alike, options.routing != nullptr});
     session.set_operation_tape(&operations);
     session.timeline().begin(session.stream());
     session.compute_gradients(feed, 1, first.labels);

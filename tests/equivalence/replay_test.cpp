@@ -116,7 +116,7 @@ std::string problem_of(const Deck& deck, int rank, std::shared_ptr<ReplayWire> w
   Alone alone(deck, rank, std::move(wire));
   Replay<double> replay(alone.session, *alone.wire);
   for (int i = 0; i < 2; ++i) {
-    OperationRecord record(alone.mesh, true);
+    OperationRecord record(alone.mesh, alone.session.stream(), {alone.setup, true, false});
     alone.session.set_operation_tape(&record);
     const ReplayedStep step = replay.step();
     alone.session.set_operation_tape(nullptr);
@@ -182,7 +182,7 @@ std::vector<std::string> lines_of_job(Mesh& mesh, const RunSetup& setup, Session
   LabelCounts labels = batch.label_counts();
   mesh.data().sum_host({&labels.main, 1});
   mesh.data().sum_host({&labels.tokens, 1});
-  OperationRecord record(mesh, true);
+  OperationRecord record(mesh, session.stream(), {setup, true, false});
   session.set_operation_tape(&record);
   BatchFeed feed(batch);
   session.compute_gradients(feed, 1, labels);
@@ -211,7 +211,7 @@ TEST(Replay, DoesWhatTheRankDoesInTheJob) {
     for (int rank = 0; rank < ranks; ++rank) {
       Alone alone(deck, rank, std::make_shared<ReplayWire>(WireKind::none));
       Replay<double> replay(alone.session, *alone.wire);
-      OperationRecord record(alone.mesh, true);
+      OperationRecord record(alone.mesh, alone.session.stream(), {alone.setup, true, false});
       alone.session.set_operation_tape(&record);
       replay.step();
       alone.session.set_operation_tape(nullptr);
