@@ -1,6 +1,5 @@
 #include <chrono>
 #include <memory>
-#include <utility>
 
 #include "app/common_facts.hpp"
 #include "app/job.hpp"
@@ -140,9 +139,9 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   if (world.rank() == 0) check_outputs(deck);
   prepare_device(setup, RunKind::training, world);
   Start start = start_of(line, deck, world);
-  setup = with_parameters_of(start, std::move(setup));
+  if (start.files) setup.deck.checkpoint.model_from = start.plan.model_from;
   const double peak = peak_of<T>(setup, world);
-  Job<T> job(setup, RunKind::training, world);
+  Job<T> job(setup, RunKind::training, world, start.restarts);
   const std::string fingerprint = data_fingerprint(data.stream(setup));
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
