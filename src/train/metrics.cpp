@@ -113,6 +113,12 @@ std::string sources_line(const std::vector<SourceReport>& sources) {
   return line.empty() ? "" : line + "\n";
 }
 
+std::string to_json(const StartTimes& start) {
+  JsonLine json;
+  for (const auto& [name, seconds] : start) json.add(name, std::round(seconds * 1000) / 1000);
+  return json.json();
+}
+
 std::string to_json(const StepRecord& r) {
   JsonLine line;
   line.add("step", r.step).add("time", r.time).add("elapsed_seconds", r.elapsed_seconds).add("tokens", r.tokens);
@@ -122,6 +128,7 @@ std::string to_json(const StepRecord& r) {
   line.add("grad_norm", r.grad_norm).add("learning_rate", r.learning_rate).add("step_seconds", r.step_seconds);
   line.add("tokens_per_second", r.tokens_per_second).add("mfu", r.mfu).add("peak_bytes", r.peak_bytes);
   line.add("updated", r.finite);
+  if (!r.start.empty()) line.add_raw("start_seconds", to_json(r.start));
   if (r.logits) line.add("largest_logit", r.logits->largest).add("clipped_heads", r.logits->clipped_heads);
   if (!r.norms.empty()) line.add_raw("norms", to_json(r.norms));
   if (!r.rounding.empty()) line.add_raw("fp8", to_json(r.rounding));

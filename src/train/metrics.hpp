@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/watchdog.hpp"
+
 namespace forge {
 
 // What a step says of one layer's router.
@@ -84,8 +86,10 @@ struct StepRecord : StepResult {
   double mfu = 0;
   std::int64_t peak_bytes = 0;          // the largest of any rank
   std::vector<SourceReport> sources{};  // of a mixture
+  StartTimes start{};                   // of the first step of a start: what was before it
 };
 std::string to_json(const StepRecord& record);
+std::string to_json(const StartTimes& start);
 // A line for the log; "" without sources.
 std::string sources_line(const std::vector<SourceReport>& sources);
 

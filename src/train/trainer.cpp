@@ -160,6 +160,7 @@ StepRecord Trainer<T>::record_of(std::int64_t s, const StepResult& result, doubl
   record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;
   record.peak_bytes = peak_bytes_;
   record.sources = sources_of(s, result, labels);
+  if (s == first_ && watchdog_) record.start = watchdog_->start_times();
   return record;
 }
 

@@ -235,7 +235,7 @@ TEST(Replay, ReceivesWhatItWouldReceive) {
     for (const forge::ElementRun& run : runs_of(unit, {0, unit.elements})) {
       const Parameter& p = unit.parameters[run.piece->parameter];
       for (std::int64_t i = 0; i < run.count; ++i, ++compared)
-        ASSERT_EQ(whole[to_size(run.local + i)], initial_value(deck.train.seed, p, run.global + i)) << p.name;
+        ASSERT_EQ(whole[to_size(run.local + i)], initial_values(deck.train.seed, p)(run.global + i)) << p.name;
     }
   }
   EXPECT_GT(compared, 1000);

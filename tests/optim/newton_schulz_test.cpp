@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "../device_values.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 
 namespace forge::test {
 namespace {

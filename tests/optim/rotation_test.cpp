@@ -7,7 +7,7 @@
 
 #include "../device_values.hpp"
 #include "config/optimizer_table.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "layout/whole_matrices.hpp"
 
 namespace forge::test {
