@@ -6,8 +6,8 @@ import pathlib
 import re
 import sys
 
-# No pass of a layer lists them: they belong to the update, to checks of a step, or to a kernel that stands beside them.
-OTHERS = {"convert", "sum_of_squares", "finish_scalars", "router_bias_update", "balanced_experts"}
+# No pass of a layer lists them: they belong to initial values, the update, checks of a step, or to a kernel that stands beside them.
+OTHERS = {"convert", "fill_normal", "sum_of_squares", "finish_scalars", "router_bias_update", "balanced_experts"}
 
 kernels = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent) / "src/kernels"
 declared = [name for header in ("kernels.hpp", "experts/expert_kernels.hpp")
