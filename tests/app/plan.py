@@ -13,6 +13,7 @@ FORGE = os.path.abspath(sys.argv[1])
 LONG = os.environ.get("FORGE_LONG") == "1"
 THIRD = os.environ.get("FORGE_VOLUME") == "third" and not LONG  # of the volume: one search with keys of ZeRO-3 instead of two
 failures = []
+NOT_COMPARED = "no prediction for more than one GPU has been compared with a run of forge yet"
 
 
 def run(*arguments, **variables):
@@ -96,6 +97,66 @@ def check_search(work):
         expect(seconds and abs(float(seconds[1]) / found[i - 1] - 1) < 1e-3, f"layout_{i}.yaml: {again[:200]}")
         expect(": fits" in again, f"layout_{i}.yaml doesn't fit")
         expect(run("show", folder / f"layout_{i}.yaml")[0] == 0, f"show refuses layout_{i}.yaml")
+
+
+def check_search_of_several_ranks(work):
+    """A table and an object of JSON for each number of ranks; the layouts are decks, and their keys are what --set takes."""
+    deck, folder, answer = "inputs/7b_4gpu.yaml", work / "several", work / "searches.json"
+    code, output = run("plan", deck, "--machine", "h200_4", "--search", "--ranks", "2,4", "--best", "1", "--json", answer, "--write", folder)
+    expect(code == 0 and f"{deck} on 2 ranks of h200_4" in output and f"{deck} on 4 ranks of h200_4" in output, f"search on 2 and 4: {output.strip()[:300]}")
+    expect(output.count(NOT_COMPARED) == 1, f"search says of what it was compared with: {output[-300:]}")
+    told = json.loads(answer.read_text())["searches"]
+    expect([one["ranks"] for one in told] == [2, 4] and all(one["layouts"] > 0 and one["left"] == 0 for one in told), f"searches: {str(told)[:300]}")
+    for one in told:
+        best = one["best"][0]
+        settings = [word for key, value in best["layout"].items() for word in ("--set", f"{key}={value}")]
+        for again in (["plan", deck, "--ranks", one["ranks"], *settings], ["plan", folder / f"ranks_{one['ranks']}_layout_1.yaml"]):
+            code, output = run(*again, "--machine", "h200_4", "--json", work / "again.json")
+            expect(code == 0 and json.loads((work / "again.json").read_text())["step_seconds"] == best["step_seconds"], f"{again}: {output[:300]}")
+
+
+def check_one_change(work):
+    """What "one change" lists is what --set predicts, with memory; each kind of choice is there, and warnings follow from it."""
+    answer, again = work / "answer.json", work / "again.json"
+    deck = "inputs/moe_32gpu.yaml"
+    code, output = run("plan", deck, "--machine", "h200_4", "--json", answer)
+    expect(code == 0 and NOT_COMPARED in output, f"plan {deck}: {output[:300]}")
+    told = json.loads(answer.read_text())
+    changes = told["one_change"]
+    expect({"tp", "ep", "etp", "microbatch", "recompute", "zero", "dispatch"} <= {c["kind"] for c in changes}, f"kinds of {deck}: {changes}")
+    for kind in ("tp", "etp", "zero"):
+        change = next(c for c in changes if c["kind"] == kind)
+        expect(re.search(rf"% .*  {re.escape(change['change'])}( |$)", output, re.M), f"one change lacks {change}: {output[-2000:]}")
+        code, text = run("plan", deck, "--machine", "h200_4", "--json", again, *[w for s in change["change"].split() for w in ("--set", s)])
+        other = json.loads(again.read_text())
+        same = {key: other[key] for key in ("step_seconds", "peak_bytes", "fits")} == {key: change[key] for key in ("step_seconds", "peak_bytes", "fits")}
+        expect(code == 0 and same, f"{deck} with {change}: {text[:300]}")
+    expect(any(w.startswith("mesh.etp = 4: ") and "better: mesh.etp = 1" in w for w in told["warnings"]), f"warnings of {deck}: {told['warnings']}")
+    code, output = run("plan", "inputs/7b_1gpu.yaml", "--machine", "h200_4")
+    expect(code == 0 and NOT_COMPARED not in output, f"plan of one GPU: {output[:300]}")
+
+
+def check_fewest_gpus(work):
+    """show --gpu of a deck that doesn't fit: the number of GPUs and the layout that it names do, and so does its nearest change."""
+    deck, large = "inputs/7b_1gpu.yaml", ["--set", "model.layers=80"]
+    code, output = run("show", deck, "--gpu", "h100-80", *large)
+    fewest = re.search(r"fewest GPUs that it fits on: (\d+), with (.*) \(", output)
+    expect(code == 0 and "doesn't fit on h100-80" in output and fewest and int(fewest[1]) > 1, f"show --gpu: {output[-600:]}")
+    if fewest:
+        settings = [word for one in fewest[2].split() for word in ("--set", one)]
+        code, output = run("show", deck, "--gpu", "h100-80", *large, "--ranks", fewest[1], *settings)
+        expect(code == 0 and "\nfits on h100-80" in output, f"on {fewest[1]} with {fewest[2]}: {output[-600:]}")
+        told = json.loads(run("show", deck, "--gpu", "h100-80", *large, "--json")[1])["gpu"]
+        expect(told["fewest_gpus"] == int(fewest[1]) and told["layout_of_fewest"] == fewest[2], f"show --json: {told}")
+    # Only a stage's part of the layers has room.
+    mesh = ["--ranks", "8", "--set", "mesh.dp_replicate=8", "--set", "train.zero_stage=0", "--set", "train.recompute=full",
+            "--set", "train.microbatch_sequences=1", "--set", "train.global_batch_sequences=32", "--set", "model.layers=32"]
+    code, output = run("show", deck, "--gpu", "h100-80", *mesh)
+    nearest = re.search(r"nearest change that fits: (.*) \(", output)
+    expect(code == 0 and nearest and "mesh." in nearest[1], f"nearest change of a mesh: {output[-600:]}")
+    if nearest:
+        code, output = run("show", deck, "--gpu", "h100-80", *mesh, *[word for one in nearest[1].split() for word in ("--set", one)])
+        expect(code == 0 and "\nfits on h100-80" in output, f"with {nearest[1]}: {output[-600:]}")
 
 
 def check_search_of_zero3(work):
@@ -282,6 +343,9 @@ def main():
             check_deck(deck, "h100_8", work)
         check_candidates(work)
         check_search(work)
+        check_search_of_several_ranks(work)
+        check_one_change(work)
+        check_fewest_gpus(work)
         check_search_of_zero3(work)
         check_imbalance(work)
         check_launches_of_experts()
