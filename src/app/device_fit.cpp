@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "app/job.hpp"
-#include "config/fp8_recipe.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
@@ -128,11 +127,9 @@ void refuse_grouped_products(GroupedProducts grouped) {
 }
 
 void refuse_scales(const RunSetup& setup) {
-  const Fp8Recipe recipe = setup.deck.train.fp8_recipe;
-  if (!setup.buffers.rounding.codes || cublaslt_scales_by(code_scaling(recipe))) return;
-  throw BadInput("train.fp8_recipe = " + std::string(properties_of(recipe).word) +
-                 ": this build's cuBLAS has no products with such scales; legal: current or delayed, or a build with "
-                 "CUDA 12.9 or later (docs/building.md)");
+  if (!setup.buffers.rounding.codes) return;
+  const std::string refusal = refusal_of_scales(setup.deck.train.fp8_recipe, cublas_version());
+  if (!refusal.empty()) throw BadInput(refusal);
 }
 
 }  // namespace

@@ -199,6 +199,20 @@ TEST(Machine, CodesAreMultipliedWhereTheGpuAndTheRecipeAllowIt) {
     EXPECT_EQ(read_machine(machine).capability, capability) << machine;
 }
 
+// An older cuBLAS is refused before a run, with the recipes that it has.
+TEST(Machine, ScalesOfRowsAndBlocksAskForCublas12_9) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row, Fp8Recipe::block}) {
+    const bool whole = recipe == Fp8Recipe::current || recipe == Fp8Recipe::delayed;
+    for (const int newer : {120900, 120902, 130000}) EXPECT_EQ(refusal_of_scales(recipe, newer), "");
+    for (const int older : {120400, 120805, 120899}) EXPECT_EQ(refusal_of_scales(recipe, older).empty(), whole);
+    EXPECT_NE(refusal_of_scales(recipe, 0), "");
+  }
+  EXPECT_EQ(
+      refusal_of_scales(Fp8Recipe::row, 120805),
+      "train.fp8_recipe = row: this build's cuBLAS has no products with such scales; legal: current or delayed, or "
+      "a build with CUDA 12.9 or later (docs/building.md)");
+}
+
 // All experts in one launch: rows in tiles of 128, by measured rates, or what fp32 sums take that memory moves.
 TEST_F(MachineFile, ExpertsInOneLaunchHaveTheirRates) {
   const std::string experts =
