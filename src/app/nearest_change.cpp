@@ -135,7 +135,7 @@ std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limi
 namespace {
 
 constexpr int gpus_of_node = 8, most_gpus = 8192;
-constexpr double most_seconds = 20;
+constexpr double most_seconds = 10;
 
 // The deck on a mesh, with what needs least memory, and few microbatches: memory is of those that are in flight.
 Deck smallest_on(const Deck& deck, const MeshDeck& mesh) {

@@ -7,6 +7,7 @@
 #include "config/keys.hpp"
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
+#include "core/parse.hpp"
 #include "core/to_size.hpp"
 #include "train/chrome_trace.hpp"
 #include "train/profile.hpp"
@@ -150,12 +151,17 @@ namespace {
 
 // Keys that the search gives a value.
 bool is_searched(const Key& key) {
-  constexpr std::array searched{"mesh.pp",        "mesh.dp_replicate", "mesh.dp_shard",
-                                "mesh.cp",        "mesh.tp",           "mesh.ep",
-                                "mesh.etp",       "schedule.name",     "schedule.virtual_stages",
-                                "model.dispatch", "train.zero_stage",  "train.microbatch_sequences",
-                                "train.recompute"};
+  constexpr std::array searched{
+      "schedule.name",   "schedule.virtual_stages", "schedule.split", "train.zero_stage", "train.microbatch_sequences",
+      "train.recompute", "train.accumulate",        "train.gather",   "train.fp8_gather", "model.dispatch"};
+  if (key.section == "mesh") return true;
   return std::find(searched.begin(), searched.end(), key.qualified()) != searched.end();
+}
+
+// A number as it is.
+std::string json_of_value(const std::string& text) {
+  std::int64_t number = 0;
+  return reads_as(text, number) ? text : json_of(text);
 }
 
 }  // namespace
@@ -228,7 +234,7 @@ JsonLine search_json(const Machine& machine, const SearchResult& r, int ranks) {
   for (const Outcome& o : r.best) {
     JsonLine layout;
     for (const Key& key : all_keys())
-      if (is_searched(key)) layout.add(key.qualified(), value_text(key, o.deck));
+      if (is_searched(key)) layout.add_raw(key.qualified(), json_of_value(value_text(key, o.deck)));
     best.push_back(outcome_json(machine, o).add("layout", layout));
   }
   JsonLine all;

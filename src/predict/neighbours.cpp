@@ -112,6 +112,16 @@ void adjust(Deck& d, const Deck& from, int ranks) {
   if (!as_many && d.schedule.split != "balanced") d.schedule.split = "even";
 }
 
+// The deck's file may leave etp and accumulate open: what isn't as they would then be is said.
+bool says_etp(const Deck& from, const Deck& to, bool differs) {
+  return to.model.experts > 0 && (differs || (to.mesh.tp != from.mesh.tp && to.mesh.etp != to.mesh.tp));
+}
+bool says_accumulate(const Deck& from, const Deck& to) {
+  const bool sharded = to.train.zero_stage >= 2;
+  return from.train.zero_stage != to.train.zero_stage &&
+         to.train.accumulate != (sharded ? Accumulation::sharded : Accumulation::unsharded);
+}
+
 }  // namespace
 
 std::string layout_difference(const Deck& from, const Deck& to) {
@@ -119,9 +129,11 @@ std::string layout_difference(const Deck& from, const Deck& to) {
   for (const Key& key : all_keys()) {
     const bool layout = key.section == "mesh" || key.section == "schedule" || key.section == "train" ||
                         key.qualified() == "model.dispatch";
-    const bool follows = key.qualified() == "mesh.etp" && to.model.experts == 0;
-    if (!layout || follows || value_text(key, from) == value_text(key, to)) continue;
-    text += (text.empty() ? "" : " ") + key.qualified() + "=" + value_text(key, to);
+    const std::string name = key.qualified();
+    const bool differs = value_text(key, from) != value_text(key, to);
+    if (layout && (name == "mesh.etp" ? says_etp(from, to, differs)
+                                      : differs || (name == "train.accumulate" && says_accumulate(from, to))))
+      text += (text.empty() ? "" : " ") + name + "=" + value_text(key, to);
   }
   return text;
 }

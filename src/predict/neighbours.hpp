@@ -16,8 +16,8 @@ struct Neighbour {
 };
 std::vector<Neighbour> neighbours_of(const Deck& resolved, int ranks);
 
-// The keys of layouts whose values differ, as "key=value key=value"; without etp where both decks have it as tp and no
-// experts.
+// The keys of layouts whose values differ, as "key=value key=value"; of experts alone etp. What `from` may leave open,
+// etp and accumulate, is said where it isn't as it would then be.
 std::string layout_difference(const Deck& from, const Deck& to);
 
 // A neighbour with its step and the memory of the rank that needs most.

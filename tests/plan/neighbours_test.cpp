@@ -51,6 +51,10 @@ TEST(Neighbours, ChangeTpWhereEtpFollows) {
   EXPECT_TRUE(has(neighbours_of(experts, 4), "mesh.dp_shard=4 mesh.tp=1 mesh.etp=1"));
   const Deck whole = deck_on(4, true, {.dp_shard = 2, .tp = 2, .etp = 1});
   EXPECT_TRUE(has(neighbours_of(whole, 4), "mesh.dp_shard=4 mesh.tp=1"));
+  // A deck that leaves etp open would have it as tp.
+  const auto open = neighbours_of(deck_on(4, true, {.dp_shard = 4}), 4);
+  EXPECT_TRUE(has(open, "mesh.dp_shard=2 mesh.tp=2 mesh.etp=1"));
+  EXPECT_TRUE(has(open, "mesh.dp_shard=2 mesh.tp=2 mesh.etp=2"));
 }
 
 TEST(Neighbours, ChangeSchedulesStagesOfZeroAndAccumulation) {
@@ -67,6 +71,8 @@ TEST(Neighbours, ChangeSchedulesStagesOfZeroAndAccumulation) {
   deck.train.gather = GatherPolicy::step;
   check_deck(deck, 4);
   EXPECT_TRUE(has(neighbours_of(deck, 4), "train.zero_stage=2 train.gather=microbatch"));
+  EXPECT_TRUE(has(neighbours_of(deck, 4), "train.zero_stage=1 train.accumulate=sharded train.gather=microbatch"));
+  EXPECT_TRUE(has(neighbours_of(deck, 4), "train.zero_stage=1 train.accumulate=unsharded train.gather=microbatch"));
   // A microbatch that no longer divides the batch, a schedule without stages.
   deck = deck_on(4, false, {.pp = 2, .dp_shard = 2});
   deck.train.global_batch_sequences = 4;
