@@ -84,7 +84,7 @@ deck() {
     words+=("train.global_batch_sequences=$((ranks / $2 * $3))")
   fi
   words+=("train.steps=$steps" optimizer.warmup_steps=1 "data.files=[$out/decks/ids.bin]" data.dtype=uint32
-    "output.directory=$out/runs/$name" "output.profile=$steps" checkpoint.directory=)
+    "output.directory=$out/runs/$name" "output.profile=$steps" checkpoint.directory=none)
   for word in "${words[@]}"; do settings+=(--set "$word"); done
   "$forge" show "inputs/$name.yaml" --ranks "$ranks" --deck "${settings[@]}" > "$out/decks/$name.text"
   sed '1,/^resolved deck/d' "$out/decks/$name.text" > "$out/decks/$name.yaml"
@@ -123,7 +123,7 @@ part_runs() {
   local name
   make_decks
   for name in "${names[@]}"; do
-    run_case "$name" 400 "$here/summed_up.sh" '^ *step +[0-9]+' "${all[@]}" "$forge" "$out/decks/$name.yaml" --fresh
+    run_case "$name" 400 "$here/timed_run.sh" "$out/runs/$name" "${all[@]}" "$forge" "$out/decks/$name.yaml" --fresh
   done
 }
 

@@ -17,7 +17,7 @@ expect 1 "folder                                       failed" "$cluster" --rank
 
 expect 0 "code 0" "$cluster" --rehearse --ranks 4 --machine h100_8 --build "$build" --output "$out"
 grep '^== ' "$work/output"
-for said in "collectives  *passed .*median error of" "13b_32gpu_tp4_pp2  *passed .*step" "fit  *passed .*compute_speed"; do
+for said in "collectives  *passed .*median error of" "13b_32gpu_tp4_pp2  *passed .* s a step" "fit  *passed .*compute_speed"; do
   grep -q "$said" "$out/summary.txt" || fail "the summary has no $said: $(cat "$out/summary.txt")"
 done
 for file in calibrate/measured.yaml fit/fitted.yaml; do

@@ -103,6 +103,7 @@ replayed() {
     options=(--set "train.global_batch_sequences=$5")
   fi
   for wire in "${@:6}"; do
+    [ "$rehearse$wire" != yestime ] || [[ $name = *_first ]] || continue
     [ "$wire" != time ] || options+=(--machine "$(planned_machine)")
     run_case "${name}_$wire" 100 "$here/replay.sh" "$forge" "$size" "$folder/${name}_$wire.json" "$deck" --rank "$rank" \
       --steps "$steps" --wire "$wire" "${options[@]}"
