@@ -161,7 +161,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
                line.inputs.front(), deck, progress, log);
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
   try {
-    Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();
+    Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world).run();
     write_outputs(job, world, begin, start.directory(), log, checkpoints ? &checkpoints->leaving() : nullptr);
   } catch (const LeftOnSignal& left) {
     log.note(std::string("stopped: ") + left.what() + "\n");

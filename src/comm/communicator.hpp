@@ -157,6 +157,12 @@ class Communicator {
   void set_group(Group group) { serves_ = group; }
   // Collectives of several ranks are measured in the timeline while it runs, as those of the group; null: no more.
   void measure_in(Timeline* timeline) { timeline_ = timeline; }
+  // What the stream is given from here on starts after the event, which the group's ranks bring about in another
+  // stream.
+  void wait(Stream& stream, const Event& done) const {
+    const auto time = size_ > 1 && timeline_ ? timeline_->measure_wait(stream, name_of(serves_)) : std::nullopt;
+    done.wait(stream);
+  }
 
  protected:
   struct Transfer {

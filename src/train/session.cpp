@@ -231,7 +231,7 @@ std::vector<Task> Session<T>::tasks() const {
 
 template <class T>
 std::optional<Timeline::Scope> Session<T>::measured(std::size_t number, const Task& task) {
-  if (!timeline_.running()) return {};
+  if (!timeline_.measures_tasks()) return {};
   timeline_.enter(static_cast<int>(number));
   if (stream_of(task) != "compute") return {};
   return timeline_.measure_task();

@@ -220,6 +220,29 @@ TEST(Replay, DoesWhatTheRankDoesInTheJob) {
   }
 }
 
+// Sums have its part once, others' parts are its own, and every receive is filled.
+TEST(Replay, ItsNumbersStandForThoseOfOthers) {
+  Stream stream;
+  ReplayCommunicator ranks(2, 4, std::make_shared<ReplayWire>(WireKind::none));
+  using Numbers = std::vector<double>;
+  const Numbers twelve{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  const DeviceArray<double, 1> x(stream, {{3}}, {1, 2, 3}), all(stream, {{12}}, twelve), out(stream, {{12}});
+  ranks.all_reduce(stream, x.view());
+  EXPECT_EQ(x.get(), (Numbers{1, 2, 3}));
+  ranks.all_to_all(stream, all.view().data, out.view().data, 3, DType::f64);
+  EXPECT_EQ(out.get(), (Numbers{6, 7, 8, 6, 7, 8, 6, 7, 8, 6, 7, 8}));
+  ranks.reduce_scatter(stream, View<const double, 1>(all.view()), x.view());
+  EXPECT_EQ(x.get(), (Numbers{6, 7, 8}));
+  ranks.all_gather(stream, View<const double, 1>(x.view()), out.view());
+  EXPECT_EQ(out.get(), (Numbers{6, 7, 8, 6, 7, 8, 6, 7, 8, 6, 7, 8}));
+  const View<double, 1> sent = all.view().slice(0, 3), received = all.view().slice(3, 6);
+  ranks.group_begin();
+  ranks.send(stream, View<const double, 1>(sent), 3);
+  ranks.receive(stream, received, 1);
+  ranks.group_end(stream);
+  EXPECT_EQ(values_of(stream, received), (Numbers{0, 1, 2}));
+}
+
 // Other ranks' weights are their initial values; sums have the rank's part once.
 TEST(Replay, ReceivesWhatItWouldReceive) {
   const Deck deck = on_mesh(test_models()[0].deck, {2, 1, 4, 1, 1, 1, 0}, 1);
