@@ -106,7 +106,7 @@ def check_search_of_several_ranks(work):
     expect(code == 0 and f"{deck} on 2 ranks of h200_4" in output and f"{deck} on 4 ranks of h200_4" in output, f"search on 2 and 4: {output.strip()[:300]}")
     expect(output.count(NOT_COMPARED) == 1, f"search says of what it was compared with: {output[-300:]}")
     told = json.loads(answer.read_text())["searches"]
-    expect([one["ranks"] for one in told] == [2, 4] and all(one["layouts"] > 0 and one["left"] == 0 for one in told), f"searches: {str(told)[:300]}")
+    expect([one["ranks"] for one in told] == [2, 4] and all(one["layouts"] > 0 for one in told), f"searches: {str(told)[:300]}")
     for one in told:
         best = one["best"][0]
         settings = [word for key, value in best["layout"].items() for word in ("--set", f"{key}={value}")]
