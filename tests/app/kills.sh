@@ -27,7 +27,7 @@ job() { # NAME OPTIONS…
   shift
   exec mpirun -n 2 "$forge" "$work/deck.yaml" --set "checkpoint.directory=$work/$name" --set "output.directory=$work/$name.run" "$@"
 }
-numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g; s/, "start_seconds": \{[^}]*\}//' "$1"; }
+numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g; s/, "start_seconds": \{[^}]*\}//; s/, "computation": \{[^]]*\]\}//' "$1"; }
 name_of() { printf 'step_%08d' "$1"; }
 same_end() { # of a run that is done
   for shard in 0 1; do
