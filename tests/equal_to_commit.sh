@@ -60,7 +60,7 @@ run() {
     return 0
   fi
   grep '^loss' "$to/gradients" > "$to/loss"
-  sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g' "$to/run/metrics.jsonl" > "$to/metrics"
+  sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g; s/, "start_seconds": \{[^}]*\}//; s/, "computation": \{[^]]*\]\}//' "$to/run/metrics.jsonl" > "$to/metrics"
   grep -oE 'planned [0-9.]+ ([KMG]i)?B, high-water mark [0-9.]+ ([KMG]i)?B' "$to/log" > "$to/memory" || echo "$deck: no memory in the log"
   find "$to/saved" -name 'shard_*.h5' -exec mv -t "$to" {} +
   rm -rf "$to/run" "$to/saved" "$to/log" "$to/gradients"

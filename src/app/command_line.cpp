@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
-#include <sstream>
 #include <typeinfo>
 
 #include "app/command_words.hpp"
@@ -11,7 +10,6 @@
 #include "app/verb_help.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
-#include "core/parse.hpp"
 #include "text/tokenize_text.hpp"
 
 namespace forge {
@@ -20,7 +18,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20, most_best = 1000;
+constexpr int most_best = 1000;
 constexpr int most_imbalance = 1000, most_blocks = 1024, most_steps = 1000;
 constexpr std::int64_t most_length = 1 << 24;
 
@@ -73,7 +71,8 @@ void add_plan_options(po::options_description& o, CommandLine& c) {
   o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
                   "a file of inputs/machines or any other, or a GPU of --gpu; default: this one, where forge calibrate "
                   "has measured it")("ranks", po::value<std::string>()->value_name("N"),
-                                     "of the job (default: as many as the deck's mesh asks for)")(
+                                     "of the job (default: as many as the deck's mesh asks for); with --search one or "
+                                     "several, as in 8,16,32")(
       "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
       "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
       "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(
@@ -89,7 +88,7 @@ void add_plan_options(po::options_description& o, CommandLine& c) {
       "rows of the busiest ranks' experts, as a multiple of the mean (default 1: all alike)")(
       "replayed", po::value<std::string>()->value_name("FILE,…"),
       "computation as forge replay has measured it: the files of a rank of the first stage, of one between, and of the "
-      "last")("json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
+      "last")("json", po::value(&c.json)->value_name("FILE"), "write everything as JSON, of a search, too")(
       "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
 }
 
@@ -129,7 +128,8 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
-                    verb == Verb::plan || verb == Verb::replay || verb == Verb::generate || verb == Verb::verify;
+                    verb == Verb::plan || verb == Verb::replay || verb == Verb::generate || verb == Verb::verify ||
+                    verb == Verb::calibrate;
   if (deck)
     o.add_options()(
         "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
@@ -146,7 +146,9 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::plan) add_plan_options(o, c);
   if (verb == Verb::replay) add_replay_options(o, c);
   if (verb == Verb::calibrate)
-    o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml");
+    o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml")(
+        "machine", po::value(&c.machine)->value_name("NAME|FILE"),
+        "with decks: what the measured one is like in all but collectives, as of forge plan");
   if (takes_thread_ranks(verb))
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "run N ranks as threads of one process, without a launcher");
@@ -170,29 +172,6 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "stop", po::value(&c.stop)->composing()->value_name("TEXT"), "end before this text; repeatable")(
         "ignore-end", po::bool_switch(&c.ignore_end), "go on behind the tokens that end a text");
   return o;
-}
-
-void read_tokens(const std::string& text, CommandLine& c) {
-  std::stringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) {
-    if (!reads_as(trimmed(part), c.prompt_tokens.emplace_back()))
-      throw BadInput("--tokens " + text + ": '" + part + "' is no token id; legal: ids separated by commas");
-  }
-}
-
-void read_replayed(const std::string& text, CommandLine& c) {
-  std::stringstream stream(text);
-  for (std::string file; std::getline(stream, file, ',');) c.replayed.emplace_back(trimmed(file));
-  if (c.replayed.size() > 3)
-    throw BadInput("--replayed " + text + ": " + std::to_string(c.replayed.size()) +
-                   " files; legal: of a rank of the first stage, of one between, and of the last, separated by commas");
-}
-
-void read_ranks(const std::string& text, CommandLine& c) {
-  const bool alone = c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::replay;
-  const int most = alone ? most_shown_ranks : most_thread_ranks;
-  if (!reads_as(text, c.ranks) || c.ranks < 1 || c.ranks > most)
-    throw BadInput("--ranks " + text + ": legal is a whole number from 1 to " + std::to_string(most));
 }
 
 void read_schedule(CommandLine& c) {
@@ -238,7 +217,9 @@ void check_count(const CommandLine& c, const std::string& verb) {
   if (c.verb == Verb::export_model && n != 1)
     throw BadInput("forge export takes one checkpoint, or checkpoint.directory for the newest one");
   if (c.verb == Verb::help && n > 1) throw BadInput("forge help takes at most one name, of a verb, a section or a key");
-  if (c.verb == Verb::calibrate && n > 0) throw BadInput("forge calibrate takes no deck");
+  if (c.verb == Verb::calibrate && ((n > 0) != !c.machine.empty() || (n == 0 && !c.set.empty())))
+    throw BadInput("forge calibrate takes decks, whose collectives it measures, and --machine together, or neither" +
+                   more);
   if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
 }
 
@@ -260,8 +241,10 @@ void check_plan(const CommandLine& c) {
   if (!c.write.empty() && !c.search) throw BadInput("--write is where the decks of --search go");
   if (!c.replayed.empty() && (c.search || !c.candidates.empty() || !c.fit.empty() || !c.program.empty()))
     throw BadInput("--replayed is of the deck itself, without --search, --candidates, --fit and --as");
-  if ((!c.json.empty() || !c.trace.empty()) && (c.search || !c.candidates.empty()))
-    throw BadInput("--json and --trace are of the deck itself, without --search and --candidates");
+  if (!c.trace.empty() && (c.search || !c.candidates.empty()))
+    throw BadInput("--trace is of the deck itself, without --search and --candidates");
+  if (!c.json.empty() && !c.candidates.empty())
+    throw BadInput("--json is of the deck itself or of --search; --candidates has --output");
 }
 
 void check_replay(const CommandLine& c) {

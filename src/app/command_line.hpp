@@ -31,6 +31,7 @@ struct CommandLine {
   std::vector<std::string> set;  // --set key=value
   std::string output;            // gradients, tokenize, plan, calibrate; the directory of export
   int ranks = 0;                 // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
+  std::vector<int> rank_counts;  // plan --search: all of its --ranks
   std::string restart;           // train: "", "latest" or a directory
   bool fresh = false;            // train: earlier checkpoints are moved aside
   std::string schedule;          // show: "", "text" or "svg:FILE"

@@ -2,11 +2,19 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 
 #include "app/verb_help.hpp"
 #include "core/error.hpp"
+#include "core/parse.hpp"
 
 namespace forge {
+
+namespace {
+
+constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20;
+
+}  // namespace
 
 void complete_restart(std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -49,6 +57,41 @@ bool asks_for_help(std::vector<std::string>& words, CommandLine& c) {
   c.verb = Verb::help;
   c.inputs = {take_verb(words)};
   return true;
+}
+
+void read_tokens(const std::string& text, CommandLine& c) {
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) {
+    if (!reads_as(trimmed(part), c.prompt_tokens.emplace_back()))
+      throw BadInput("--tokens " + text + ": '" + part + "' is no token id; legal: ids separated by commas");
+  }
+}
+
+void read_replayed(const std::string& text, CommandLine& c) {
+  std::stringstream stream(text);
+  for (std::string file; std::getline(stream, file, ',');) c.replayed.emplace_back(trimmed(file));
+  if (c.replayed.size() > 3)
+    throw BadInput("--replayed " + text + ": " + std::to_string(c.replayed.size()) +
+                   " files; legal: of a rank of the first stage, of one between, and of the last, separated by commas");
+}
+
+void read_ranks(const std::string& text, CommandLine& c) {
+  const bool alone = c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::replay;
+  const int most = alone ? most_shown_ranks : most_thread_ranks;
+  const auto refuse = [&](const std::string& more) {
+    throw BadInput("--ranks " + text + ": legal is a whole number from 1 to " + std::to_string(most) + more);
+  };
+  const bool list = c.verb == Verb::plan && c.search;
+  for (std::size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
+    end = list ? std::min(text.find(',', begin), text.size()) : text.size();
+    const std::string_view word = std::string_view(text).substr(begin, end - begin);
+    if (!reads_as(list ? trimmed(word) : word, c.ranks) || c.ranks < 1 || c.ranks > most)
+      refuse(list                   ? ", or several, separated by commas"
+             : c.verb == Verb::plan ? "; several, separated by commas, are of --search"
+                                    : "");
+    if (std::find(c.rank_counts.begin(), c.rank_counts.end(), c.ranks) != c.rank_counts.end()) refuse(", each once");
+    c.rank_counts.push_back(c.ranks);
+  }
 }
 
 }  // namespace forge

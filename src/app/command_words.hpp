@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What a line's words mean before its options are read.
+// What a line's words mean before its options are read, and lists in them.
 
 // Whether the line asks for help, by a verb or an option, or by an option for the version; then `c` is complete.
 bool asks_for_help(std::vector<std::string>& words, CommandLine& c);
@@ -16,5 +16,10 @@ bool asks_for_help(std::vector<std::string>& words, CommandLine& c);
 std::string take_verb(std::vector<std::string>& words);
 // --restart alone is latest: what stands behind it is its value only where it can't be the deck.
 void complete_restart(std::vector<std::string>& words);
+
+// The values of options that may be lists, separated by commas. BadInput names the legal ones.
+void read_tokens(const std::string& text, CommandLine& c);
+void read_replayed(const std::string& text, CommandLine& c);
+void read_ranks(const std::string& text, CommandLine& c);
 
 }  // namespace forge

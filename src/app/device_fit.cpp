@@ -1,13 +1,10 @@
 #include "app/device_fit.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
-#include <limits>
 #include <optional>
 
 #include "app/job.hpp"
-#include "config/fp8_recipe.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
@@ -16,7 +13,6 @@
 #include "kernels/experts/grouped_cutlass.hpp"
 #include "kernels/fp8/fp8_operand.hpp"
 #include "predict/machine.hpp"
-#include "schedule/check_deck.hpp"
 
 namespace forge {
 
@@ -30,92 +26,9 @@ struct SoldGpu {
 constexpr SoldGpu sold_gpus[] = {{"24 GB", 23034}, {"40 GB", 40960},   {"48 GB", 46068},
                                  {"80 GB", 81559}, {"141 GB", 143771}, {"180 GB", 183359}};
 
-// A value of a key, of which the deck has another one.
-struct Change {
-  std::string key;
-  std::function<void(Deck&)> apply;
-};
-
-// Of each list at most one is taken: what costs least comes first.
-std::vector<std::vector<Change>> changes_of(const Deck& deck) {
-  std::vector<std::vector<Change>> lists(3);
-  const auto add = [](std::vector<Change>& list, const std::string& key, const auto& value, auto set) {
-    list.push_back({key + "=" + value, set});
-  };
-  if (deck.train.recompute == Recompute::none)
-    add(lists[0], "train.recompute", "selective", [](Deck& d) { d.train.recompute = Recompute::selective; });
-  if (deck.train.recompute != Recompute::full)
-    add(lists[0], "train.recompute", "full", [](Deck& d) { d.train.recompute = Recompute::full; });
-  for (std::int64_t n = deck.train.microbatch_sequences / 2; n >= 1; n /= 2)
-    add(lists[1], "train.microbatch_sequences", std::to_string(n), [n](Deck& d) { d.train.microbatch_sequences = n; });
-  for (std::int64_t stage = deck.train.zero_stage + 1; stage <= 3; ++stage) {
-    const bool shards = stage >= 2 && deck.train.accumulate == Accumulation::unsharded;
-    add(lists[2], "train.zero_stage", std::to_string(stage) + (shards ? " train.accumulate=sharded" : ""),
-        [=](Deck& d) {
-          d.train.zero_stage = stage;
-          if (shards) d.train.accumulate = Accumulation::sharded;
-        });
-  }
-  return lists;
-}
-
-// All choices of at most one change of each list; fewer changes first.
-std::vector<std::vector<Change>> combinations(const std::vector<std::vector<Change>>& lists) {
-  std::vector<std::vector<Change>> all{{}};
-  for (const auto& list : lists) {
-    const auto before = all;
-    for (const Change& change : list)
-      for (std::vector<Change> chosen : before) {
-        chosen.push_back(change);
-        all.push_back(chosen);
-      }
-  }
-  all.erase(all.begin());
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
-  return all;
-}
-
-// What the setup's deck needs with the changes; none where it isn't legal with them.
-std::optional<std::size_t> bytes_with(const RunSetup& setup, const std::vector<Change>& changes, RunKind kind,
-                                      FitOn on) {
-  Deck deck = setup.deck;
-  for (const Change& change : changes) change.apply(deck);
-  try {
-    check_deck(deck, setup.mesh.world());
-  } catch (const BadInput&) {
-    return {};
-  }
-  const RankMemory memory = rank_memory(on_devices(make_setup(deck), setup.capability), kind);
-  return on == FitOn::gpu ? memory.total() : memory.plan.total();
-}
-
 std::string need_text(const RankMemory& memory) {
   return format_bytes(memory.plan.total()) + " planned and " + format_bytes(total(memory.libraries)) + " for libraries";
 }
-
-}  // namespace
-
-std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit, FitOn on) {
-  std::size_t least = std::numeric_limits<std::size_t>::max();
-  std::string least_keys;
-  for (const auto& changes : combinations(changes_of(setup.deck))) {
-    const auto bytes = bytes_with(setup, changes, kind, on);
-    if (!bytes) continue;
-    std::string keys;
-    for (const Change& change : changes) keys += (keys.empty() ? "" : " ") + change.key;
-    if (*bytes <= limit) return "nearest change that fits: " + keys + " (" + format_bytes(*bytes) + ")";
-    if (*bytes < least) {
-      least = *bytes;
-      least_keys = keys;
-    }
-  }
-  return "no change of train.recompute, train.microbatch_sequences and train.zero_stage makes it fit" +
-         (least_keys.empty() ? "" : " (least: " + format_bytes(least) + " with " + least_keys + ")") +
-         "; legal: more ranks (mesh.pp, mesh.tp, mesh.dp_shard)" +
-         (on == FitOn::gpu ? ", or a larger GPU" : " on more nodes, or nodes with more memory");
-}
-
-namespace {
 
 // "40GiB", "40 GB", "40960MiB"; 0: no size. Of a size in GB what GPUs of that size have.
 std::size_t mib_of_size(const std::string& text) {
@@ -167,7 +80,7 @@ std::string fit_text(const RunSetup& setup, const AskedGpu& gpu) {
   const std::string name = gpu.name;
   if (memory.total() <= usable) return "fits on " + name + ": " + need + "\n";
   return "doesn't fit on " + name + ": " + need + "\n" + nearest_change(setup, RunKind::training, usable, FitOn::gpu) +
-         "\n";
+         "\n" + fewest_gpus(setup.deck, usable, setup.capability).text() + "\n";
 }
 
 namespace {
@@ -214,11 +127,9 @@ void refuse_grouped_products(GroupedProducts grouped) {
 }
 
 void refuse_scales(const RunSetup& setup) {
-  const Fp8Recipe recipe = setup.deck.train.fp8_recipe;
-  if (!setup.buffers.rounding.codes || cublaslt_scales_by(code_scaling(recipe))) return;
-  throw BadInput("train.fp8_recipe = " + std::string(properties_of(recipe).word) +
-                 ": this build's cuBLAS has no products with such scales; legal: current or delayed, or a build with "
-                 "CUDA 12.9 or later (docs/building.md)");
+  if (!setup.buffers.rounding.codes) return;
+  const std::string refusal = refusal_of_scales(setup.deck.train.fp8_recipe, cublas_version());
+  if (!refusal.empty()) throw BadInput(refusal);
 }
 
 }  // namespace

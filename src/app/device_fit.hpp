@@ -23,7 +23,17 @@ std::string fitting_gpus(const RankMemory& memory);
 // bytes, of a GPU or of a node's memory.
 enum class FitOn { gpu, node };
 std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit, FitOn on);
-// Whether the deck fits on such GPUs, and the nearest change that makes it fit: lines for `forge show`.
+// The smallest number of GPUs of `usable` bytes on which some layout of a resolved deck's model and batch fits, up to
+// eight, then of whole nodes of eight, of more than 64 to an eighth; ranks 0: not found in 10 s. The layout's keys, as
+// --set takes them, and the bytes of its largest rank.
+struct FewestGpus {
+  int ranks = 0;
+  std::string keys;
+  std::size_t bytes = 0;
+  std::string text() const;  // a line without its end
+};
+FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability);
+// Whether the deck fits on such GPUs, and if not the nearest change and the fewest GPUs: lines for `forge show`.
 std::string fit_text(const RunSetup& setup, const AskedGpu& gpu);
 // Throws BadInput where the deck asks for kernels that the device of this build hasn't.
 void refuse_what_the_device_lacks(const RunSetup& setup);

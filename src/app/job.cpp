@@ -181,7 +181,7 @@ void prepare_device(RunSetup& setup, RunKind kind, const World& world) {
 }
 
 template <class T>
-Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
+Job<T>::Job(const RunSetup& run, RunKind kind, const World& world, bool restarts)
     : setup(run),
       threads(prepared_threads(run.deck, world)),
       mesh(world.make_world(), run.mesh, groups_of(run)),
@@ -191,6 +191,7 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
   world.watchdog().start_other(0, "parameters");
   session = std::make_unique<Session<T>>(setup, memory.total(), kind, mesh, threads);
   session->set_heartbeat(&world.watchdog().heartbeat());
+  if (restarts) return;
   load_parameters();
   if (kind != RunKind::training || setup.deck.checkpoint.optimizer_from.empty()) return;
   updates = load_optimizer(setup.deck, session_state(*session, StateUse::read, {false, true}), session->stream(),

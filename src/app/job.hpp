@@ -35,7 +35,8 @@ int start_threads_of(const Deck& deck, const World& world);
 // where the planned memory isn't free. Nothing has been allocated or written. The setup is then one on this device.
 void prepare_device(RunSetup& setup, RunKind kind, const World& world);
 
-// A mesh of all ranks and a session of the planned size, with its parameters.
+// A mesh of all ranks and a session of the planned size, with its parameters; where it `restarts`, without: a
+// checkpoint gives them (train/restart.hpp), and nothing is drawn or read before.
 template <class T>
 struct Job {
   RunSetup setup;
@@ -47,7 +48,7 @@ struct Job {
   std::vector<std::string> notes;  // for the log: what of files is left out, or not usable
   std::int64_t updates = 0;        // behind which the optimizer's state stands
 
-  Job(const RunSetup& run, RunKind kind, const World& world);
+  Job(const RunSetup& run, RunKind kind, const World& world, bool restarts = false);
   // For files of whole tensors; all ranks.
   WholeTensors<T> whole_tensors();
 

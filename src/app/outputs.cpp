@@ -32,7 +32,7 @@ std::vector<std::string> written_files(const CommandLine& c) {
 std::vector<std::string> read_files(const CommandLine& c) {
   std::vector<std::string> files = c.inputs;
   files.insert(files.end(), {c.files_from, c.candidates, c.tokenizer, c.pattern, c.program, c.gpu, c.cost});
-  if (c.verb != Verb::calibrate && c.fit.empty()) {
+  if ((c.verb != Verb::calibrate || !c.machine.empty()) && c.fit.empty()) {
     const std::string name = c.machine.empty() ? "this" : c.machine;
     files.insert(files.end(), {name, "inputs/machines/" + name + ".yaml"});
   }

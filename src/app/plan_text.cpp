@@ -1,10 +1,13 @@
 #include "app/plan_text.hpp"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
+#include "config/keys.hpp"
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
-#include "core/in_parallel.hpp"
+#include "core/parse.hpp"
 #include "core/to_size.hpp"
 #include "train/chrome_trace.hpp"
 #include "train/profile.hpp"
@@ -130,26 +133,38 @@ std::string plan_text(const Machine& machine, const Outcome& o) {
          memory_table(o);
 }
 
-std::string neighbours_text(const Machine& machine, const Outcome& o, int most) {
-  struct Row {
-    std::string change;
-    double seconds;
-    bool fits;
-  };
-  const auto neighbours = neighbours_of(o.deck, static_cast<int>(ranks_of(o.deck.mesh)));
-  std::vector<Row> rows(neighbours.size());
-  in_parallel(rows.size(), [&](std::size_t i) {
-    const Outcome other = outcome_of(machine, neighbours[i].deck);
-    rows[i] = {neighbours[i].change, other.time.seconds, other.fits()};
-  });
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& a, const Row& b) { return a.fits != b.fits ? a.fits : a.seconds < b.seconds; });
-  std::string text = "one change\n";
-  for (std::size_t i = 0; i < std::min(rows.size(), to_size(most)); ++i)
-    text += formatted("  %+7.1f %%  %s%s\n", 100 * (o.time.seconds / rows[i].seconds - 1), rows[i].change.c_str(),
-                      rows[i].fits ? "" : "  (doesn't fit)");
-  return rows.empty() ? "one change\n  none is legal\n" : text;
+std::string neighbours_text(const Outcome& o, const std::vector<PredictedNeighbour>& neighbours, std::size_t most) {
+  if (neighbours.empty()) return "one change\n  none is legal\n";
+  std::string text = "one change: the fastest, and the best of each other kind\n";
+  std::set<std::string> kinds;
+  for (std::size_t i = 0; i < neighbours.size(); ++i) {
+    const PredictedNeighbour& n = neighbours[i];
+    if (!kinds.insert(n.of.kind).second && i >= most) continue;
+    text += formatted("  %+7.1f %% %10s %10s  %s%s\n", 100 * (o.time.seconds / n.seconds - 1),
+                      seconds_text(n.seconds).c_str(), format_bytes(n.bytes).c_str(), n.of.change.c_str(),
+                      n.fits ? "" : "  (doesn't fit)");
+  }
+  return text;
 }
+
+namespace {
+
+// Keys that the search gives a value.
+bool is_searched(const Key& key) {
+  constexpr std::array searched{
+      "schedule.name",   "schedule.virtual_stages", "schedule.split", "train.zero_stage", "train.microbatch_sequences",
+      "train.recompute", "train.accumulate",        "train.gather",   "train.fp8_gather", "model.dispatch"};
+  if (key.section == "mesh") return true;
+  return std::find(searched.begin(), searched.end(), key.qualified()) != searched.end();
+}
+
+// A number as it is.
+std::string json_of_value(const std::string& text) {
+  std::int64_t number = 0;
+  return reads_as(text, number) ? text : json_of(text);
+}
+
+}  // namespace
 
 std::string search_text(const Machine& machine, const SearchResult& r) {
   std::string text = formatted(
@@ -182,7 +197,7 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
   return text;
 }
 
-std::string plan_json(const Machine& machine, const Outcome& o) {
+JsonLine outcome_json(const Machine& machine, const Outcome& o) {
   const Prediction& p = o.time;
   JsonLine seconds, others, memory, all;
   for (const auto& [name, value] : shares_of(p)) seconds.add(name, value);
@@ -197,11 +212,35 @@ std::string plan_json(const Machine& machine, const Outcome& o) {
   all.add("expert_load", p.expert_load).add("expert_rounds", p.expert_rounds);
   all.add("binds", binding_part(o)).add("busiest_pp_rank", p.stage);
   const auto [nvlink, nic] = wire_of(p);
-  all.add_raw("seconds", seconds.text()).add_raw("other_streams", others.text());
-  all.add_raw("wire_seconds", JsonLine().add("nvlink", nvlink).add("nic", nic).text());
-  all.add_raw("memory", memory.text());
+  all.add("seconds", seconds).add("other_streams", others);
+  all.add("wire_seconds", JsonLine().add("nvlink", nvlink).add("nic", nic)).add("memory", memory);
   all.add("peak_bytes", o.memory.total()).add("usable_bytes", o.usable).add("fits", o.fits());
-  return all.text();
+  return all;
+}
+
+std::string plan_json(const Machine& machine, const Outcome& o, const std::vector<PredictedNeighbour>& neighbours,
+                      const std::vector<std::string>& warnings) {
+  std::vector<JsonLine> changes;
+  for (const PredictedNeighbour& n : neighbours) {
+    JsonLine& change = changes.emplace_back();
+    change.add("kind", n.of.kind).add("change", n.of.change).add("step_seconds", n.seconds);
+    change.add("peak_bytes", n.bytes).add("fits", n.fits);
+  }
+  return outcome_json(machine, o).add("warnings", warnings).add("one_change", changes).text();
+}
+
+JsonLine search_json(const Machine& machine, const SearchResult& r, int ranks) {
+  std::vector<JsonLine> best;
+  for (const Outcome& o : r.best) {
+    JsonLine layout;
+    for (const Key& key : all_keys())
+      if (is_searched(key)) layout.add_raw(key.qualified(), json_of_value(value_text(key, o.deck)));
+    best.push_back(outcome_json(machine, o).add("layout", layout));
+  }
+  JsonLine all;
+  all.add("ranks", ranks).add("layouts", r.layouts).add("without_room", r.without_room).add("bounded", r.bounded);
+  all.add("simulated", r.simulated).add("refused", r.refused).add("left", r.left);
+  return all.add("best", best);
 }
 
 std::string plan_trace(const Outcome& o) {

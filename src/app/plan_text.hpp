@@ -1,22 +1,28 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "core/json.hpp"
 #include "predict/machine.hpp"
-#include "predict/outcome.hpp"
+#include "predict/neighbours.hpp"
 #include "predict/search.hpp"
 
 namespace forge {
 
 // What `forge plan` prints of a deck: the step and its interval, where the time goes, memory by category, what binds.
 std::string plan_text(const Machine& machine, const Outcome& outcome);
-// What each neighbour of the deck would gain or cost; best first.
-std::string neighbours_text(const Machine& machine, const Outcome& outcome, int most);
+// What neighbours of the outcome's deck would gain or cost, with time and memory: the first `most`, and of each kind
+// the first.
+std::string neighbours_text(const Outcome& outcome, const std::vector<PredictedNeighbour>& neighbours,
+                            std::size_t most);
 // The best layouts of a search as a table, with what bounds each.
 std::string search_text(const Machine& machine, const SearchResult& result);
 
-// Everything as JSON.
-std::string plan_json(const Machine& machine, const Outcome& outcome);
+// Everything as JSON: of the deck, and of a search on so many ranks.
+std::string plan_json(const Machine& machine, const Outcome& outcome, const std::vector<PredictedNeighbour>& neighbours,
+                      const std::vector<std::string>& warnings);
+JsonLine search_json(const Machine& machine, const SearchResult& result, int ranks);
 // The simulated step in the format of Chrome's tracing and Perfetto: a process a pipeline rank, a thread a stream.
 std::string plan_trace(const Outcome& outcome);
 

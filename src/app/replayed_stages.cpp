@@ -22,7 +22,9 @@ MeasuredTasks read_file(const std::string& file, const Deck& deck, std::int64_t 
   Report report;
   const JsonObject replay(json, file, report);
   if (replay.text("deck", "") != deck_hash(deck))
-    throw BadInput(file + " was replayed of another deck; legal: the same deck, --ranks and --set as here");
+    throw BadInput(file +
+                   " was replayed of another deck; legal: the same deck, --ranks and --set as here, but for "
+                   "train.global_batch_sequences");
   if (replay.text("wire", "") != "none")
     throw BadInput(file + " was replayed with --wire " + replay.text("wire", "") + "; legal: --wire none");
   const std::int64_t found = replay.integer("pp_rank", 0, 0, most_ranks), last = deck.mesh.pp - 1;
@@ -45,7 +47,8 @@ MeasuredTasks read_file(const std::string& file, const Deck& deck, std::int64_t 
 
 }  // namespace
 
-std::string deck_hash(const Deck& deck) {
+std::string deck_hash(Deck deck) {
+  deck.train.global_batch_sequences = 0;
   return std::to_string(hash_of(write_deck(deck)));
 }
 

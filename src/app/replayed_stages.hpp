@@ -10,8 +10,8 @@
 
 namespace forge {
 
-// The hash of a resolved deck, by which a replay's file says what it is of.
-std::string deck_hash(const Deck& deck);
+// The hash of a resolved deck without its global batch, by which a replay's file says what it is of.
+std::string deck_hash(Deck deck);
 
 // What the files of --replayed have measured of each pipeline rank's tasks: the first stage, one between that stands
 // for all between, and the last.

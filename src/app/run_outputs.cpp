@@ -127,7 +127,7 @@ void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const
   job.session->stream().synchronize();
   job.session->timers().count_ended();
   const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin.time).count();
-  log.say(time_table(job.session->timers(), total));
+  log.say(time_table(job.session->timers(), world.watchdog().start_times(), total));
   log.say(memory_report(job, begin.outside));
   log.say(traffic_report(job.mesh));
   const auto begins = [&](const char* what) {

@@ -19,6 +19,7 @@
 #include "core/bytes.hpp"
 #include "core/in_parallel.hpp"
 #include "plan/warnings.hpp"
+#include "predict/advice.hpp"
 #include "predict/search.hpp"
 
 namespace forge {
@@ -124,6 +125,22 @@ std::string layout_deck(const CommandLine& line, const Machine& machine, const O
          short_deck(o.deck, ranks);
 }
 
+// What is known of predictions for so many ranks of GPUs.
+std::string comparison_text(const Machine& machine, std::int64_t ranks) {
+  const bool several = ranks > 1 && machine.cores_per_node == 0 && machine.program.is_forge();
+  return several ? "\nno prediction for more than one GPU has been compared with a run of forge yet\n" : "";
+}
+
+void write_layouts(const CommandLine& line, const Machine& machine, const SearchResult& result, int ranks) {
+  const std::string begin = line.rank_counts.size() > 1 ? "ranks_" + std::to_string(ranks) + "_layout_" : "layout_";
+  for (std::size_t i = 0; i < result.best.size(); ++i) {
+    const std::string path = (std::filesystem::path(line.write) / (begin + std::to_string(i + 1) + ".yaml")).string();
+    write_text_file(path, layout_deck(line, machine, result.best[i], ranks));
+    std::printf("%s\n", path.c_str());
+  }
+}
+
+// A search for each number of ranks.
 void run_search(const CommandLine& line, const Machine& machine) {
   CommandLine any = line;
   // The deck's own mesh doesn't matter: its model and batch do. ZeRO-3 has all keys that another stage refuses.
@@ -134,29 +151,32 @@ void run_search(const CommandLine& line, const Machine& machine) {
     any.set.push_back(key);
   const Deck deck = load_deck(any, Needs::training, 1);
   check_imbalance(line, deck);
-  SearchOptions options;
-  options.ranks = line.ranks > 0 ? line.ranks : static_cast<int>(ranks_of(load_deck(line, Needs::training, 0).mesh));
-  options.best = line.best;
+  std::vector<int> counts = line.rank_counts;
+  if (counts.empty()) counts.push_back(static_cast<int>(ranks_of(load_deck(line, Needs::training, 0).mesh)));
   std::optional<OutputDirectoryLock> lock;
   if (!line.write.empty()) lock.emplace(line.write, "--write");
-  const SearchResult result = search(machine, deck, options);
-  std::printf("%s on %d ranks of %s\n%s", line.inputs.front().c_str(), options.ranks, machine.name.c_str(),
-              search_text(machine, result).c_str());
-  if (!lock) return;
-  for (std::size_t i = 0; i < result.best.size(); ++i) {
-    const std::string path =
-        (std::filesystem::path(line.write) / ("layout_" + std::to_string(i + 1) + ".yaml")).string();
-    write_text_file(path, layout_deck(line, machine, result.best[i], options.ranks));
-    std::printf("%s\n", path.c_str());
+  std::vector<JsonLine> searches;
+  for (const int ranks : counts) {
+    const SearchResult result = search(machine, deck, {.ranks = ranks, .best = line.best});
+    std::printf("%s%s on %d ranks of %s\n%s", searches.empty() ? "" : "\n", line.inputs.front().c_str(), ranks,
+                machine.name.c_str(), search_text(machine, result).c_str());
+    std::fflush(stdout);
+    searches.push_back(search_json(machine, result, ranks));
+    if (lock) write_layouts(line, machine, result, ranks);
   }
+  std::printf("%s", comparison_text(machine, *std::max_element(counts.begin(), counts.end())).c_str());
+  if (!line.json.empty())
+    write_text_file(line.json, JsonLine().add("machine", machine.name).add("searches", searches).text());
 }
 
-// Of a GPU's memory, where ranks have GPUs.
-std::string warnings_text(const Machine& machine, const Deck& deck) {
+// Of a GPU's memory, where ranks have GPUs, and of what is predicted.
+std::vector<std::string> all_warnings(const Machine& machine, const Outcome& outcome,
+                                      const std::vector<PredictedNeighbour>& neighbours) {
   const bool gpus = machine.cores_per_node == 0;
-  const Site site{machine.ranks_per_node, gpus ? usable_memory(machine, static_cast<int>(ranks_of(deck.mesh))) : 0};
-  const std::string lines = warning_lines(warnings_of(on_devices(make_setup(deck), machine.capability), site));
-  return lines.empty() ? "" : "\n" + lines;
+  const Site site{machine.ranks_per_node, gpus ? outcome.usable : 0};
+  std::vector<std::string> list = warnings_of(on_devices(make_setup(outcome.deck), machine.capability), site);
+  for (std::string& more : advice_of(outcome, neighbours)) list.push_back(std::move(more));
+  return list;
 }
 
 }  // namespace
@@ -173,10 +193,15 @@ void run_plan(const CommandLine& line) {
   const RunSetup setup = on_devices(make_setup(deck), machine.capability);
   const Outcome outcome = outcome_of(machine, setup, replayed.by_stage);
   // Neighbours have no measured times.
-  const std::string others = replayed.files.empty() ? "\n" + neighbours_text(machine, outcome, 12) : "";
-  std::printf("%s on %lld ranks\n%s%s%s", line.inputs.front().c_str(), static_cast<long long>(ranks_of(deck.mesh)),
-              plan_text(machine, outcome).c_str(), warnings_text(machine, deck).c_str(), others.c_str());
-  if (!line.json.empty()) write_text_file(line.json, plan_json(machine, outcome));
+  std::vector<PredictedNeighbour> neighbours;
+  if (replayed.files.empty()) neighbours = predicted_neighbours(machine, outcome);
+  const std::vector<std::string> warnings = all_warnings(machine, outcome, neighbours);
+  const std::int64_t ranks = ranks_of(deck.mesh);
+  std::printf("%s on %lld ranks\n%s%s%s%s%s", line.inputs.front().c_str(), static_cast<long long>(ranks),
+              plan_text(machine, outcome).c_str(), line.fit.empty() ? comparison_text(machine, ranks).c_str() : "",
+              warnings.empty() ? "" : "\n", warning_lines(warnings).c_str(),
+              replayed.files.empty() ? ("\n" + neighbours_text(outcome, neighbours, 12)).c_str() : "");
+  if (!line.json.empty()) write_text_file(line.json, plan_json(machine, outcome, neighbours, warnings));
   if (!line.trace.empty()) write_text_file(line.trace, plan_trace(outcome));
 }
 

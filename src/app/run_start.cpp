@@ -56,13 +56,4 @@ Start start_of(const CommandLine& line, const Deck& deck, const World& world) {
   return start;
 }
 
-RunSetup with_parameters_of(const Start& start, RunSetup setup) {
-  if (start.files) setup.deck.checkpoint.model_from = start.plan.model_from;
-  if (!start.restarts) return setup;
-  setup.deck.model.load_weights = false;
-  setup.deck.checkpoint.model_from.clear();
-  setup.deck.checkpoint.optimizer_from.clear();
-  return setup;
-}
-
 }  // namespace forge

@@ -10,7 +10,6 @@
 #include "comm/world.hpp"
 #include "config/directory_lock.hpp"
 #include "core/last_words.hpp"
-#include "plan/setup.hpp"
 #include "train/restart.hpp"
 #include "train/run_directory.hpp"
 
@@ -51,7 +50,5 @@ struct Start {
 
 // Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
 Start start_of(const CommandLine& line, const Deck& deck, const World& world);
-// The setup with the parameters that the start gives: a restart has the checkpoint's.
-RunSetup with_parameters_of(const Start& start, RunSetup setup);
 
 }  // namespace forge

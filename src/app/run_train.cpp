@@ -1,6 +1,5 @@
 #include <chrono>
 #include <memory>
-#include <utility>
 
 #include "app/common_facts.hpp"
 #include "app/job.hpp"
@@ -52,6 +51,7 @@ JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, dou
   facts.data = data.lines(job.setup);
   facts.parameters = progress.from.empty() ? job.parameters : progress.from;
   facts.libraries = libraries();
+  facts.start = world.watchdog().start_times();
   return facts;
 }
 
@@ -128,9 +128,17 @@ std::unique_ptr<Checkpoints<T>> checkpoints_of(Job<T>& job, const Deck& deck, co
   return std::make_unique<Checkpoints<T>>(*job.session, facts, log, lock);
 }
 
+// When this process began, by its watchdog.
+std::chrono::steady_clock::time_point begin_of(const World& world) {
+  using Clock = std::chrono::steady_clock;
+  double seconds = 0;
+  for (const auto& part : world.watchdog().start_times()) seconds += part.second;
+  return Clock::now() - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 template <class T>
 void train(const CommandLine& line, const Deck& deck, const World& world) {
-  const RunBegin begin{std::chrono::steady_clock::now(), host_memory().resident};
+  const RunBegin begin{begin_of(world), host_memory().resident};
   RunSetup setup = make_setup(deck, world.rank());
   const std::string warnings = warnings_at(setup, world);
   const TrainingData data = open_data(setup, world);
@@ -140,9 +148,9 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   if (world.rank() == 0) check_outputs(deck);
   prepare_device(setup, RunKind::training, world);
   Start start = start_of(line, deck, world);
-  setup = with_parameters_of(start, std::move(setup));
+  if (start.files) setup.deck.checkpoint.model_from = start.plan.model_from;
   const double peak = peak_of<T>(setup, world);
-  Job<T> job(setup, RunKind::training, world);
+  Job<T> job(setup, RunKind::training, world, start.restarts);
   const std::string fingerprint = data_fingerprint(data.stream(setup));
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
@@ -153,7 +161,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
                line.inputs.front(), deck, progress, log);
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
   try {
-    Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();
+    Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world).run();
     write_outputs(job, world, begin, start.directory(), log, checkpoints ? &checkpoints->leaving() : nullptr);
   } catch (const LeftOnSignal& left) {
     log.note(std::string("stopped: ") + left.what() + "\n");

@@ -69,7 +69,7 @@ VerifyOutcome run_problem(const Deck& deck, const std::string& directory, const 
   watchdog.start_other(1, "gradients");
   outcome.gradient = gradient_error(job, data, directory);
   std::vector<StepRecord> records;
-  Trainer<T>(*job.session, data, 1, TrainingLog(nullptr, &records), {}, nullptr, &watchdog).run();
+  Trainer<T>(*job.session, data, 1, TrainingLog(nullptr, &records), {}, nullptr, &world).run();
   watchdog.start_other(0, "end");
   if (records.size() != exact.loss.size())
     throw BadInput(directory + ": reference.yaml has " + std::to_string(exact.loss.size()) + " steps, the deck " +

@@ -200,8 +200,10 @@ JsonLine gpu_json(const RunSetup& s, const AskedGpu& gpu) {
   JsonLine fit;
   fit.add("name", gpu.name).add("needed_bytes", needed).add("usable_bytes", usable);
   fit.add("fits", needed <= usable);
-  if (needed > usable) fit.add("change", nearest_change(s, RunKind::training, usable, FitOn::gpu));
-  return fit;
+  if (needed <= usable) return fit;
+  const FewestGpus fewest = fewest_gpus(s.deck, usable, s.capability);
+  fit.add("change", nearest_change(s, RunKind::training, usable, FitOn::gpu));
+  return fit.add("fewest_gpus", fewest.ranks).add("layout_of_fewest", fewest.keys);
 }
 
 }  // namespace

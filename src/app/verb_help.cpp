@@ -55,8 +55,10 @@ const std::map<std::string, VerbEntry>& verbs() {
         "forge replay inputs/quickstart.yaml --rank 3 --ranks 4 --set mesh.tp=4 --steps 1\n"
         "forge replay inputs/moe_32gpu.yaml --rank 5 --wire time --machine h100_8"}},
       {"calibrate",
-       {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started",
-        "forge calibrate"}},
+       {Verb::calibrate, "[DECK…]",
+        "measure this machine for forge plan, with the ranks that are started: processors, or the collectives of decks",
+        "mpirun -n 2 forge calibrate\nsrun forge calibrate inputs/7b_16gpu_adamw.yaml --machine h100_8 --output "
+        "measured.yaml"}},
       {"export",
        {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory",
         "forge export checkpoints/quickstart --output model"}},

@@ -6,6 +6,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "checkpoint/directory.hpp"
@@ -13,6 +14,7 @@
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
+#include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "model/buffers.hpp"
@@ -152,78 +154,100 @@ std::string CheckpointFiles::missing() const {
   return text;
 }
 
-void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& targets, Heartbeat* heartbeat) {
-  const StoredTensor& tensor = manifest_.tensors[to_size(d.tensor)];
-  const std::size_t size = size_of(tensor.type);
-  const std::string path = directory_ + "/" + shard_name(manifest_.shards[to_size(d.shard)].number);
-  std::unique_ptr<FileHandle> file;
-  std::vector<std::byte> bytes;
-  for (std::size_t c = 0; c < d.chunks.size(); ++c) {
-    bool read = false;
-    for (const Content& part : content_of(d, c))
-      for (Target& target : targets) {
-        if (!overlap(part.box, target.box)) continue;
-        if (!file) file = std::make_unique<FileHandle>(FileHandle::open_to_read(path, "shard"));
-        if (!read) {
-          const StoredChunk& chunk = d.chunks[c];
-          bytes.resize(chunk.bytes);
-          file->read_at(chunk.offset, bytes.data(), bytes.size());
-          if (sha256(bytes) != chunk.hash)
-            throw BadCheckpoint(path + ": chunk " + std::to_string(c) + " of " + tensor.name + ", at byte " +
-                                std::to_string(chunk.offset) + ", is damaged: its SHA-256 is another");
-          bytes_read_ += chunk.bytes;
-          read = true;
-          if (heartbeat) heartbeat->beat();
-        }
-        const Box common = intersection(part.box, target.box);
-        copy_part(common, part.box, bytes.data() + part.element * size, target.box, target.bytes.data(), size);
-        target.filled += common.size();
-      }
-  }
-}
-
-void CheckpointFiles::read(const StateTensor& wanted, std::vector<Target>& targets, Heartbeat* heartbeat,
-                           const Put& put) {
+void CheckpointFiles::plan(const StateTensor& wanted, const Place& place, std::vector<Reading>& readings) {
+  constexpr std::size_t most_chunks = 8;  // of a mebibyte: what a thread reads before it takes other ones
   const auto found = numbers_.find(wanted.name);
   if (found == numbers_.end()) throw BadCheckpoint(directory_ + " has no tensor " + wanted.name);
   const StoredTensor& stored = manifest_.tensors[found->second];
   require(stored.shape == wanted.shape, "a checkpoint's tensors were not compared");
-  for (const StatePiece& piece : wanted.pieces)
-    targets.push_back({piece.box, std::vector<std::byte>(to_size(piece.box.size()) * size_of(stored.type))});
-  as_damage([&] {
-    for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets, heartbeat);
-  });
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    if (targets[i].filled != targets[i].box.size())
+  const auto into = std::make_shared<std::vector<Target>>();
+  for (const StatePiece& piece : wanted.pieces) {
+    into->push_back({&piece, place(piece, to_size(piece.box.size()) * size_of(wanted.type))});
+    bytes_needed_ += to_size(piece.box.size()) * size_of(stored.type);
+  }
+  std::vector<std::int64_t> filled(into->size());
+  for (const StoredDataset* dataset : datasets_[found->second]) {
+    bool goes_on = false;
+    for (std::size_t c = 0; c < dataset->chunks.size(); ++c) {
+      bool read = false;
+      for (const Content& part : content_of(*dataset, c))
+        for (std::size_t i = 0; i < filled.size(); ++i) {
+          if (!overlap(part.box, wanted.pieces[i].box)) continue;
+          filled[i] += intersection(part.box, wanted.pieces[i].box).size();
+          read = true;
+        }
+      if (goes_on && read && c - readings.back().begin < most_chunks)
+        readings.back().end = c + 1;
+      else if (read)
+        readings.push_back({dataset, wanted.type, into, c, c + 1});
+      goes_on = read;
+    }
+  }
+  for (std::size_t i = 0; i < filled.size(); ++i)
+    if (filled[i] != wanted.pieces[i].box.size())
       throw BadCheckpoint(directory_ + " doesn't hold all of " + wanted.name + " once");
-    bytes_needed_ += targets[i].bytes.size();
-    if (stored.type != wanted.type) targets[i].bytes = converted(targets[i].bytes, stored.type, wanted.type);
-    put(wanted.pieces[i], targets[i].bytes);
+}
+
+void CheckpointFiles::read(const Reading& reading, Heartbeat* heartbeat) {
+  const StoredDataset& d = *reading.dataset;
+  const StoredTensor& tensor = manifest_.tensors[to_size(d.tensor)];
+  const std::size_t size = size_of(reading.type);
+  const std::string path = directory_ + "/" + shard_name(manifest_.shards[to_size(d.shard)].number);
+  const FileHandle file = FileHandle::open_to_read(path, "shard");
+  std::vector<std::byte> bytes;
+  for (std::size_t c = reading.begin; c < reading.end; ++c) {
+    const StoredChunk& chunk = d.chunks[c];
+    bytes.resize(chunk.bytes);
+    file.read_at(chunk.offset, bytes.data(), bytes.size());
+    if (sha256(bytes) != chunk.hash)
+      throw BadCheckpoint(path + ": chunk " + std::to_string(c) + " of " + tensor.name + ", at byte " +
+                          std::to_string(chunk.offset) + ", is damaged: its SHA-256 is another");
+    bytes_read_ += chunk.bytes;
+    if (heartbeat) heartbeat->beat();
+    if (tensor.type != reading.type) bytes = converted(bytes, tensor.type, reading.type);
+    for (const Content& part : content_of(d, c))
+      for (const Target& target : *reading.into)
+        if (overlap(part.box, target.piece->box))
+          copy_part(intersection(part.box, target.piece->box), part.box, bytes.data() + part.element * size,
+                    target.piece->box, target.at, size);
   }
 }
 
 void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stream, Heartbeat* heartbeat) {
-  for (const StateTensor& wanted : tensors) {
-    std::vector<Target> targets;
-    try {
-      read(wanted, targets, heartbeat, [&](const StatePiece& piece, const std::vector<std::byte>& bytes) {
-        copy_to_device(stream, piece.data, bytes.data(), bytes.size());
-      });
-    } catch (...) {
-      stream.synchronize();  // copies read the targets until they are done
-      throw;
-    }
+  constexpr std::size_t most_staged = std::size_t{64} << 20;  // but for a tensor that is larger
+  const bool direct = std::string_view(device_info().kind) == "cpu";
+  struct Staged {
+    const StatePiece* piece;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Staged> staged;
+  std::vector<Reading> readings;
+  std::size_t planned = 0;
+  const Place place = [&](const StatePiece& piece, std::size_t bytes) {
+    planned += bytes;
+    return direct ? piece.data : staged.emplace_back(&piece, std::vector<std::byte>(bytes)).bytes.data();
+  };
+  stream.synchronize();
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    plan(tensors[t], place, readings);
+    if (planned < most_staged && t + 1 < tensors.size()) continue;
+    as_damage([&] {
+      in_parallel(
+          readings.size(), [&](std::size_t i) { read(readings[i], heartbeat); }, stream.threads());
+    });
+    for (const Staged& s : staged) copy_to_device(stream, s.piece->data, s.bytes.data(), s.bytes.size());
     stream.synchronize();
+    staged.clear(), readings.clear();
+    planned = 0;
   }
 }
 
 void CheckpointFiles::read(const std::vector<StateTensor>& tensors) {
-  for (const StateTensor& wanted : tensors) {
-    std::vector<Target> targets;
-    read(wanted, targets, nullptr, [](const StatePiece& piece, const std::vector<std::byte>& bytes) {
-      std::memcpy(piece.data, bytes.data(), bytes.size());
-    });
-  }
+  std::vector<Reading> readings;
+  for (const StateTensor& wanted : tensors)
+    plan(
+        wanted, [](const StatePiece& piece, std::size_t) { return piece.data; }, readings);
+  as_damage([&] { in_parallel(readings.size(), [&](std::size_t i) { read(readings[i], nullptr); }); });
 }
 
 std::vector<std::string> verify_part(const std::string& directory, int part, int parts,

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,10 +33,10 @@ class CheckpointFiles {
   // "" or what is missing: shards that aren't there or have another size. Reads no data.
   std::string missing() const;
   // Fills every piece of these tensors, each byte of which is verified before it is used, converted where one is fp32
-  // and the other fp64. Reads the chunks that overlap a piece, each once. Throws BadCheckpoint naming file and tensor.
-  // The heartbeat, if any, beats behind each chunk.
+  // and the other fp64. Reads the chunks that overlap a piece, each once, by all threads of the stream. Throws
+  // BadCheckpoint naming file and tensor. The heartbeat, if any, beats behind each chunk.
   void read(const std::vector<StateTensor>& tensors, Stream& stream, Heartbeat* heartbeat = nullptr);
-  // Fills pieces in memory of the host.
+  // Fills pieces in memory of the host, by all threads.
   void read(const std::vector<StateTensor>& tensors);
   // Bytes of chunks read so far.
   std::uint64_t bytes_read() const { return bytes_read_; }
@@ -42,22 +44,30 @@ class CheckpointFiles {
   std::uint64_t bytes_needed() const { return bytes_needed_; }
 
  private:
+  // A piece of a wanted tensor, and where its bytes are put on the host.
   struct Target {
-    Box box;
-    std::vector<std::byte> bytes;
-    std::int64_t filled = 0;
+    const StatePiece* piece;
+    std::byte* at;
   };
-  // Where a piece's bytes go; what it is given stays until the tensor's last one has been handed over.
-  using Put = std::function<void(const StatePiece&, const std::vector<std::byte>&)>;
-  void read(const StateTensor& tensor, std::vector<Target>& targets, Heartbeat* heartbeat, const Put& put);
-  void read_dataset(const StoredDataset& dataset, std::vector<Target>& targets, Heartbeat* heartbeat);
+  // Some chunks of a dataset that targets have parts of.
+  struct Reading {
+    const StoredDataset* dataset;
+    DType type;                                 // of the targets
+    std::shared_ptr<std::vector<Target>> into;  // of one tensor
+    std::size_t begin, end;
+  };
+  // Where a piece's bytes are put: its own memory, or memory on the host that is copied there later.
+  using Place = std::function<std::byte*(const StatePiece&, std::size_t bytes)>;
+  void plan(const StateTensor& wanted, const Place& place, std::vector<Reading>& readings);
+  void read(const Reading& reading, Heartbeat* heartbeat);
 
   std::string directory_;
   Hash hash_{};
   Manifest manifest_;
   std::map<std::string, std::size_t> numbers_;
   std::vector<std::vector<const StoredDataset*>> datasets_;  // by tensor
-  std::uint64_t bytes_read_ = 0, bytes_needed_ = 0;
+  std::atomic<std::uint64_t> bytes_read_ = 0;
+  std::uint64_t bytes_needed_ = 0;
 };
 
 // SHA-256 of a whole file, in small parts.

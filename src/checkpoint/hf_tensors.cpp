@@ -8,6 +8,7 @@
 #include "checkpoint/hf_source.hpp"
 #include "config/family.hpp"
 #include "config/report.hpp"
+#include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "hf/fp8/block_scales.hpp"
 #include "hf/fp8/quantization.hpp"
@@ -18,8 +19,9 @@ namespace forge {
 namespace {
 
 template <class A>
-std::vector<A> transposed(const std::vector<A>& from, std::int64_t rows, std::int64_t columns) {
+std::vector<A> transposed(const std::vector<A>& from, std::int64_t rows, std::int64_t columns, int threads = 1) {
   std::vector<A> to(from.size());
+#pragma omp parallel for num_threads(threads)
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) to[to_size(j * rows + i)] = from[to_size(i * columns + j)];
   return to;
@@ -37,12 +39,15 @@ std::vector<A> in_file_order(std::vector<A> values, const Parameter& p) {
   return p.hf_transposed && !values.empty() ? transposed(values, p.shape[0], p.shape[1]) : values;
 }
 
-// Values of a rank's parameters from the files, tensor by tensor.
+// Values of a rank's parameters from the files, tensor by tensor, each by all threads.
 template <class A>
 class HfReader {
  public:
-  HfReader(const std::string& directory, const ModelSpec& spec)
-      : directory_(directory), files_(TensorFiles::open(directory)), coded_(has_quantization(directory)) {
+  HfReader(const std::string& directory, const ModelSpec& spec, int threads)
+      : threads_(threads),
+        directory_(directory),
+        files_(TensorFiles::open(directory)),
+        coded_(has_quantization(directory)) {
     if (spec.options.tied_embeddings) head_ = files_.find(head_name);
   }
 
@@ -66,10 +71,10 @@ class HfReader {
     first_ = range.begin;
     values_.resize(to_size(range.size()));
     const HfPlace place = find_values(files_, p);
-    read_weight(files_, *place.tensor, std::span<A>(values_), place.first + range.begin);
+    read(*place.tensor, values_, place.first + range.begin);
     bytes_ += values_.size() * place.tensor->bytes / to_size(place.tensor->elements());
     if (head_ && unit.kind == UnitKind::token_table) compare_head(p, range);
-    if (p.hf_transposed) values_ = transposed(values_, p.shape[1], p.shape[0]);
+    if (p.hf_transposed) values_ = transposed(values_, p.shape[1], p.shape[0], threads_);
   }
   A value(std::int64_t element) const { return values_[to_size(element - first_)]; }
   std::uint64_t bytes() const { return bytes_; }
@@ -86,15 +91,24 @@ class HfReader {
            head_->name + " with " + what + " than " + table.hf_name +
            "; legal: tie_word_embeddings: false in config.json, which takes that head, or files without it";
   }
+  void read(const TensorInfo& tensor, std::span<A> to, std::int64_t first) const {
+    constexpr std::size_t part = std::size_t{1} << 17;
+    const auto read_part = [&](std::size_t i) {
+      read_weight(files_, tensor, to.subspan(i * part, std::min(part, to.size() - i * part)),
+                  first + static_cast<std::int64_t>(i * part));
+    };
+    in_parallel((to.size() + part - 1) / part, read_part, threads_);
+  }
   void compare_head(const Parameter& table, const Range& range) {
     std::vector<A> head(values_.size());
-    read_weight(files_, *head_, std::span<A>(head), range.begin);
+    read(*head_, head, range.begin);
     bytes_ += head.size() * head_->bytes / to_size(head_->elements());
     const auto differ = [](A a, A b) { return a != b && !(std::isnan(a) && std::isnan(b)); };
     for (std::size_t i = 0; i < head.size(); ++i)
       if (differ(head[i], values_[i])) throw BadInput(two_heads(table, "other values"));
   }
 
+  int threads_;
   std::string directory_;
   TensorFiles files_;
   bool coded_;
@@ -148,7 +162,7 @@ std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spe
     Communicator* const group = replicas ? replicas(unit) : nullptr;
     others.push_back(group && group->size() > 1 ? group : nullptr);
     if (others.back() && others.back()->rank() > 0) continue;
-    if (!reader) reader = std::make_unique<HfReader<A>>(directory, spec);
+    if (!reader) reader = std::make_unique<HfReader<A>>(directory, spec, stream.threads());
     reader->check(unit, report);
   }
   report.throw_if_any("model.hf " + directory);

@@ -22,10 +22,6 @@ const std::byte* bytes_of(const void* p) {
   return static_cast<const std::byte*>(p);
 }
 
-std::size_t byte_count(std::int64_t count, DType type) {
-  return to_size(count) * size_of(type);
-}
-
 void check_summable(DType type) {
   switch (type) {
     case DType::f64:

@@ -12,6 +12,7 @@
 
 #include "core/collectives.hpp"
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
@@ -19,6 +20,10 @@
 #include "layout/grid.hpp"
 
 namespace forge {
+
+inline std::size_t byte_count(std::int64_t count, DType type) {
+  return to_size(count) * size_of(type);
+}
 
 // A group of ranks and their operations: over MPI, over NCCL, or between threads of one process. Every rank of the
 // group calls the same operations in the same order, and gives those on device memory to one stream at a time. Device
@@ -152,6 +157,12 @@ class Communicator {
   void set_group(Group group) { serves_ = group; }
   // Collectives of several ranks are measured in the timeline while it runs, as those of the group; null: no more.
   void measure_in(Timeline* timeline) { timeline_ = timeline; }
+  // What the stream is given from here on starts after the event, which the group's ranks bring about in another
+  // stream.
+  void wait(Stream& stream, const Event& done) const {
+    const auto time = size_ > 1 && timeline_ ? timeline_->measure_wait(stream, name_of(serves_)) : std::nullopt;
+    done.wait(stream);
+  }
 
  protected:
   struct Transfer {

@@ -46,10 +46,6 @@ cudaStream_t native(Stream& stream) {
   return static_cast<cudaStream_t>(stream.native());
 }
 
-std::size_t bytes(std::int64_t count, DType type) {
-  return to_size(count) * size_of(type);
-}
-
 // NCCL's communicator of a group, watched for errors. Its end is collective: a rank that fails doesn't wait for the
 // others, nor they for it.
 class OwnedComm {
@@ -116,22 +112,23 @@ class NcclCommunicator final : public Communicator {
     all_reduce_by(stream, data, count, type, ncclMax);
   }
   void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) override {
-    nccl_check(ncclAllGather(in, out, bytes(count, type), ncclUint8, comm_, native(stream)), "ncclAllGather");
+    nccl_check(ncclAllGather(in, out, byte_count(count, type), ncclUint8, comm_, native(stream)), "ncclAllGather");
   }
   void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) override {
     nccl_check(ncclReduceScatter(in, out, to_size(count), nccl_type(type), ncclSum, comm_, native(stream)),
                "ncclReduceScatter");
   }
   void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) override {
-    nccl_check(ncclBroadcast(data, data, bytes(count, type), ncclUint8, root, comm_, native(stream)), "ncclBroadcast");
+    nccl_check(ncclBroadcast(data, data, byte_count(count, type), ncclUint8, root, comm_, native(stream)),
+               "ncclBroadcast");
   }
   void do_exchange(Stream& stream, std::span<const Transfer> transfers) override {
     nccl_check(ncclGroupStart(), "ncclGroupStart");
     for (const Transfer& t : transfers)
       if (t.sends)
-        nccl_check(ncclSend(t.data, bytes(t.count, t.type), ncclUint8, t.peer, comm_, native(stream)), "ncclSend");
+        nccl_check(ncclSend(t.data, byte_count(t.count, t.type), ncclUint8, t.peer, comm_, native(stream)), "ncclSend");
       else
-        nccl_check(ncclRecv(t.data, bytes(t.count, t.type), ncclUint8, t.peer, comm_, native(stream)), "ncclRecv");
+        nccl_check(ncclRecv(t.data, byte_count(t.count, t.type), ncclUint8, t.peer, comm_, native(stream)), "ncclRecv");
     nccl_check(ncclGroupEnd(), "ncclGroupEnd");
   }
   void do_gather_host(const std::byte* in, std::byte* out, std::size_t count) override {

@@ -13,10 +13,6 @@ namespace {
 // The largest piece that is copied at once: beyond a GPU's cache.
 constexpr std::size_t most_piece = std::size_t{64} << 20;
 
-std::size_t size_in_bytes(std::int64_t count, DType type) {
-  return to_size(count) * size_of(type);
-}
-
 // to(bytes) ← from(period), again and again; `from` may be one of the repetitions.
 void repeat(Stream& stream, std::byte* to, std::size_t bytes, const std::byte* from, std::size_t period) {
   std::size_t done = std::min(bytes, period);
@@ -70,7 +66,7 @@ void ReplayCommunicator::carry(Stream& stream, Collective collective, std::int64
 void ReplayCommunicator::carry_exchange(Stream& stream, Collective collective, std::span<const Transfer> transfers) {
   std::int64_t sent = 0, received = 0;
   for (const Transfer& t : transfers)
-    (t.sends ? sent : received) += static_cast<std::int64_t>(size_in_bytes(t.count, t.type));
+    (t.sends ? sent : received) += static_cast<std::int64_t>(byte_count(t.count, t.type));
   const std::int64_t most = std::max(sent, received);
   const std::int64_t count = collective == Collective::all_to_all ? most / (size() - 1) : most;
   wire_->carry(stream, {group(), collective, count, DType::u8}, most);
@@ -86,7 +82,7 @@ void ReplayCommunicator::do_all_reduce_max(Stream& stream, std::byte*, std::int6
 
 void ReplayCommunicator::do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
                                        DType type) {
-  const std::size_t bytes = size_in_bytes(count, type);
+  const std::size_t bytes = byte_count(count, type);
   std::byte* const own = out + to_size(rank()) * bytes;
   if (!wire_->keeps(out))
     repeat(stream, out, to_size(size()) * bytes, in, bytes);
@@ -97,7 +93,7 @@ void ReplayCommunicator::do_all_gather(Stream& stream, const std::byte* in, std:
 
 void ReplayCommunicator::do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
                                            DType type) {
-  const std::size_t bytes = size_in_bytes(count, type);
+  const std::size_t bytes = byte_count(count, type);
   const std::byte* const own = in + to_size(rank()) * bytes;
   if (out != own) copy_on_device(stream, out, own, bytes);
   carry(stream, Collective::reduce_scatter, count, type);
@@ -126,7 +122,7 @@ void ReplayCommunicator::receive_from(Stream& stream, std::span<const Transfer> 
       begin = t.data;
       bytes = 0;
     }
-    bytes += size_in_bytes(t.count, t.type);
+    bytes += byte_count(t.count, t.type);
   }
   fill();
 }
@@ -142,7 +138,7 @@ void ReplayCommunicator::do_all_to_all(Stream& stream, std::span<const Transfer>
     const std::span<const Transfer> own_transfers = transfers.subspan(begin, end - begin);
     if (send[self].count > 0)
       receive_from(stream, own_transfers, static_cast<const std::byte*>(send[self].data),
-                   size_in_bytes(send[self].count, type));
+                   byte_count(send[self].count, type));
     else
       receive_what_is_sent(stream, own_transfers);
     begin = end;
@@ -155,7 +151,7 @@ void ReplayCommunicator::receive_what_is_sent(Stream& stream, std::span<const Tr
   const std::byte* from = nullptr;
   std::size_t longest = 0;
   for (const Transfer& t : transfers)
-    if (const std::size_t bytes = size_in_bytes(t.count, t.type); t.sends && bytes > longest) {
+    if (const std::size_t bytes = byte_count(t.count, t.type); t.sends && bytes > longest) {
       from = t.data;
       longest = bytes;
     }

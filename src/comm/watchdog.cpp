@@ -54,11 +54,30 @@ void Watchdog::leave() {
 
 void Watchdog::arm(std::int64_t step, const char* phase, double seconds, bool beats) {
   const std::lock_guard lock(mutex_);
+  count();
   step_ = step;
   phase_ = phase;
   seconds_ = deadlines_.first == 0 ? 0 : seconds;
   beats_ = beats;
   since_ = Clock::now();
+}
+
+void Watchdog::count() {
+  const auto now = Clock::now();
+  if (starts_ && phase_) {
+    const std::string name = step_ > 0 ? first_batch_name : phase_;
+    const auto known =
+        std::find_if(start_times_.begin(), start_times_.end(), [&](const auto& part) { return part.first == name; });
+    (known == start_times_.end() ? start_times_.emplace_back(name, 0) : *known).second += seconds_of(now - begun_);
+    starts_ = step_ == 0;
+  }
+  begun_ = now;
+}
+
+StartTimes Watchdog::start_times() {
+  const std::lock_guard lock(mutex_);
+  count();
+  return start_times_;
 }
 
 double Watchdog::Recent::median() const {
@@ -76,6 +95,7 @@ void Watchdog::start_step(std::int64_t step, std::int64_t sequences) {
 
 void Watchdog::enter(const char* phase) {
   const std::lock_guard lock(mutex_);
+  count();
   phase_ = phase;
 }
 

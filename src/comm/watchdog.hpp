@@ -9,12 +9,17 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/roll_call.hpp"
 #include "core/heartbeat.hpp"
 
 namespace forge {
+
+// What a start has done, and for how many seconds.
+using StartTimes = std::vector<std::pair<std::string, double>>;
+inline constexpr const char* first_batch_name = "first batch";
 
 // Seconds that a rank may take. first: for the first step, and for each piece of work beside the steps (the start, a
 // checkpoint, a validation, …) or, where that beats, from one beat to the next; 0: for ever, also in the steps.
@@ -56,10 +61,13 @@ class Watchdog {
   // A step has taken so long.
   void step_done(double seconds);
   Heartbeat& heartbeat() { return heartbeat_; }
+  // Seconds of all that began before the first step, in that order, and last of that step's batch.
+  StartTimes start_times();
 
  private:
   using Clock = std::chrono::steady_clock;
   void arm(std::int64_t step, const char* phase, double seconds, bool beats);
+  void count();  // what ends now, as a part of the start
   void watch();
   RankStatus status(Clock::time_point now);
 
@@ -70,7 +78,10 @@ class Watchdog {
   std::condition_variable changed_;
   std::int64_t step_ = 0;
   std::int64_t sequences_ = 1;  // of the step
-  const char* phase_;
+  const char* phase_ = nullptr;
+  Clock::time_point begun_;  // the phase
+  StartTimes start_times_;
+  bool starts_ = true;
   double seconds_ = 0;  // that the phase may take, or its next part; 0: for ever
   Clock::time_point since_;
   bool beats_ = true;       // the phase has parts

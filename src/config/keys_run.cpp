@@ -286,7 +286,8 @@ void add_output(std::vector<Key>& keys) {
   k.path<&O::directory>("directory", may_change, "run directory: deck.yaml, job_info, log.txt, metrics.jsonl")
       .required = Required::training;
   k.integer<&O::every_steps>("every_steps", may_change, 1, most_steps, "",
-                             "steps between lines on the screen and in log.txt; metrics.jsonl has every step");
+                             "steps between lines on the screen and in log.txt, and between looks for slow ranks; "
+                             "metrics.jsonl has every step");
   k.integer<&O::norms_every_steps>("norms_every_steps", may_change, 0, most_steps, "",
                                    "steps between norms of weights and of their updates, by unit, and with fp8 of "
                                    "shares that it loses, in metrics.jsonl; 0 = never");

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cmath>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -11,18 +11,22 @@ namespace forge {
 
 // Counter-based random numbers: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
 // A draw is a pure function of key and counter, so that it is the same on every layout and needs no state.
+// Its words are in the lower halves of 64 bits and its rounds stand one behind the other, so that loops over draws
+// become vectors.
 FORGE_INLINE Array<std::uint32_t, 4> philox(Array<std::uint32_t, 4> counter, std::uint64_t key) {
+  constexpr std::uint64_t low = 0xFFFFFFFFu;
+  Array<std::uint64_t, 4> c{{counter[0], counter[1], counter[2], counter[3]}};
   std::uint32_t k0 = static_cast<std::uint32_t>(key);
   std::uint32_t k1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter[0];
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {{static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
-                static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)}};
+  const auto round = [&] {
+    const std::uint64_t p0 = 0xD2511F53u * c[0], p1 = 0xCD9E8D57u * c[2];
+    c = {{(p1 >> 32) ^ c[1] ^ k0, p1 & low, (p0 >> 32) ^ c[3] ^ k1, p0 & low}};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
-  }
-  return counter;
+  };
+  round(), round(), round(), round(), round(), round(), round(), round(), round(), round();
+  return {{static_cast<std::uint32_t>(c[0]), static_cast<std::uint32_t>(c[1]), static_cast<std::uint32_t>(c[2]),
+           static_cast<std::uint32_t>(c[3])}};
 }
 
 // The four words of draw (a, b): 64-bit counters such as sample and position, or element and 0.
@@ -36,13 +40,7 @@ FORGE_INLINE Array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t a, 
 // finite, and never 1, which 53 bits would round to.
 FORGE_INLINE double uniform(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 12;
-  return (static_cast<double>(bits) + 0.5) * (1.0 / 4503599627370496.0);
-}
-
-// Standard normal number of an element, by Box and Muller's transform.
-inline double normal(std::uint64_t key, std::uint64_t element) {
-  const auto w = philox(key, element, 0);
-  return std::sqrt(-2.0 * std::log(uniform(w[0], w[1]))) * std::cos(6.283185307179586476925 * uniform(w[2], w[3]));
+  return std::bit_cast<double>(bits | 0x3FF0000000000000u) - (1 - 0x1p-53);  // exact
 }
 
 // Mixes a word into a key (SplitMix64's finaliser).

@@ -15,6 +15,7 @@
 #include "device/device_memory.hpp"
 #include "device/isa.hpp"
 #include "device/memory_left.hpp"
+#include "device/parallel.hpp"
 #include "device/pinned.hpp"
 
 namespace forge {
@@ -41,8 +42,25 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+namespace {
+
+// f(begin, end) of parts of so many bytes, by the stream's threads. Of memory that is new, each thread touches a part
+// first: about that which it computes with.
+template <class F>
+void in_parts(Stream& stream, std::size_t bytes, const F& f) {
+  constexpr std::int64_t page = std::int64_t{1} << 21;  // a large one
+  if (bytes == 0) return;
+  stream.run(
+      [=, threads = stream.threads()] { device_detail::split(threads, static_cast<std::int64_t>(bytes), page, f); });
+}
+
+}  // namespace
+
 void copy_on_device(Stream& stream, void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) stream.run([=] { std::memcpy(to, from, bytes); });
+  if (to == from) return;
+  in_parts(stream, bytes, [=](std::int64_t begin, std::int64_t end) {
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin, to_size(end - begin));
+  });
 }
 
 void copy_to_device(Stream& stream, void* device, const void* host, std::size_t bytes) {
@@ -54,7 +72,9 @@ void copy_to_host(Stream& stream, void* host, const void* device, std::size_t by
 }
 
 void fill_zero(Stream& stream, void* device, std::size_t bytes) {
-  if (bytes > 0) stream.run([=] { std::memset(device, 0, bytes); });
+  in_parts(stream, bytes, [=](std::int64_t begin, std::int64_t end) {
+    std::memset(static_cast<std::byte*>(device) + begin, 0, to_size(end - begin));
+  });
 }
 
 void* allocate_pinned(std::size_t bytes) {

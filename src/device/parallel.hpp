@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/macros.hpp"
+#include "device/row_tape.hpp"
 #include "device/stream.hpp"
 #include "device/team.hpp"
 

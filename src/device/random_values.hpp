@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "core/to_size.hpp"
 #include "core/view.hpp"
 #include "device/device_memory.hpp"
+#include "device/host_loop.hpp"
 
 namespace forge {
 
@@ -18,7 +19,10 @@ void fill_random(Stream& stream, const View<T, N>& values, std::uint64_t key, do
   constexpr std::size_t most_drawn = 1048573;  // a prime number, so that no row is like the one above it
   const auto all = to_size(values.size()), drawn = std::min(all, most_drawn);
   std::vector<T> block(drawn);
-  for (std::size_t i = 0; i < drawn; ++i) block[i] = static_cast<T>(static_cast<float>(scale * normal(key, i)));
+  T* const to = block.data();
+  device_detail::run_for(0, static_cast<std::int64_t>(drawn), [=](std::int64_t i) {
+    to[i] = static_cast<T>(static_cast<float>(scale * normal(key, static_cast<std::uint64_t>(i))));
+  });
   copy_to_device(stream, values.data, block.data(), drawn * sizeof(T));
   for (std::size_t at = drawn; at < all; at += drawn)
     copy_on_device(stream, values.data + at, values.data, std::min(drawn, all - at) * sizeof(T));

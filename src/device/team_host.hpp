@@ -13,6 +13,9 @@
 
 namespace forge {
 
+template <class A>
+struct ExpSum;
+
 template <class T>
 FORGE_INLINE T* in_place(T* data) {
   return data;

@@ -11,9 +11,11 @@
 namespace forge {
 
 // What the streams of a rank do between begin() and end(), and when: tasks in the compute stream, and collectives in
-// theirs. Whoever gives work to streams says which task it is for. Outside of the two nothing is recorded.
+// theirs. Whoever gives work to streams says which task it is for. Outside of the two nothing is recorded. Or, for
+// less, when the compute stream depends on other ranks.
 class Timeline {
  public:
+  enum class Of { tasks, waits };
   struct Span {
     int task = -1;                       // of the list that is run
     std::string_view collective, group;  // "": the task itself
@@ -37,10 +39,15 @@ class Timeline {
     int exceptions_;
   };
 
-  void begin(Stream& compute);
+  void begin(Stream& compute, Of of = Of::tasks);
   // Waits for all streams that were measured; spans in the order in which they were given.
   std::vector<Span> end();
   bool running() const { return compute_ != nullptr; }
+  bool measures_tasks() const { return running() && of_ == Of::tasks; }
+  // Of waits: nothing more is recorded; and, once the stream has passed what was, the seconds from begin() to the last
+  // wait's start in which it waited for nobody.
+  void stop() { compute_ = nullptr; }
+  double seconds_between_waits();
 
   // The task that what comes next is for.
   void enter(int task) { task_ = task; }
@@ -48,6 +55,11 @@ class Timeline {
   std::optional<Scope> measure_task() { return measure(*compute_, {}, {}); }
   // Of a collective of it; the names outlive the timeline.
   std::optional<Scope> measure(Stream& stream, std::string_view collective, std::string_view group);
+  // Of a wait of the compute stream for a collective in another stream.
+  std::optional<Scope> measure_wait(Stream& stream, std::string_view group) {
+    if (of_ == Of::tasks) return {};
+    return measure(stream, "wait", group);
+  }
 
  private:
   struct Entry {
@@ -57,8 +69,10 @@ class Timeline {
   };
 
   Stream* compute_ = nullptr;
+  Of of_ = Of::tasks;
   TimeMark start_;
-  std::deque<Entry> entries_;  // whose places stay
+  std::deque<Entry> entries_;  // whose places stay; the first `used_`: since begin()
+  std::size_t used_ = 0;
   int task_ = -1;
 };
 

@@ -20,6 +20,13 @@ bool multiplies_codes(const Deck& deck, int capability) {
   return code_scaling(t.fp8_recipe) == CodeScaling::tensor || capability == 90;
 }
 
+std::string refusal_of_scales(Fp8Recipe recipe, int cublas_version) {
+  if (cublas_version >= (code_scaling(recipe) == CodeScaling::tensor ? 1 : 120900)) return "";
+  return "train.fp8_recipe = " + std::string(properties_of(recipe).word) +
+         ": this build's cuBLAS has no products with such scales; legal: current or delayed, or a build with CUDA 12.9 "
+         "or later (docs/building.md)";
+}
+
 CodeScaling code_scaling(Fp8Recipe recipe) {
   const WeightScale weights = properties_of(recipe).weights;
   return weights == WeightScale::line    ? CodeScaling::line

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "core/to_size.hpp"
 #include "core/view.hpp"
@@ -59,6 +60,10 @@ inline bool sums_rows_of_b(ProductOf of) {
 // of lines and slots on sm_90 alone ("Narrow Precision Data Types Usage" of its documentation, CUDA 13). Elsewhere
 // rounded numbers are multiplied.
 bool multiplies_codes(const Deck& deck, int capability);
+
+// Why a cuBLASLt of this version (CUBLAS_VERSION; 0: a build without) has no products with the recipe's scales: those
+// of lines and slots came with CUDA 12.9. "": it has.
+std::string refusal_of_scales(Fp8Recipe recipe, int cublas_version);
 
 // How many scales a product has where cuBLASLt computes it: one for each operand, or rather for each run of rows and of
 // the depth that shares one; one for each line; one for each slot of each line, or of 128 lines.

@@ -16,6 +16,7 @@
 namespace forge {
 
 enum class Fp8Format : std::uint8_t;  // config/fp8_format.hpp
+struct NormalNumbers;                 // core/normal.hpp
 
 // ---- element-wise
 // -----------------------------------------------------------------------------------------------------
@@ -29,6 +30,9 @@ void copy_rows(Stream&, View<const T, 2> from, View<T, 2> to);
 // to = from, row by row, converted: T to T, T to A and A to T.
 template <class From, class To>
 void convert_rows(Stream&, View<const From, 2> from, View<To, 2> to);
+// to(r, j) = number first + r·pitch + j, rounded to A, then to T.
+template <class T>
+void fill_normal(Stream&, const NormalNumbers& numbers, std::int64_t first, std::int64_t pitch, View<T, 2> to);
 // y += x.
 template <class T>
 void add(Stream&, View<const T, 1> x, View<T, 1> y);

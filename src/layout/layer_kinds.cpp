@@ -47,7 +47,9 @@ struct EmbeddingLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
     return counted_bytes<EmbeddingScratch<T>>(c);
   }
-  static void segments(Segments& list, const StageLayer&, Pass pass, bool) { list_embedding(list, pass); }
+  static void segments(Segments& list, const StageLayer&, Pass pass, bool) {
+    list_embedding(list, pass, !list.spec.rope());
+  }
 };
 
 // W of experts runs with B: rows of later rounds exist only there.
@@ -93,7 +95,7 @@ struct NormLayer : AnyLayer {
     return pass == B ? counted_bytes<NormScratch<T>>(c) : 0;
   }
   static void segments(Segments& list, const StageLayer&, Pass pass, bool) {
-    list_norm(list, pass, list.S, list.spec.C());
+    list_norm(list, pass, list.S, list.spec.C(), false);
   }
 };
 
@@ -107,7 +109,7 @@ struct HeadLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
     return counted_bytes<HeadScratch<T>>(c);
   }
-  static void segments(Segments& list, const StageLayer&, Pass, bool) { list_head(list); }
+  static void segments(Segments& list, const StageLayer& layer, Pass, bool) { list_head(list, layer.state == 0); }
 };
 
 // Gradients of the table's rows wait for nothing: B takes them.

@@ -1,7 +1,5 @@
 #include "model/parameters.hpp"
 
-#include "core/random.hpp"
-
 namespace forge {
 
 std::int64_t Parameter::elements() const {
@@ -17,17 +15,9 @@ std::int64_t parameter_count(const std::vector<Unit>& units) {
   return n;
 }
 
-double initial_value(std::uint64_t seed, const Parameter& parameter, std::int64_t element) {
-  switch (parameter.initial) {
-    case Initial::zeros:
-      return 0;
-    case Initial::ones:
-      return 1;
-    case Initial::normal:
-      return parameter.std * normal(random_key(seed, Purpose::initial_values, hash_of(parameter.name)),
-                                    static_cast<std::uint64_t>(element));
-  }
-  return 0;
+NormalNumbers initial_values(std::uint64_t seed, const Parameter& parameter) {
+  const std::uint64_t key = random_key(seed, Purpose::initial_values, hash_of(parameter.name));
+  return {key, parameter.initial == Initial::ones ? 1. : 0., parameter.initial == Initial::normal ? parameter.std : 0.};
 }
 
 std::string_view name_of(UnitKind kind) {

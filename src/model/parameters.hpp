@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/normal.hpp"
 #include "core/to_size.hpp"
 #include "model/spec.hpp"
 
@@ -78,7 +79,7 @@ struct RouterBias {
 // Tensors without padding: what "a model of N parameters" counts. A tied matrix counts once.
 std::int64_t parameter_count(const std::vector<Unit>& units);
 
-// Value of an element of a parameter at the start: the same on any layout.
-double initial_value(std::uint64_t seed, const Parameter& parameter, std::int64_t element);
+// Values of a parameter's elements at the start: the same on any layout.
+NormalNumbers initial_values(std::uint64_t seed, const Parameter& parameter);
 
 }  // namespace forge

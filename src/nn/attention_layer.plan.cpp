@@ -21,6 +21,16 @@ RowKernel& over_heads(Segments& list, const char* name, std::int64_t reads, std:
   return list.over_rows(name, list.R, list.spec.q_columns() + list.spec.kv_columns(), reads, writes);
 }
 
+// Of the first of the ranks with the same key heads, which adds up what they have.
+void list_copied_gradients(Segments& list) {
+  const std::int64_t copied = copied_gradients(list.c), copies = list.c.rounding.kv_copies;
+  if (copied == 0) return;
+  list.over_rows("copy_rows", copied, 1, 1, 1);
+  list.send(Group::tp, Collective::all_gather, copied, list.c.precision.compute);
+  for (std::int64_t other = 1; other < copies; ++other) list.over_rows("add", copied, 1, 2, 1);
+  list.over_rows("copy_rows", copied, 1, 1, 1);
+}
+
 }  // namespace
 
 MatrixSplit qkv_split(const BufferContext& c) {
@@ -50,8 +60,7 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
       if (s.rope()) over_heads(list, "rotary", 1, 1);
       // Of queries and of keys: the pass, and the sums of its chunks.
       if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = 4;
-      if (const std::int64_t copied = copied_gradients(list.c); list.rounds && copied > 0)
-        list.send(Group::tp, Collective::all_gather, copied, list.c.precision.compute);
+      if (list.rounds) list_copied_gradients(list);
       list.block_linear(ProductOf::input_gradient, list.R, qkv);
       list.reduce_rows(s.C());
       return list_norm(list, pass, list.S, s.C());

@@ -5,6 +5,7 @@
 #include "comm/communicator.hpp"
 #include "core/random.hpp"
 #include "device/arena.hpp"
+#include "device/row_tape.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/kernels.hpp"
@@ -55,10 +56,10 @@ class RoutingTape {
                      View<std::int32_t, 2> choices) = 0;
 };
 
-// Sees every product and every attention before it runs, for tests, which hold the lists of nn/*.plan.cpp to them.
-class OperationTape {
+// Sees every product, every attention and every kernel over rows before it runs, for tests, which hold the lists of
+// nn/*.plan.cpp to them.
+class OperationTape : public RowTape {
  public:
-  virtual ~OperationTape() = default;
   virtual void product(const Product& product) = 0;
   virtual void experts(const ExpertProduct& product) = 0;
   // The largest magnitudes that give the scales of a rounded operand, on the device.

@@ -25,7 +25,14 @@ void list_keys(Segments& list, AttentionProduct attention) {
   const std::int64_t own = attention.backward ? list.spec.q_columns() : list.spec.o_columns();
   const DType value = c.precision.compute, sum = c.precision.accumulate;
   const bool rounds = value != sum, ring = c.cp_method == CpMethod::ring;
-  const auto send = [&](Collective collective, DType type) { list.send(Group::cp, collective, list.R * pair, type); };
+  const auto send = [&](Collective collective, DType type) {
+    list.aside = true;
+    list.send(Group::cp, collective, list.R * pair, type);
+    list.aside = false;
+  };
+  const auto widen = [&](std::int64_t columns) { list.over_rows("convert_rows", list.R, columns, 1, 0, 0, 1); };
+  const auto narrow = [&](std::int64_t columns) { list.over_rows("convert_rows", list.R, columns, 0, 1, 1, 0); };
+  const auto accumulate = [&](std::int64_t columns) { list.over_rows("accumulate", list.R, columns, 1, 0, 1, 1); };
   attention.queries = position_runs(T, n, list.cp_rank);
   list.over_rows("copy_rows", list.R, pair, 1, 1);
   if (!ring) send(Collective::all_gather, value);
@@ -34,14 +41,17 @@ void list_keys(Segments& list, AttentionProduct attention) {
     const int step = ring ? n - i : i;  // whose block comes next
     attention.keys = position_runs(T, n, (list.cp_rank + step) % n);
     list.add(attention);
-    if (i == 0 && rounds) list.over_rows("convert_rows", list.R, own, 1, 0, 0, 1);
-    if (attention.backward) list.over_rows("accumulate", list.R, pair, 1, 0, 1, 1);
+    if (i == 0 && rounds) widen(own);
     if (i > 0) list.over_rows(attention.backward ? "accumulate" : "attention_merge", list.R, own, 1, 0, 1, 1);
-    if (i > 0 && attention.backward && ring) send(Collective::send, sum);
+    if (!attention.backward) continue;
+    if (ring ? i == 1 : rounds) widen(pair);
+    if (ring && i > 1) accumulate(pair);
+    if (ring && i > 0) send(Collective::send, sum);
   }
+  if (attention.backward && ring) accumulate(pair);
   if (attention.backward && !ring) send(Collective::reduce_scatter, sum);
-  if (rounds) list.over_rows("convert_rows", list.R, own, 0, 1, 1, 0);
-  if (attention.backward) list.over_rows("convert_rows", list.R, pair, 0, 1, 1, 0);
+  if (rounds) narrow(own);
+  if (attention.backward) narrow(pair);
 }
 
 // Of all rows and this rank's share of heads, in the order [cp rank][T/cp].
@@ -49,7 +59,8 @@ void list_heads(Segments& list, AttentionProduct attention) {
   const BufferContext& c = list.c;
   const ContextHeads heads = context_heads(c);
   const std::int64_t all = c.microbatch.rows_of_all(), in = heads.qkv_columns(list.spec),
-                     out = heads.o_columns(list.spec);
+                     out = heads.o_columns(list.spec), own_out = list.R * list.spec.o_columns(),
+                     own_in = list.R * (list.spec.q_columns() + pair_columns(c));
   const auto send = [&](std::int64_t columns, DType type) {
     list.send(Group::cp, Collective::all_to_all, list.R * columns, type);
   };
@@ -63,14 +74,18 @@ void list_heads(Segments& list, AttentionProduct attention) {
     for (const PositionRun& run : position_runs(c.microbatch.sequence_tokens, c.microbatch.cp, rank))
       attention.queries.push_back(run);
   attention.keys = attention.queries;
-  list.over_rows("columns_to_blocks", all, there, 1, 1);
+  list.move_rows("columns_to_blocks", 1, own_in + (attention.backward ? own_out : 0), all * there);
+  if (attention.backward) list.over_rows("columns_to_blocks", all, heads.q, 0, 0, 1, 1);  // of delta
   send(there, c.precision.compute);
   transpose(there);
-  if (attention.backward) send(heads.q, c.precision.accumulate);  // of delta
+  if (attention.backward) {
+    send(heads.q, c.precision.accumulate);
+    if (c.microbatch.sequences > 1) list.over_rows("transpose_blocks", all, heads.q, 0, 0, 1, 1);
+  }
   list.add(attention);
   transpose(back);
   send(back, c.precision.compute);
-  list.over_rows("blocks_to_columns", all, back, 1, 1);
+  list.move_rows("blocks_to_columns", 1, all * back, attention.backward ? own_in : own_out);
 }
 
 }  // namespace

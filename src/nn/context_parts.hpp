@@ -102,7 +102,7 @@ class Exchange {
     side_.run(compute_, done, [&](Stream& stream) { f(cp_, stream); });
     return done;
   }
-  void wait(const Event& done) { done.wait(compute_); }
+  void wait(const Event& done) { cp_.wait(compute_, done); }
 
   // To the right neighbour and from the left one.
   template <class S>

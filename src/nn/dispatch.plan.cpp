@@ -99,21 +99,20 @@ void add_of_etp(Segments& list, std::int64_t columns, DType type) {
 
 }  // namespace
 
-// Kernels of moe_sort: counts of chunks, their sums by expert, the experts' offsets, places. Those of received_order:
-// begins of blocks, places.
-constexpr std::int64_t moe_sort_launches = 4, received_order_launches = 2;
+// Kernels: counts of chunks, their sums by expert, the experts' offsets, places.
+void list_moe_sort(Segments& list, std::int64_t assignments) {
+  list.over_indices("moe_sort", assignments, 2, 2, 4);
+}
 
 void list_sort(Segments& list) {
   const MoeShape m = moe_shape(list.c);
-  const int more = !m.gathers && gives_filler_away(list.c, list.rounds);
-  const std::int64_t own = m.rows * m.chosen;
   // Of all assignments, before any are dropped, for the load.
-  const bool counts_dropped = m.capacity > 0 && !list.recomputes;
-  if (counts_dropped) list.over_indices("moe_sort", own, 2, 2, moe_sort_launches);
-  if (counts_dropped) list.over_indices("add_counts", m.experts, 4, 2);
+  if (m.capacity > 0 && !list.recomputes) list_moe_sort(list, m.rows * m.chosen);
+  if (m.capacity > 0 && !list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
   if (m.gathers) gather_of_group(list, m.chosen, DType::i32);
-  list.over_indices("moe_sort", m.gathers ? m.sources * own : own, 2, 2, moe_sort_launches + more);
+  list_moe_sort(list, m.places);
   if (m.capacity == 0 && !list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
+  if (gives_filler_away(list.c, list.rounds)) list.over_indices("fill_counts", 1, 0, 2);
   list.count_reads += m.reads_counts;
   if (m.gathers) return;
   list.send(Group::etp, Collective::all_gather, m.experts, DType::i64);
@@ -127,7 +126,8 @@ void list_rows_out(Segments& list, const ScaledOperand* codes, bool weights) {
   const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c), sent = m.gathers ? m.rows : m.places,
                      numbers = C * static_cast<std::int64_t>(size_of(value)),
                      bytes = codes ? coded_row_bytes(*codes) : 0;
-  if (exchanges) list.over_indices("received_order", rows, 0, 2, received_order_launches);
+  if (exchanges) list.over_indices("received_order", rows, 0, 2, 2);  // begins of blocks, then places
+  list.aside = m.exchanges() && list.spec.Fs() > 0;                   // the shared experts compute meanwhile
   if (codes)
     list.add(RowKernel{rounding_kernels::encode_rows, sent, C, sent * numbers, sent * bytes});
   else if (exchanges)
@@ -143,31 +143,26 @@ void list_rows_out(Segments& list, const ScaledOperand* codes, bool weights) {
     list.add(RowKernel{rounding_kernels::decode_rows, rows, C, rows * bytes, rows * numbers});
   else
     list.move_rows("permute_rows", C, rows, rows);
-  if (!weights) return;
-  if (m.gathers) gather_of_group(list, m.chosen, sum);
-  list.over_rows(exchanges ? "permute_rows" : "permute_weights", rows, 1, 0, 0, 1, 1);
+  if (weights && m.gathers) gather_of_group(list, m.chosen, sum);
+  if (weights) list.over_rows(exchanges ? "permute_rows" : "permute_weights", rows, 1, 0, 0, 1, 1);
+  list.aside = false;
 }
 
 void list_rows_back(Segments& list, bool adds, bool weights) {
   const MoeShape m = moe_shape(list.c);
   const DType value = list.c.precision.compute, sum = list.c.precision.accumulate;
   const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c);
+  if (m.exchanges()) list.move_rows("unpermute_rows", C, rows, m.gathers ? m.sources * m.rows : rows);
   if (m.gathers) {
-    list.move_rows("unpermute_rows", C, rows, m.sources * m.rows);
     reduce_of_group(list, C, value);
     if (adds) list.over_rows("add", m.rows, C, 2, 1);
-  } else if (m.exchanges()) {
-    list.move_rows("unpermute_rows", C, rows, rows);
+  } else {
     add_of_etp(list, C, value);
-    if (weights) {
-      list.over_rows("unpermute_rows", rows, 1, 0, 0, 1, 1);
-      add_of_etp(list, 1, sum);
-    }
+    if (weights) list.over_rows(m.exchanges() ? "unpermute_rows" : "copy_rows", rows, 1, 0, 0, 1, 1);
+    if (weights) add_of_etp(list, 1, sum);
     exchange(list, Group::ep, list.c.ep, C, value, weights);
-  } else if (weights) {
-    list.over_rows("copy_rows", rows, 1, 0, 0, 1, 1);
+    list.move_rows("unpermute_rows", C, m.places + (adds ? m.rows : 0), m.rows);
   }
-  if (!m.gathers) list.move_rows("unpermute_rows", C, m.places, (adds ? 2 : 1) * m.rows);
   if (!weights) return;
   list.over_rows("unpermute_weights", m.places, 1, 0, 0, 1, 1);
   if (m.gathers) reduce_of_group(list, m.chosen, sum);

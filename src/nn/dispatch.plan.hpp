@@ -126,6 +126,8 @@ inline std::int64_t coded_row_bytes(const ScaledOperand& rows) {
   return rows.columns + rows.by_column.count * static_cast<std::int64_t>(sizeof(float));
 }
 
+// An order of so many assignments (moe_sort).
+void list_moe_sort(Segments& list, std::int64_t assignments);
 // Moments of a pass, where one round takes all rows: the order of this rank's assignments, their counts, and the host's
 // wait for these; the order of rows as they will be received, and rows, as numbers or as codes, perhaps with weights on
 // their way to experts; what experts made of the rows, perhaps with the gradients of the weights, on their way back.

@@ -2,9 +2,9 @@
 
 namespace forge {
 
-void list_embedding(Segments& list, Pass pass) {
+void list_embedding(Segments& list, Pass pass, bool positions) {
   const std::int64_t C = list.spec.C();
-  const bool positions = !list.spec.rope(), dropout = list.spec.options.dropout > 0;
+  const bool dropout = list.spec.options.dropout > 0;
   if (pass == Pass::forward) {
     list.over_rows("embedding_forward", list.R, C, positions ? 2 : 1, 1);
     list.reduce_rows(C);

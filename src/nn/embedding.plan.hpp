@@ -33,6 +33,7 @@ struct EmbeddingScratch {
   void list(BufferLister& l) { rows.list_rows(l); }
 };
 
-void list_embedding(Segments& list, Pass pass);
+// `positions`: with a table of positions, too.
+void list_embedding(Segments& list, Pass pass, bool positions);
 
 }  // namespace forge

@@ -42,9 +42,10 @@ template <class T>
 void ExchangeDispatch<T>::sort_received(int round) {
   if (sorted_ == round) return;
   sorted_ = round;
+  const std::int64_t n = plan_.rows(round);
   const ReceivedRound received{ranks_.ep, ranks_.etp, ranks_.ep_rank * shape_.experts_here, round * shape_.round_rows,
                                shape_.round_rows};
-  received_order(ctx_.stream, b_.counts, received, s_.blocks, s_.offsets, s_.order, s_.place);
+  received_order(ctx_.stream, b_.counts, received, s_.blocks, s_.offsets, s_.order.slice(0, n), s_.place.slice(0, n));
 }
 
 template <class T>

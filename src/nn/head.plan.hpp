@@ -70,6 +70,7 @@ struct HeadScratch {
 };
 
 // Logits of all rows, a chunk at a time, and in a training step their gradients.
-void list_head(Segments& list);
+// `by_source`: it sums the losses of the data's sources, where there are some.
+void list_head(Segments& list, bool by_source);
 
 }  // namespace forge

@@ -61,7 +61,8 @@ void list_forward(Segments& list, std::int64_t layer) {
   list.block_linear(ProductOf::output, list.R, w.q_up);
   list.block_linear(ProductOf::output, list.R, w.kv_up);
   list.over_rows("rotary", list.R, s.H() * s.rotary_dim(), 1, 1);
-  list.over_rows("latent_keys_forward", list.R, s.kv_columns() + s.v_columns(), 1, 1);
+  list.move_rows("latent_keys_forward", 1, list.R * (s.kv_up_columns() + s.rotary_dim()),
+                 list.R * (s.kv_columns() + s.v_columns()));
   list_attend(list, layer, Pass::forward);
 }
 
@@ -74,7 +75,8 @@ void list_backward_input(Segments& list, std::int64_t layer) {
   const auto aligned = [&](std::int64_t column) { return s.latent_columns() % 8 == 0 && column % 8 == 0; };
   list_attend(list, layer, Pass::backward_input);
   list.over_rows("rotary", list.R, s.H() * s.rotary_dim(), 1, 1);
-  list.over_rows("latent_keys_backward", list.R, s.kv_columns() + s.v_columns(), 1, 1);
+  list.move_rows("latent_keys_backward", 1, list.R * (s.kv_columns() + s.v_columns()),
+                 list.R * (s.kv_up_columns() + s.rotary_dim()));
   list.block_linear(ProductOf::input_gradient, list.R, w.q_up, false, aligned(0));
   list.block_linear(ProductOf::input_gradient, list.R, w.kv_up, false, aligned(s.q_up_inputs()));
   list.reduce_rows(s.latent_columns());

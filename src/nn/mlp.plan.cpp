@@ -69,7 +69,10 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
       list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1);
       if (biases) list.over_rows("add_bias", list.R, up, 1, 1);
       list_activation(list, ffn, codes);
-      if (gate) list.linear_to_sums(list.S, 1, C);
+      if (gate) {
+        list.linear_to_sums(list.S, 1, C);
+        list.over_rows("sigmoid", list.S, 1, 0, 0, 1, 1);
+      }
       if (!output) return;
       list.block_linear(ProductOf::output, list.R, down_split, true);
       list.reduce_rows(C);

@@ -19,7 +19,8 @@ class Ahead {
  public:
   explicit Ahead(const Context<T>& ctx)
       : compute_(ctx.stream),
-        side_(ctx.spec().Fs() > 0 && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
+        side_(ctx.spec().Fs() > 0 && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr),
+        group_(ctx.groups.ep ? ctx.groups.ep : ctx.groups.etp) {}
 
   // send(): gives its work to the dispatch's stream.
   template <class Send>
@@ -34,13 +35,14 @@ class Ahead {
   }
   void wait() {
     if (!side_) return;
-    sent_.wait(compute_);
+    group_->wait(compute_, sent_);
     side_.rethrow();
   }
 
  private:
   Stream& compute_;
   SideStream side_;
+  const Communicator* group_;
   Event sent_;
 };
 

@@ -1,5 +1,6 @@
 #include "nn/moe.plan.hpp"
 #include "config/family.hpp"
+#include "nn/attend.plan.hpp"
 
 namespace forge {
 
@@ -76,7 +77,8 @@ RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
 
 void list_moe_activation(Segments& list) {
   if (list.spec.Fs() > 0) list_activation(list, list.spec.Fs());
-  list.over_rows("weighted_swiglu_forward", expected_expert_rows(list.c), moe_shape(list.c).ffn, 2, 1);
+  // Of all rows that there is room for.
+  list.over_rows("weighted_swiglu_forward", moe_shape(list.c).round_rows, moe_shape(list.c).ffn, 2, 1);
 }
 
 namespace {
@@ -111,7 +113,10 @@ void list_backward_input(Segments& list) {
   const bool gate = s.options.shared_expert_gate;
   if (s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
   list_to_experts(list, ProductOf::input_gradient);
-  if (gate) list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
+  if (gate)
+    list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
+  else if (s.Fs() > 0 && output_rows_differ(list.c))
+    list.over_rows("copy_rows", list.S, s.C(), 1, 1);
   if (s.Fs() > 0) list_mlp(list, Pass::backward_input, s.Fs(), false);
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));

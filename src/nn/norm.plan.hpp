@@ -37,11 +37,11 @@ inline void list_norm_backward(Segments& list, std::int64_t rows, std::int64_t c
   list.over_rows("norm_backward", rows, columns, reads, 1).launches = 1 + parameters;
 }
 
-// What a norm of rows computes, forward or in B, which adds the gradient of the stream.
-inline void list_norm(Segments& list, Pass pass, std::int64_t rows, std::int64_t columns) {
+// What a norm of rows computes, forward or in B, which `adds` the gradient of the stream.
+inline void list_norm(Segments& list, Pass pass, std::int64_t rows, std::int64_t columns, bool adds = true) {
   if (pass == Pass::forward) list.over_rows("norm_forward", rows, columns, 1, 1);
   if (pass != Pass::backward_input) return;
-  list_norm_backward(list, rows, columns, 3, list.spec.layernorm() ? 2 : 1);
+  list_norm_backward(list, rows, columns, adds ? 3 : 2, list.spec.layernorm() ? 2 : 1);
 }
 // A norm that reads what joins the stream, and writes what it becomes.
 inline void list_residual_norm(Segments& list) {

@@ -20,7 +20,7 @@ void list_balance(Segments& list) {
   list.over_rows("router_statistics", list.S, E, 0, 0, 1, 0).launches = 2;
   for (const Group group : {Group::tp, Group::cp})
     list.send(group, Collective::all_reduce, scopes * (2 * E + 1), DType::f64);
-  if (!list.recomputes) list.over_indices("router_balance_loss", scopes * E, 4, 0);
+  if (!list.recomputes) list.over_indices("router_balance_loss", scopes * (2 * E + 1), 2, 0);
 }
 
 // Choices and their weights, where capacities drop some.
@@ -30,8 +30,9 @@ void list_capacity(Segments& list) {
     list.send(Group::tp, Collective::all_gather, own, type);
     list.send(Group::cp, Collective::all_gather, list.c.tp * own, type);
   }
-  // The bins of choices, their order in four kernels, what is dropped, and how many.
-  list.over_indices("capacity_drop", list.c.tp * list.c.microbatch.cp * own, 8, 5, 7);
+  const std::int64_t all = list.c.tp * list.c.microbatch.cp * own;
+  list.over_indices("capacity_drop", all, 2, 2, 3);  // the bins of choices; what is dropped, and how many
+  list_moe_sort(list, all);
 }
 
 }  // namespace
@@ -40,12 +41,16 @@ void list_router(Segments& list, Pass pass) {
   const std::int64_t E = list.spec.E(), C = list.spec.C();
   const ModelDeck& o = list.spec.options;
   const bool jitters = o.router_jitter > 0, balances = o.auxiliary_loss_coefficient > 0;
-  if (jitters) list.over_rows("jitter", list.S, C, 1, 1);
+  const auto jitter = [&] {
+    if (jitters) list.over_rows("jitter", list.S, C, 1, 1);
+  };
   switch (pass) {
     case Pass::forward:
+      jitter();
       list.linear_to_sums(list.S, E, C);
       // With forced balance the choices, then their weights.
-      list.over_rows("router_forward", list.S, E, 0, 0, 1, 1).launches = o.forced_balance ? 2 : 1;
+      list.over_rows(o.forced_balance ? "router_weights" : "router_forward", list.S, E, 0, 0, 1, 1).launches =
+          o.forced_balance ? 2 : 1;
       if (balances) list_balance(list);
       if (o.capacity_factor > 0) list_capacity(list);
       if (o.router_z_coefficient == 0 || list.recomputes) return;
@@ -53,15 +58,17 @@ void list_router(Segments& list, Pass pass) {
       list.over_rows("sum_into", list.S, 1, 0, 0, 1, 0);
       return;
     case Pass::backward_input:
-      if (balances) list.over_rows("router_balance_gradient", list.S, E, 0, 0, 1, 1);
-      list.over_rows("router_backward", list.S, E, 0, 0, 2, 1);
+      if (balances) list.over_rows("router_balance_gradient", list.S, E, 0, 0, sums_to_one(o.router_score) ? 0 : 1, 1);
+      list.over_rows("router_backward", list.S, E, 0, 0, balances ? 2 : 1, 1);
       if (o.router_z_coefficient > 0) list.over_rows("router_z_loss", list.S, E, 0, 0, 2, 1);
       if (list.c.precision.compute != list.c.precision.accumulate)
         list.over_rows("convert_rows", list.S, E, 0, 1, 1, 0);
       list.linear_backward_input(list.S, E, C);
+      jitter();
       if (jitters) list.over_rows("add", list.S, C, 2, 1);
       return;
     case Pass::backward_weight:
+      jitter();
       list.linear_backward_weight(list.S, E, C);
   }
 }

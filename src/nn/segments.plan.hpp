@@ -75,7 +75,7 @@ struct AttentionProduct {
   bool operator==(const AttentionProduct&) const = default;
 };
 
-// A function over rows, of one kernel or a few: bytes, as if each array were read or written once.
+// A function over rows, of one kernel or a few. Bytes as a RowTape sees them (device/row_tape.hpp).
 struct RowKernel {
   std::string_view name;
   std::int64_t rows, columns, read_bytes, written_bytes, launches = 1;
@@ -94,10 +94,12 @@ class Segments {
   const int cp_rank;
   const std::int64_t R = c.microbatch.rows(), S = c.stream_rows();
   std::vector<Segment> segments;
+  std::vector<bool> behind;                   // whether each of them is given to a stream beside the compute stream
   std::vector<ScaledProduct> scaled;          // of the rounded products, in their order
   std::int64_t count_reads = 0;               // times that the host waits for counts of experts' rows
   bool rounds = false;                        // what follows is of a block whose products' operands are rounded
   bool recomputes = false;                    // … and of a pass that has run before
+  bool aside = false;                         // … is given to a stream beside the compute stream, where there is one
   bool coded = false, coded_experts = false;  // … whose weights were gathered as codes
 
   // Those of one kind, in their order.
@@ -110,6 +112,7 @@ class Segments {
   }
   template <class S>
   S& add(S segment) {
+    behind.push_back(aside);
     return std::get<S>(segments.emplace_back(std::move(segment)));
   }
 

@@ -229,8 +229,15 @@ class Executor<T>::LayerTask {
   LayerParameters<T> parameters_;
 };
 
+// Kernels of layers alone, not those of reductions and norms.
+struct NotedRows {
+  explicit NotedRows(RowTape* tape) { row_tape = tape; }
+  ~NotedRows() { row_tape = nullptr; }
+};
+
 template <class T>
 void Executor<T>::run_layer(const Task& task) {
+  const NotedRows noted(step_.operations);
   LayerTask(*this, task).run();
 }
 

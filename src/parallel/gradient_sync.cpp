@@ -39,7 +39,7 @@ template <class T>
 void GradientSync<T>::clear(Stream& compute, std::size_t u, int buffer) {
   RankUnit<T>& unit = storage_.unit(u);
   PoolBuffer& p = buffer_of(unit, buffer);
-  if (p.used) p.free.wait(compute);
+  if (p.used) mesh_.scalars().wait(compute, p.free);
   begin_sums(compute, unit, p.data.data);
   unit.matrix_sums = p.data.data;
 }
@@ -169,7 +169,7 @@ template <class T>
 void GradientSync<T>::finish(Stream& compute) {
   if (!stream_) return;
   done_.record(*stream_);
-  done_.wait(compute);
+  mesh_.scalars().wait(compute, done_);
   stream_.rethrow();
 }
 

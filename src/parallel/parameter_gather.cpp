@@ -43,7 +43,7 @@ void ParameterGather<T>::gather(Stream& compute, std::size_t u, int buffer) {
 template <class T>
 void ParameterGather<T>::wait(Stream& compute, std::size_t u, int buffer) {
   RankUnit<T>& unit = storage_.unit(u);
-  unit.gathered.wait(compute);
+  mesh_.parameter_shards(unit.local.is_experts()).wait(compute, unit.gathered);
   unit.gathered_weights = target(unit, buffer).data;
 }
 

@@ -96,9 +96,9 @@ template <class T>
 void ParameterStorage<T>::upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<A>& values) {
   const RankUnit<T>& unit = storage_[u];
   if (unit.master_is_copy) {
-    std::vector<T> rounded;
-    rounded.reserve(values.size());
-    for (const A value : values) rounded.push_back(T(value));
+    std::vector<T> rounded(values.size());
+#pragma omp parallel for num_threads(stream.threads())
+    for (std::size_t i = 0; i < values.size(); ++i) rounded[i] = T(values[i]);
     copy_to_device(stream, unit.copy.data + begin, rounded.data(), rounded.size() * sizeof(T));
     stream.synchronize();
     return;
@@ -118,30 +118,42 @@ void ParameterStorage<T>::share(Stream& stream, std::size_t u, Communicator& ran
   stream.synchronize();
 }
 
-namespace {
-
-auto initial_values(std::uint64_t seed) {
-  return [seed](const Parameter& p, const Range&) {
-    return [seed, &p](std::int64_t element) { return initial_value(seed, p, element); };
-  };
+template <class T>
+template <class V>
+void ParameterStorage<T>::draw(Stream& stream, std::size_t u, std::uint64_t seed, const Range& part,
+                               const View<V, 1>& to) const {
+  const LocalUnit& unit = units_[u];
+  const std::vector<ElementRun> runs = runs_of(unit, part);
+  for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
+    // Rows of one piece and length are drawn at once.
+    const ElementRun& first = runs[begin];
+    const auto alike = [&](const ElementRun& run) { return run.piece == first.piece && run.count == first.count; };
+    for (end = begin + 1; end < runs.size() && alike(runs[end]);) ++end;
+    const auto rows = static_cast<std::int64_t>(end - begin);
+    const std::int64_t pitch = rows > 1 ? runs[begin + 1].global - first.global : 0;
+    fill_normal(stream, initial_values(seed, unit.parameters[first.piece->parameter]), first.global, pitch,
+                View<V, 2>(to.data + (first.local - part.begin), {{rows, first.count}}));
+  }
 }
-
-}  // namespace
 
 template <class T>
 void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed) {
-  for (std::size_t u = 0; u < units_.size(); ++u) fill(stream, u, initial_values(seed));
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const RankUnit<T>& unit = storage_[u];
+    if (unit.master_is_copy)
+      draw(stream, u, seed, unit.state, unit.copy);
+    else
+      draw(stream, u, seed, unit.state, unit.master);
+    unit.convert_master(stream);
+  }
+  stream.synchronize();
 }
 
 template <class T>
 void ParameterStorage<T>::draw_whole(Stream& stream, std::size_t u, std::uint64_t seed, View<T, 1> to) const {
-  auto values_of = initial_values(seed);
-  for_parts({0, units_[u].elements}, [&](const Range& part) {
-    std::vector<T> values;
-    for (const A value : values_of_part(stream, u, part, values_of)) values.push_back(T(value));
-    copy_to_device(stream, to.data + part.begin, values.data(), values.size() * sizeof(T));
-    stream.synchronize();  // `values` ends here
-  });
+  fill_zero(stream, to.data, to_size(to.size()) * sizeof(T));
+  draw(stream, u, seed, {0, units_[u].elements}, to);
+  stream.synchronize();
 }
 
 template <class T>

@@ -120,16 +120,19 @@ class ParameterStorage {
   void share(Stream& stream, std::size_t u, Communicator& ranks);
   // Draws the initial values of every parameter.
   void initialise(Stream& stream, std::uint64_t seed);
-  // The same of all of unit u, also of other ranks' parts: to(elements).
+  // The same of all of unit u, also of other ranks' parts: to(elements). Gaps get zeros.
   void draw_whole(Stream& stream, std::size_t u, std::uint64_t seed, View<T, 1> to) const;
   // Sets the copies in the compute type from master weights that were written from outside.
   void update_copies(Stream& stream);
 
  private:
+  // Initial values of a part of unit u, on the device, into to(part); gaps stay as they are.
+  template <class V>
+  void draw(Stream& stream, std::size_t u, std::uint64_t seed, const Range& part, const View<V, 1>& to) const;
   // f(part), one behind the other, with parts that a host holds easily.
   template <class F>
   static void for_parts(const Range& range, F f) {
-    constexpr std::int64_t most = std::int64_t{1} << 18;
+    constexpr std::int64_t most = std::int64_t{1} << 21;
     for (std::int64_t at = range.begin; at < range.end; at += most) f(Range{at, std::min(at + most, range.end)});
   }
   // fill()'s values of a part of the unit.

@@ -16,7 +16,7 @@ void Transfers::run(Stream& compute, const Action& action, void* data, std::int6
     return pipeline_.group_begin();
   }
   if (action.op == Op::end_group) return end_group();
-  if (!is_post(action.op)) return events_[key_of(action)].wait(compute);
+  if (!is_post(action.op)) return pipeline_.wait(compute, events_[key_of(action)]);
   post(compute, action, data, count, type);
 }
 

@@ -40,7 +40,7 @@ Allowance context_allowance() {
 }
 
 Allowance process_allowance() {
-  return {"process and MPI", 32 * mib, "program and libraries; MPI's buffers and threads after the first messages"};
+  return {"process and MPI", 40 * mib, "program and libraries; MPI's buffers and threads after the first messages"};
 }
 
 std::vector<Allowance> library_allowances(const std::vector<std::pair<std::string, Traffic>>& traffic,

@@ -1,15 +1,74 @@
 #include "plan/traffic.hpp"
 
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
+#include "layout/reductions.hpp"
 #include "nn/run.plan.hpp"
 #include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
-#include "plan/unit_sends.hpp"
 
 namespace forge {
+
+namespace {
+
+Group matrices_group(bool experts) {
+  return experts ? Group::expert_matrices : Group::matrices;
+}
+
+// What a rank sends of its units, by unit or round of matrices.
+std::vector<Sent> gather_sends(const BufferContext& c, const RankShare& share, std::size_t u) {
+  const LocalUnit& unit = share.units[u];
+  const Group group = unit.is_experts() ? Group::expert_parameter_shards : Group::parameter_shards;
+  const bool coded = share.coded.has(u);
+  std::vector<Sent> list{{group, Collective::all_gather, unit.shard().size(), coded ? DType::u8 : c.precision.compute}};
+  if (coded && share.coded.units[u].others_of_shard > 0)
+    list.push_back({group, Collective::all_gather, share.coded.units[u].others_of_shard, c.precision.compute});
+  return list;
+}
+
+// Largest magnitudes of weights.
+std::vector<Sent> amax_sends(const CodedUnits& coded) {
+  std::vector<Sent> list;
+  if (coded.dense > 0) list.push_back({Group::matrices, Collective::all_reduce, coded.dense, DType::f32});
+  if (coded.experts > 0) list.push_back({Group::expert_matrices, Collective::all_reduce, coded.experts, DType::f32});
+  return list;
+}
+
+// Of a microbatch's gradients; `last`: and what is summed once a step.
+std::vector<Sent> reduction_sends(const BufferContext& c, const LocalUnit& unit, bool last) {
+  std::vector<Sent> list;
+  const auto add = [&](const Reduction& r) {
+    list.push_back({r.group, r.collective, r.part.size(), c.precision.accumulate});
+  };
+  if (unit.zero.reduce_each || last) add(reduction_over_shards(unit));
+  if (last)
+    for (const Reduction& r : step_reductions(unit)) add(r);
+  return list;
+}
+
+// A round's parts on their way to the owners, and back.
+std::vector<Sent> matrix_sends(const BufferContext& c, const MatrixRound& round, bool back) {
+  std::int64_t count = 0;
+  for (const HeldPart& part : round.held)
+    if (!back && part.sends && part.owner != round.rank) count += part.elements.size();
+  for (const MatrixStack& stack : round.stacks)
+    for (const OwnedPart& part : stack.parts)
+      if (back && part.holder != round.rank) count += part.count;
+  return {{matrices_group(round.experts), Collective::send, count, c.precision.compute}};
+}
+
+std::vector<Sent> factored_sends(const RankShare& share, std::size_t u) {
+  const FactoredUnit& unit = share.factored.units[u];
+  const Group group = matrices_group(share.units[u].is_experts());
+  return {{group, Collective::all_reduce, unit.moments + unit.tensor_count(), DType::f64},
+          {group, Collective::all_reduce, unit.tensor_count(), DType::f64}};
+}
+
+}  // namespace
 
 std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const Task& task) {
   if (const LayerPass p = pass_of(task, share); p.layer)
@@ -96,6 +155,17 @@ void each_task(const BufferContext& c, const RankShare& share, const Schedule& s
 }
 
 }  // namespace
+
+std::vector<Sent> distinct_calls(const BufferContext& c, const RankShare& share, const Schedule& schedule) {
+  std::map<std::tuple<Group, Collective, DType, std::int64_t>, Sent> calls;
+  each_task(c, share, schedule, [&](const Task& task) {
+    for (const Sent& s : sends_of(c, share, task))
+      calls[{s.group, s.collective, s.type, s.count}] = {s.group, s.collective, s.count, s.type};
+  });
+  std::vector<Sent> list;
+  for (const auto& [key, call] : calls) list.push_back(call);
+  return list;
+}
 
 std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c, const ModelSpec& whole,
                                                           const MeshShape& mesh, const RankShare& share,

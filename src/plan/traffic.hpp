@@ -13,6 +13,9 @@ namespace forge {
 // The collectives of a task, in their order.
 std::vector<Sent> sends_of(const BufferContext& context, const RankShare& share, const Task& task);
 
+// The distinct calls of a training step and its update, once each, in order of groups; the schedule is lowered.
+std::vector<Sent> distinct_calls(const BufferContext& context, const RankShare& share, const Schedule& schedule);
+
 // What one rank sends in a training step (gradients, update, gathering of the updated parameters) on each of a mesh's
 // groups, under the names of Mesh::traffic(), from the deck alone; equal to what is counted, to the byte. The figures
 // and their derivation: docs/parallelism.md. `schedule` is lowered.

@@ -7,6 +7,9 @@
 
 namespace forge {
 
+// Fits of factors to measurements: least squares of log(predicted / measured) in the logarithms of the factors, with a
+// weak pull of all to 1, so that what measurements can't tell apart gets the smallest change. Gauss-Newton.
+
 // A run on the machine, and the median of its steps.
 struct MeasuredRun {
   RunSetup setup;
@@ -18,10 +21,17 @@ struct MachineFit {
   Machine machine;                    // with the factors
   std::vector<double> before, after;  // predicted seconds of each run
 };
-
-// Least squares of log(predicted / measured) over the runs, in the logarithms of the two factors, with a weak pull of
-// both to 1: runs that can't tell the two apart get the smallest change of both. Gauss-Newton, each prediction a
-// simulation.
 MachineFit fit_machine(const Machine& machine, const std::vector<MeasuredRun>& runs);
+
+// A call of a collective in a group that lies so, and its seconds.
+struct CallTime {
+  Sent call;
+  Placement place;
+  double seconds = 0;
+};
+
+// The machine with the collectives that calls have measured: of each a factor of its latencies and one of its rates
+// inside nodes, and one of its rate between them; one of the network's latencies. What no call tells stays.
+Machine fit_calls(const Machine& machine, const std::vector<CallTime>& calls);
 
 }  // namespace forge

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "plan/rank_memory.hpp"
@@ -26,15 +25,5 @@ bool may_fit(const Machine& machine, const RunSetup& setup);
 
 // What a rank may take: of its GPU, or its part of the node's memory.
 std::size_t usable_memory(const Machine& machine, int ranks);
-
-// Decks that differ from this one in one choice, and what they differ in: "mesh.tp=8 mesh.dp_shard=2".
-struct Neighbour {
-  std::string change;
-  Deck deck;
-};
-std::vector<Neighbour> neighbours_of(const Deck& deck, int ranks);
-
-// The keys of layouts whose values differ, as "key=value key=value".
-std::string layout_difference(const Deck& from, const Deck& to);
 
 }  // namespace forge

@@ -1,7 +1,6 @@
 #include "predict/rates.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "core/median.hpp"
@@ -17,16 +16,10 @@ namespace forge {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Extents of products: rows of 1,024 numbers lie a multiple of 4 KiB apart, as those of many models do, and are read
 // more slowly than rows of 704.
 constexpr std::int64_t extents[] = {16, 64, 256, 704, 1024};
 constexpr std::int64_t lengths[] = {64, 256, 1024};  // of attention
-
-double since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // A linear layer's products: y = x Wᵀ, dx = dy W and dW += dyᵀ x, each call with other operands of the same buffers:
 // what a step reads is not what the call before has read.
@@ -154,85 +147,6 @@ MeasuredRates measure_rates(DType type, int threads, Heartbeat& heartbeat) {
     default:
       return measure<float>(threads, heartbeat);
   }
-}
-
-namespace {
-
-// Gives a collective `bytes` to send a rank, of doubles.
-void call(Communicator& group, Stream& stream, Collective collective, std::int64_t bytes, double* in, double* out) {
-  const std::int64_t n = group.size(), count = std::max<std::int64_t>(1, bytes / 8);
-  const std::int64_t part = std::max<std::int64_t>(1, count / std::max<std::int64_t>(1, n - 1));
-  switch (collective) {
-    case Collective::all_reduce:
-      return group.all_reduce(stream, in, std::max<std::int64_t>(1, count * n / (2 * (n - 1))), DType::f64);
-    case Collective::all_gather:
-      return group.all_gather(stream, in, out, part, DType::f64);
-    case Collective::reduce_scatter:
-      return group.reduce_scatter(stream, in, out, part, DType::f64);
-    case Collective::broadcast:
-      return group.broadcast(stream, in, count, DType::f64, 0);
-    case Collective::all_to_all:
-      return group.all_to_all(stream, in, out, part, DType::f64);
-    case Collective::send: {
-      group.group_begin();
-      group.send(stream, in, count, DType::f64, static_cast<int>((group.rank() + 1) % n));
-      group.receive(stream, out, count, DType::f64, static_cast<int>((group.rank() + n - 1) % n));
-      return group.group_end(stream);
-    }
-  }
-}
-
-// The slowest rank's median.
-double seconds_of_all(Communicator& group, Stream& stream, Collective collective, std::int64_t bytes, double* in,
-                      double* out) {
-  std::vector<double> times;
-  for (int i = 0; i < 12; ++i) {
-    group.barrier();
-    const auto start = Clock::now();
-    call(group, stream, collective, bytes, in, out);
-    stream.synchronize();
-    if (i > 1) times.push_back(since(start));
-  }
-  double seconds = median(std::move(times));
-  group.max_host({&seconds, 1});
-  return seconds;
-}
-
-}  // namespace
-
-std::vector<std::pair<Collective, ProtocolRates>> measure_collectives(Communicator& ranks, Heartbeat& heartbeat) {
-  std::vector<std::pair<Collective, ProtocolRates>> list;
-  if (ranks.size() == 1) return list;
-  constexpr std::int64_t little = 256, much = 4 << 20;
-  Stream stream;
-  Values values(stream);
-  const auto in = values.list<double>(2 * much / 8), out = values.list<double>(2 * much / 8 * ranks.size());
-  std::vector<int> sizes;
-  for (int n = 2; n < ranks.size(); n *= 2) sizes.push_back(n);
-  sizes.push_back(ranks.size());
-  for (int c = 0; c < collective_count; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    std::vector<double> latencies, bandwidths;
-    for (const int n : sizes) {
-      const auto group = ranks.split(ranks.rank() < n ? 0 : -1, ranks.rank());
-      double measured[2] = {0, 0};
-      if (group) {
-        measured[0] = seconds_of_all(*group, stream, collective, little, in.data, out.data);
-        measured[1] = seconds_of_all(*group, stream, collective, much, in.data, out.data);
-      }
-      ranks.max_host({measured, 2});
-      latencies.push_back(measured[0]);
-      bandwidths.push_back(static_cast<double>(much) / std::max(measured[1] - measured[0], 1e-9));
-      heartbeat.beat();
-    }
-    ProtocolRates rates;
-    const double last = sizes.back(), first = sizes.front();
-    rates.per_rank = last > first ? std::max(0.0, (latencies.back() - latencies.front()) / (last - first)) : 0;
-    rates.latency = std::max(0.0, latencies.front() - rates.per_rank * first);
-    rates.bandwidth = median(bandwidths);
-    list.emplace_back(collective, rates);
-  }
-  return list;
 }
 
 }  // namespace forge

@@ -1,12 +1,9 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "comm/communicator.hpp"
-#include "core/collectives.hpp"
 #include "core/heartbeat.hpp"
 #include "core/types.hpp"
 #include "predict/machine.hpp"
@@ -25,9 +22,5 @@ struct MeasuredRates {
   KernelRates copy;                                          // of memory
 };
 MeasuredRates measure_rates(DType type, int threads, Heartbeat& heartbeat);
-
-// Latency, per-rank latency and bandwidth of each collective, among 2 and more of the ranks; all ranks call it and get
-// the same. One rank: nothing to measure.
-std::vector<std::pair<Collective, ProtocolRates>> measure_collectives(Communicator& ranks, Heartbeat& heartbeat);
 
 }  // namespace forge

@@ -122,7 +122,7 @@ void add_other_cases(std::vector<RowCase>& list, Stream& stream, const RowOperan
 
 // Those of routers, which have few columns.
 template <class A>
-void add_router_cases(std::vector<RowCase>& list, Stream& stream, Values& values, double value_bytes) {
+void add_router_cases(std::vector<RowCase>& list, Stream& stream, Values& values) {
   constexpr double a = sizeof(A);
   const auto logits = values.matrix<A>(many_rows, experts), scores = values.matrix<A>(many_rows, experts);
   const auto d_logits = values.matrix<A>(many_rows, experts);
@@ -138,7 +138,7 @@ void add_router_cases(std::vector<RowCase>& list, Stream& stream, Values& values
                     router_forward<A>(stream, options, top(logits, r), {}, top(weights, r), top(choices, r),
                                       top(scores, r));
                   }});
-  list.push_back({"router_backward", experts * (2 * a + value_bytes), [=, &stream](std::int64_t r) {
+  list.push_back({"router_backward", experts * 2 * a, [=, &stream](std::int64_t r) {
                     router_backward<A>(stream, options, top(logits, r), top(scores, r), top(choices, r),
                                        top(weights, r), {}, top(d_logits, r));
                   }});
@@ -163,7 +163,7 @@ std::vector<std::pair<std::string, KernelRates>> measure(Stream& stream, Heartbe
     const RowOperands<T> operands(values);
     add_block_cases<T>(list, stream, operands);
     add_other_cases<T>(list, stream, operands);
-    add_router_cases<acc_t<T>>(list, stream, values, sizeof(T));
+    add_router_cases<acc_t<T>>(list, stream, values);
   }
   std::vector<std::pair<std::string, KernelRates>> rates;
   for (std::size_t k = 0; k < cases.front().size(); ++k) {

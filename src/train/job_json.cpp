@@ -85,7 +85,8 @@ std::string job_json(const RunSetup& setup, const JobFacts& facts) {
     memory.add(name_of(static_cast<Category>(c)), bytes);
     all += bytes;
   }
-  return json.add("planned_memory_bytes", memory.add("total", all)).lines();
+  json.add("planned_memory_bytes", memory.add("total", all));
+  return json.add_raw("start_seconds", to_json(facts.start)).lines();
 }
 
 }  // namespace forge

@@ -193,18 +193,25 @@ std::string validation_line(double loss, std::int64_t labels) {
   return formatted("            validation %.4f nats a token, perplexity %.3f\n", loss, std::exp(loss));
 }
 
-std::string time_table(const PhaseTimers& timers, double total) {
-  std::string out = "time of rank 0:\n";
+std::string time_table(const PhaseTimers& timers, const StartTimes& start, double total) {
+  const auto row = [&](std::string_view name, double seconds) {
+    return formatted("  %-11s %9.2f s %6.1f %%\n", std::string(name).c_str(), seconds, 100 * seconds / total);
+  };
+  std::string parts, first_batch;
   double known = 0;
+  for (const auto& [name, seconds] : start) {
+    std::string& to = name == first_batch_name ? first_batch : parts;
+    if (&to == &parts) known += seconds;
+    if (seconds >= 0.005) to += formatted("    %-13s %5.2f s\n", name.c_str(), seconds);
+  }
+  std::string out = "time of rank 0:\n" + (known > 0 ? row("start", known) : "") + parts;
   for (int p = 0; p < phase_count; ++p) {
     const double seconds = timers.seconds(static_cast<Phase>(p));
     known += seconds;
-    if (seconds > 0)
-      out += formatted("  %-11s %9.2f s %6.1f %%\n", std::string(name_of(static_cast<Phase>(p))).c_str(), seconds,
-                       100 * seconds / total);
+    if (seconds > 0) out += row(name_of(static_cast<Phase>(p)), seconds);
+    if (static_cast<Phase>(p) == Phase::data) out += first_batch;  // a part of it
   }
-  return out + formatted("  %-11s %9.2f s %6.1f %%\n  %-11s %9.2f s\n", "other", total - known,
-                         100 * (total - known) / total, "total", total);
+  return out + row("other", total - known) + formatted("  %-11s %9.2f s\n", "total", total);
 }
 
 std::string printable(const std::string& bytes) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/watchdog.hpp"
 #include "comm/world.hpp"
 #include "core/category.hpp"
 #include "device/device_memory.hpp"
@@ -45,6 +46,7 @@ struct JobFacts {
   std::int64_t training_tokens = 0, training_samples = 0;
   std::vector<std::string> data;                               // of mixtures and packed data, a line each
   std::string parameters;                                      // where they come from
+  StartTimes start;                                            // so far
   std::vector<std::pair<std::string, std::string>> libraries;  // "HDF5", "1.10.8"
 };
 std::string job_header(const RunSetup& setup, const JobFacts& facts);
@@ -68,8 +70,8 @@ std::string step_titles();
 std::string step_line(const StepRecord& record, std::int64_t steps, double seconds_left);
 std::string validation_line(double loss, std::int64_t labels);
 
-// Where the time went, by phase.
-std::string time_table(const PhaseTimers& timers, double total_seconds);
+// Where the time went: of the start by its parts, and by phase.
+std::string time_table(const PhaseTimers& timers, const StartTimes& start, double total_seconds);
 
 // Bytes as text that a terminal shows; what isn't printable becomes '?' or its escape.
 std::string printable(const std::string& bytes);

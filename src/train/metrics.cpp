@@ -42,6 +42,20 @@ std::string to_json(const std::vector<RoundingReport>& shares) {
   return all.json();
 }
 
+// {"median": …, "slow": 1, "slow_ranks": [{"rank": …, "node": …, "of_median": …}]}, the slowest ones.
+JsonLine json_of(const ComputationReport& computation) {
+  constexpr std::size_t most = 64;
+  std::vector<JsonLine> ranks;
+  for (const SlowRank& r : computation.slow) {
+    if (ranks.size() == most) break;
+    ranks.push_back(JsonLine().add("rank", r.rank).add("node", r.node).add("of_median", r.of_median));
+  }
+  return JsonLine()
+      .add("median", computation.median)
+      .add("slow", static_cast<std::int64_t>(computation.slow.size()))
+      .add_raw("slow_ranks", json_of(ranks));
+}
+
 }  // namespace
 
 double RouterReport::assignments() const {
@@ -113,6 +127,24 @@ std::string sources_line(const std::vector<SourceReport>& sources) {
   return line.empty() ? "" : line + "\n";
 }
 
+std::string to_json(const StartTimes& start) {
+  JsonLine json;
+  for (const auto& [name, seconds] : start) json.add(name, std::round(seconds * 1000) / 1000);
+  return json.json();
+}
+
+std::string slow_ranks_line(const std::vector<SlowRank>& slow) {
+  constexpr std::size_t most = 4;
+  std::string line;
+  for (std::size_t i = 0; i < std::min(slow.size(), most); ++i) {
+    line += (i == 0 ? "            slow ranks: " : ", ") + std::to_string(slow[i].rank);
+    if (!slow[i].node.empty()) line += " on " + slow[i].node;
+    line += formatted(i == 0 ? " (%.2f times the median's computation)" : " (%.2f times)", slow[i].of_median);
+  }
+  if (slow.size() > most) line += ", " + std::to_string(slow.size() - most) + " more";
+  return line.empty() ? "" : line + "\n";
+}
+
 std::string to_json(const StepRecord& r) {
   JsonLine line;
   line.add("step", r.step).add("time", r.time).add("elapsed_seconds", r.elapsed_seconds).add("tokens", r.tokens);
@@ -122,11 +154,13 @@ std::string to_json(const StepRecord& r) {
   line.add("grad_norm", r.grad_norm).add("learning_rate", r.learning_rate).add("step_seconds", r.step_seconds);
   line.add("tokens_per_second", r.tokens_per_second).add("mfu", r.mfu).add("peak_bytes", r.peak_bytes);
   line.add("updated", r.finite);
+  if (!r.start.empty()) line.add_raw("start_seconds", to_json(r.start));
   if (r.logits) line.add("largest_logit", r.logits->largest).add("clipped_heads", r.logits->clipped_heads);
   if (!r.norms.empty()) line.add_raw("norms", to_json(r.norms));
   if (!r.rounding.empty()) line.add_raw("fp8", to_json(r.rounding));
   if (!r.routers.empty()) line.add_raw("experts", to_json(r.routers));
   if (!r.sources.empty()) line.add_raw("sources", to_json(r.sources));
+  if (r.computation) line.add("computation", json_of(*r.computation));
   return line.text();
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/watchdog.hpp"
+
 namespace forge {
 
 // What a step says of one layer's router.
@@ -58,6 +60,20 @@ struct RoundingReport {
   double overflow = 0, underflow = 0;
 };
 
+// A rank whose computation takes longer than that of others: on which node ("" in one process), and how many times the
+// median's of the ranks of its stage.
+struct SlowRank {
+  int rank = 0;
+  std::string node;
+  double of_median = 1;
+};
+struct ComputationReport {
+  double median = 0;  // seconds of a step, over all ranks
+  std::vector<SlowRank> slow;
+};
+// A line for the log; "" where none is slow.
+std::string slow_ranks_line(const std::vector<SlowRank>& slow);
+
 // Sums of one step over all ranks, read back once the step is done.
 struct StepResult {
   double loss = 0;                       // cross-entropy per label, before the update
@@ -82,10 +98,13 @@ struct StepRecord : StepResult {
   double step_seconds = 0;
   double tokens_per_second = 0;
   double mfu = 0;
-  std::int64_t peak_bytes = 0;          // the largest of any rank
-  std::vector<SourceReport> sources{};  // of a mixture
+  std::int64_t peak_bytes = 0;                     // the largest of any rank
+  std::vector<SourceReport> sources{};             // of a mixture
+  std::optional<ComputationReport> computation{};  // every output.every_steps steps of several ranks
+  StartTimes start{};                              // of the first step of a start: what was before it
 };
 std::string to_json(const StepRecord& record);
+std::string to_json(const StartTimes& start);
 // A line for the log; "" without sources.
 std::string sources_line(const std::vector<SourceReport>& sources);
 

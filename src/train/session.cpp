@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "core/faults.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "core/to_size.hpp"
 #include "kernels/experts/grouped_cutlass.hpp"
+#include "kernels/kernels.hpp"
 #include "model/cudnn_attention.hpp"
 #include "nn/rotary_buffers.hpp"
 #include "optim/rule.hpp"
@@ -110,15 +111,9 @@ std::vector<std::span<const std::byte>> Session<T>::draw_received(double gradien
 template <class T>
 void Session<T>::draw_edge(Region edge, double deviation, std::vector<std::span<const std::byte>>& memory) {
   const std::uint64_t key = random_key(setup_.deck.train.seed, Purpose::initial_values, hash_of(name_of(edge)));
-  std::vector<T> values;
   for (const std::span<std::byte> slot : executor_->received(edge)) {
     const auto count = static_cast<std::int64_t>(slot.size() / sizeof(T));
-    const auto drawn = static_cast<std::int64_t>(values.size());
-    if (drawn < count) values.resize(to_size(count));
-#pragma omp parallel for num_threads(stream_.threads())
-    for (std::int64_t i = drawn; i < count; ++i)
-      values[to_size(i)] = T(static_cast<acc_t<T>>(deviation * normal(key, static_cast<std::uint64_t>(i))));
-    copy_to_device(stream_, slot.data(), values.data(), slot.size());
+    fill_normal(stream_, {key, 0, deviation}, 0, 0, View<T, 2>(reinterpret_cast<T*>(slot.data()), {{1, count}}));
     memory.emplace_back(slot);
   }
   stream_.synchronize();
@@ -236,7 +231,7 @@ std::vector<Task> Session<T>::tasks() const {
 
 template <class T>
 std::optional<Timeline::Scope> Session<T>::measured(std::size_t number, const Task& task) {
-  if (!timeline_.running()) return {};
+  if (!timeline_.measures_tasks()) return {};
   timeline_.enter(static_cast<int>(number));
   if (stream_of(task) != "compute") return {};
   return timeline_.measure_task();

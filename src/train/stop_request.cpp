@@ -40,11 +40,19 @@ std::chrono::steady_clock::time_point first_interrupt;
 sigset_t caught;   // set before threads are made
 int wake_up = -1;  // the listener: an eventfd
 
-// nohup, and shells for what runs behind a script.
+// Signals that whoever started the process had it ignore: nohup, and shells for what runs behind a script. They are
+// noted before the constructors of libraries run, since that of PSM2, which Open MPI loads, puts a handler in the place
+// of SIGHUP's.
+bool hangup_ignored = false, interrupt_ignored = false;
 bool is_ignored(int signal) {
   struct sigaction action {};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
+void note_ignored() {
+  hangup_ignored = is_ignored(SIGHUP);
+  interrupt_ignored = is_ignored(SIGINT);
+}
+[[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)() = note_ignored;
 
 void set_blocked(int how, const sigset_t& signals) {
   if (const int error = pthread_sigmask(how, &signals, nullptr); error != 0)
@@ -96,8 +104,13 @@ void wake() {
 
 StopListener::StopListener(Tell tell) : tell_(std::move(tell)) {
   sigemptyset(&caught);
-  for (const StopSignal& one : all_signals)
-    if (!((one.number == SIGINT || one.number == SIGHUP) && is_ignored(one.number))) sigaddset(&caught, one.number);
+  for (const StopSignal& one : all_signals) {
+    const bool ignored = (one.number == SIGHUP && hangup_ignored) || (one.number == SIGINT && interrupt_ignored);
+    if (ignored)
+      signal(one.number, SIG_IGN);
+    else
+      sigaddset(&caught, one.number);
+  }
   set_blocked(SIG_BLOCK, caught);
   signals_ = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
   wake_up = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

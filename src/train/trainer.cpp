@@ -46,7 +46,7 @@ FirstBatch::FirstBatch(const RunSetup& setup, const TrainingData& data, Mesh& me
 
 template <class T>
 Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log,
-                    const RunProgress& start, Checkpoints<T>* checkpoints, Watchdog* watchdog)
+                    const RunProgress& start, Checkpoints<T>* checkpoints, const World* world)
     : session_(session),
       log_(log),
       optimizer_(session.storage(), session.setup().deck.optimizer, session.update_tools()),
@@ -55,12 +55,13 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       peak_flops_(peak_flops),
       flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)),
       checkpoints_(checkpoints),
-      watchdog_(watchdog),
+      watchdog_(world ? &world->watchdog() : nullptr),
       first_(start.step + 1),
       lines_(first_, train().steps, session.setup().deck.output.every_steps),
       updates_(start.updates),
       bad_in_a_row_(start.bad_in_a_row),
-      busy_cores_(session.stream().threads()) {
+      busy_cores_(session.stream().threads()),
+      slow_ranks_(session.mesh().world(), session.mesh().shape().pp, world) {
   const RunSetup& setup = session.setup();
   if (data.validation && train().validate_every_steps > 0)
     validation_ =
@@ -99,7 +100,9 @@ void Trainer<T>::step(std::int64_t s) {
   BatchFeed feed(next_batch(labels));
   enter("gradients");
   if (s == session_.setup().deck.output.profile) session_.timeline().begin(session_.stream());
+  if (compares(s)) session_.timeline().begin(session_.stream(), Timeline::Of::waits);
   session_.compute_gradients(feed, s, labels);
+  if (compares(s)) session_.timeline().stop();
   enter("update");
   const StepRates rates = rates_of_step(session_.setup().deck, s);
   StepResult result;
@@ -126,7 +129,16 @@ void Trainer<T>::step(std::int64_t s) {
   }
   enter("report");
   raise_peak(s);
-  report(record_of(s, result, rates.of(session_.setup().deck.optimizer.learning_rate), labels));
+  StepRecord record = record_of(s, result, rates.of(session_.setup().deck.optimizer.learning_rate), labels);
+  if (compares(s)) record.computation = slow_ranks_.add(session_.timeline().seconds_between_waits());
+  report(record);
+}
+
+// Not in the first step of a start, whose computation takes longer.
+template <class T>
+bool Trainer<T>::compares(std::int64_t s) const {
+  const OutputDeck& output = session_.setup().deck.output;
+  return session_.mesh().world().size() > 1 && s != first_ && s % output.every_steps == 0 && s != output.profile;
 }
 
 template <class T>
@@ -160,6 +172,7 @@ StepRecord Trainer<T>::record_of(std::int64_t s, const StepResult& result, doubl
   record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;
   record.peak_bytes = peak_bytes_;
   record.sources = sources_of(s, result, labels);
+  if (s == first_ && watchdog_) record.start = watchdog_->start_times();
   return record;
 }
 
@@ -193,7 +206,7 @@ void Trainer<T>::report(const StepRecord& record) {
   const std::int64_t s = record.step;
   if (const auto line = lines_.add(record, session_.setup().tokens_of(s)))
     log_.say(step_line(*line, train().steps, seconds_left(s)) + routers_line(line->routers) +
-             sources_line(line->sources));
+             sources_line(line->sources) + (line->computation ? slow_ranks_line(line->computation->slow) : ""));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     std::to_string(bad_in_a_row_) +

@@ -12,6 +12,7 @@
 #include "train/checkpoints.hpp"
 #include "train/job_report.hpp"
 #include "train/session.hpp"
+#include "train/slow_ranks.hpp"
 #include "train/step_lines.hpp"
 #include "train/training_log.hpp"
 
@@ -66,9 +67,9 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std
 template <class T>
 class Trainer {
  public:
-  // Goes on behind `start`. `checkpoints` may be null: nothing is saved; `watchdog`, too.
+  // Goes on behind `start`. `checkpoints` may be null: nothing is saved; `world`, too: there is no watchdog.
   Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log,
-          const RunProgress& start = {}, Checkpoints<T>* checkpoints = nullptr, Watchdog* watchdog = nullptr);
+          const RunProgress& start = {}, Checkpoints<T>* checkpoints = nullptr, const World* world = nullptr);
 
   // Steps start.step + 1 … train.steps, saving on the way. Throws Error (code not_finite) after
   // train.max_not_finite_steps steps in a row with NaN or Inf in loss or gradient norm; all ranks throw in the same
@@ -87,6 +88,8 @@ class Trainer {
   double seconds_left(std::int64_t s) const;
   // Where the step was faster than the peak, the peak is what it reached.
   void raise_peak(std::int64_t s);
+  // Whether the step is one of those in which ranks' computation is compared.
+  bool compares(std::int64_t s) const;
   // Of the step that has just ended.
   void write_profile_of(std::int64_t s);
   // What the watchdog reports as the place.
@@ -111,6 +114,7 @@ class Trainer {
   // When the host had given out all of the step before, or ended what came between: a step's time counts from there.
   PhaseTimers::Clock::time_point since_;
   BusyCores busy_cores_;
+  SlowRanks slow_ranks_;
 };
 
 }  // namespace forge

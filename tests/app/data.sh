@@ -16,7 +16,7 @@ output: {directory: $work/run, every_steps: 1}
 machine: {workspace_mib: 1, peak_tflops: 1, threads: 1}
 YAML
 deck=$work/deck.yaml
-numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu|peak_bytes)": [^,]*, //g' "$1"; }
+numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu|peak_bytes)": [^,]*, //g; s/, "start_seconds": \{[^}]*\}//; s/, "computation": \{[^]]*\]\}//' "$1"; }
 # run NAME OPTIONS…: the run's numbers, in $work/NAME.
 run() {
   local name=$1

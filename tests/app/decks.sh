@@ -106,10 +106,10 @@ states() {
     grep -qE "^  ${row% *} +${row#* } B " "$work/shown" || fail "$deck: by hand, $row B"
   done
 }
-# tp 4, 24 layers: tables; q, k, v, output, router and norms; 4 experts, a quarter of each.
+# tp 4, 24 layers: tables; q, k, v, output, router and norms; 4 whole experts.
 states inputs/moe_32gpu.yaml \
   $((2 * 128256 * 2048 / 4 + 24 * ((2 * 2048 + 2 * 512) * 2048 / 4 + 8 * 2048 + 2 * 2048) + 2048)) 8 \
-  $((24 * 4 * 3 * 7168 * 2048 / 4)) 4
+  $((24 * 4 * 3 * 7168 * 2048)) 16
 # The first of four stages: the table, eight layers, one expert of each.
 states inputs/mixtral_8x7b_32gpu.yaml \
   $((32000 * 4096 + 8 * ((2 * 4096 + 2 * 1024) * 4096 + 8 * 4096 + 2 * 4096))) 8 $((8 * 3 * 14336 * 4096)) 1

@@ -81,4 +81,13 @@ for fault in "0 1" "0 40" "1 1" "1 40" "0 20 --set checkpoint.asynchronous=true"
   expect 0 "step_00000008: whole" "$forge" verify-checkpoint "$work/saved"
   [ ! -e "$work/saved/step_00000003" ] && [ -e "$work/saved/step_00000004" ] || fail "$fault leaves $(ls -A "$work/saved")"
 done
+
+# A rank that computes longer is named with its node, from the third look on; of ranks that are slow alike none is.
+expect 0 "            slow ranks: 1 on $(uname -n) (" faulty slow:1:gradients:0.1 --set output.every_steps=1 --set checkpoint.every_steps=0
+[ "$(grep -c 'slow ranks: ' "$work/run/log.txt")" -eq 5 ] || fail "not a line for each of steps 4 to 8: $(cat "$work/run/log.txt")"
+[ "$(grep -c '"slow": 1, "slow_ranks": \[{"rank": 1, "node": "'"$(uname -n)"'", "of_median": ' "$work/run/metrics.jsonl")" -eq 5 ] ||
+  fail "metrics.jsonl names no slow rank: $(cat "$work/run/metrics.jsonl")"
+expect 0 "8/8" faulty slow:0:gradients:0.2,slow:1:gradients:0.2 --set output.every_steps=1 --set checkpoint.every_steps=0
+! grep -q "slow ranks" "$work/run/log.txt" || fail "even ranks are slow: $(cat "$work/run/log.txt")"
+grep -q '"slow": 0, "slow_ranks": \[\]' "$work/run/metrics.jsonl" || fail "metrics.jsonl has no computation"
 finish

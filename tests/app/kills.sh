@@ -27,7 +27,7 @@ job() { # NAME OPTIONS…
   shift
   exec mpirun -n 2 "$forge" "$work/deck.yaml" --set "checkpoint.directory=$work/$name" --set "output.directory=$work/$name.run" "$@"
 }
-numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g' "$1"; }
+numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g; s/, "start_seconds": \{[^}]*\}//; s/, "computation": \{[^]]*\]\}//' "$1"; }
 name_of() { printf 'step_%08d' "$1"; }
 same_end() { # of a run that is done
   for shard in 0 1; do
@@ -41,13 +41,14 @@ same_end() { # of a run that is done
 (job whole) > "$work/output" 2>&1 || fail "the undisturbed run fails: $(cat "$work/output")"
 
 runs() { [ -r "/proc/$1/status" ] && ! grep -q "^State:.Z" "/proc/$1/status" 2> /dev/null; } # PID
-# Committed steps now, the oldest first, into `there`, but for the one that this script puts there. Without a process: it is asked often.
+# Committed steps now, the oldest first, into `there`, but for the one that this script puts there (which may go between two questions:
+# its mark is asked for first). Without a process: it is asked often.
 fake=none # a directory that looks like a step
 committed() {
   local path
   there=()
   for path in "$work"/killed/step_*; do
-    [ ! -e "$path" ] || [ -e "$path/fake" ] || there+=($((10#${path##*_})))
+    [ -e "$path/fake" ] || [ ! -e "$path" ] || there+=($((10#${path##*_})))
   done
 }
 declare -A seen=() # committed steps, of the run so far
@@ -112,6 +113,17 @@ aim_at() {
   esac
 }
 
+# All steps, or the newest, which ranks that are still ending may have removed behind newer ones meanwhile: then the one that is it now.
+verified() { # "" or newest
+  local name try
+  for try in 1 2 3; do
+    name=${1:+/$(name_of "$(newest)")}
+    ! "$forge" verify-checkpoint "$work/killed$name" > "$work/verify" 2>&1 || return 0
+    [ -n "$name" ] && [ ! -e "$work/killed$name" ] || return 1
+  done
+  return 1
+}
+
 # Waits for the launcher, which ends when its ranks are gone; but for PMIx 4.2, which has been seen to wait for itself when a rank was
 # killed while the two were greeting each other: it says so, and this script ends it.
 wait_for_launcher() {
@@ -174,7 +186,7 @@ while [ $done_kills -lt "$kills" ] || { missed && [ $done_kills -lt $((2 * kills
   for kind in partial removed replaced; do ! hidden $kind || found[$kind]=$((found[$kind] + 1)); done
   # Half of the next starts follow at once, while ranks may still be ending; half of them when these are gone, and those behind
   # a fresh start, whose ranks may still move the finished run aside.
-  all=/$(name_of "$(newest)")
+  all=newest
   ending+=("${ranks[@]}")
   if [ $((RANDOM % 2)) -eq 0 ] || $fresh || [ -e "$fake" ]; then
     for rank in "${ending[@]}"; do while runs "$rank"; do sleep 0.05; done; done
@@ -185,9 +197,7 @@ while [ $done_kills -lt "$kills" ] || { missed && [ $done_kills -lt $((2 * kills
   fake=none
   ! $fresh || seen=()
   nothing_lost
-  if [ "$(newest)" -gt 0 ]; then
-    "$forge" verify-checkpoint "$work/killed$all" > "$work/verify" 2>&1 || fail "${all:-a step} is damaged: $(cat "$work/verify")"
-  fi
+  [ "$(newest)" -eq 0 ] || verified "$all" || fail "${all:-a step} is damaged: $(cat "$work/verify")"
   if [ $code -eq 0 ]; then # it was done before the kill
     same_end
     ends=$((ends + 1))

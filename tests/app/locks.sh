@@ -150,7 +150,7 @@ expect 2 "a part of it is a file" "$forge" "$deck" --set "checkpoint.directory=$
 
 # Two starts at once, with one checkpoint.directory: one after the other, and the end is that of one job. In every other round the one
 # that trains is killed, and the other goes on.
-numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g' "$1"; }
+numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g; s/, "start_seconds": \{[^}]*\}//; s/, "computation": \{[^]]*\]\}//' "$1"; }
 mapfile -t options < <(in_directories alone alone.run)
 expect 0 "saved step_00000060" "$forge" "$deck" "${options[@]}"
 took_over=0

@@ -13,6 +13,7 @@ FORGE = os.path.abspath(sys.argv[1])
 LONG = os.environ.get("FORGE_LONG") == "1"
 THIRD = os.environ.get("FORGE_VOLUME") == "third" and not LONG  # of the volume: one search with keys of ZeRO-3 instead of two
 failures = []
+NOT_COMPARED = "no prediction for more than one GPU has been compared with a run of forge yet"
 
 
 def run(*arguments, **variables):
@@ -98,6 +99,66 @@ def check_search(work):
         expect(run("show", folder / f"layout_{i}.yaml")[0] == 0, f"show refuses layout_{i}.yaml")
 
 
+def check_search_of_several_ranks(work):
+    """A table and an object of JSON for each number of ranks; the layouts are decks, and their keys are what --set takes."""
+    deck, folder, answer = "inputs/7b_4gpu.yaml", work / "several", work / "searches.json"
+    code, output = run("plan", deck, "--machine", "h200_4", "--search", "--ranks", "2,4", "--best", "1", "--json", answer, "--write", folder)
+    expect(code == 0 and f"{deck} on 2 ranks of h200_4" in output and f"{deck} on 4 ranks of h200_4" in output, f"search on 2 and 4: {output.strip()[:300]}")
+    expect(output.count(NOT_COMPARED) == 1, f"search says of what it was compared with: {output[-300:]}")
+    told = json.loads(answer.read_text())["searches"]
+    expect([one["ranks"] for one in told] == [2, 4] and all(one["layouts"] > 0 for one in told), f"searches: {str(told)[:300]}")
+    for one in told:
+        best = one["best"][0]
+        settings = [word for key, value in best["layout"].items() for word in ("--set", f"{key}={value}")]
+        for again in (["plan", deck, "--ranks", one["ranks"], *settings], ["plan", folder / f"ranks_{one['ranks']}_layout_1.yaml"]):
+            code, output = run(*again, "--machine", "h200_4", "--json", work / "again.json")
+            expect(code == 0 and json.loads((work / "again.json").read_text())["step_seconds"] == best["step_seconds"], f"{again}: {output[:300]}")
+
+
+def check_one_change(work):
+    """What "one change" lists is what --set predicts, with memory; each kind of choice is there, and warnings follow from it."""
+    answer, again = work / "answer.json", work / "again.json"
+    deck = "inputs/moe_32gpu.yaml"
+    code, output = run("plan", deck, "--machine", "h200_4", "--json", answer)
+    expect(code == 0 and NOT_COMPARED in output, f"plan {deck}: {output[:300]}")
+    told = json.loads(answer.read_text())
+    changes = told["one_change"]
+    expect({"tp", "ep", "etp", "microbatch", "recompute", "zero", "dispatch"} <= {c["kind"] for c in changes}, f"kinds of {deck}: {changes}")
+    for kind in ("tp", "etp", "zero"):
+        change = next(c for c in changes if c["kind"] == kind)
+        expect(re.search(rf"% .*  {re.escape(change['change'])}( |$)", output, re.M), f"one change lacks {change}: {output[-2000:]}")
+        code, text = run("plan", deck, "--machine", "h200_4", "--json", again, *[w for s in change["change"].split() for w in ("--set", s)])
+        other = json.loads(again.read_text())
+        same = {key: other[key] for key in ("step_seconds", "peak_bytes", "fits")} == {key: change[key] for key in ("step_seconds", "peak_bytes", "fits")}
+        expect(code == 0 and same, f"{deck} with {change}: {text[:300]}")
+    expect(any(w.startswith("mesh.etp = 4: ") and "better: mesh.etp = 1" in w for w in told["warnings"]), f"warnings of {deck}: {told['warnings']}")
+    code, output = run("plan", "inputs/7b_1gpu.yaml", "--machine", "h200_4")
+    expect(code == 0 and NOT_COMPARED not in output, f"plan of one GPU: {output[:300]}")
+
+
+def check_fewest_gpus(work):
+    """show --gpu of a deck that doesn't fit: the number of GPUs and the layout that it names do, and so does its nearest change."""
+    deck, large = "inputs/7b_1gpu.yaml", ["--set", "model.layers=80"]
+    code, output = run("show", deck, "--gpu", "h100-80", *large)
+    fewest = re.search(r"fewest GPUs that it fits on: (\d+), with (.*) \(", output)
+    expect(code == 0 and "doesn't fit on h100-80" in output and fewest and int(fewest[1]) > 1, f"show --gpu: {output[-600:]}")
+    if fewest:
+        settings = [word for one in fewest[2].split() for word in ("--set", one)]
+        code, output = run("show", deck, "--gpu", "h100-80", *large, "--ranks", fewest[1], *settings)
+        expect(code == 0 and "\nfits on h100-80" in output, f"on {fewest[1]} with {fewest[2]}: {output[-600:]}")
+        told = json.loads(run("show", deck, "--gpu", "h100-80", *large, "--json")[1])["gpu"]
+        expect(told["fewest_gpus"] == int(fewest[1]) and told["layout_of_fewest"] == fewest[2], f"show --json: {told}")
+    # Only a stage's part of the layers has room.
+    mesh = ["--ranks", "8", "--set", "mesh.dp_replicate=8", "--set", "train.zero_stage=0", "--set", "train.recompute=full",
+            "--set", "train.microbatch_sequences=1", "--set", "train.global_batch_sequences=32", "--set", "model.layers=32"]
+    code, output = run("show", deck, "--gpu", "h100-80", *mesh)
+    nearest = re.search(r"nearest change that fits: (.*) \(", output)
+    expect(code == 0 and nearest and "mesh." in nearest[1], f"nearest change of a mesh: {output[-600:]}")
+    if nearest:
+        code, output = run("show", deck, "--gpu", "h100-80", *mesh, *[word for one in nearest[1].split() for word in ("--set", one)])
+        expect(code == 0 and "\nfits on h100-80" in output, f"with {nearest[1]}: {output[-600:]}")
+
+
 def check_search_of_zero3(work):
     """Keys of ZeRO-3 in the deck: what is found has them with that stage alone, and is legal."""
     for key in ("train.fp8_gather=true", "train.gather=step")[THIRD:]:
@@ -117,9 +178,9 @@ def check_search_of_zero3(work):
 
 def check_wrong_input(work):
     deck = "inputs/7b_4gpu.yaml"
-    refused("no machine 'h100'; legal: a file, or of inputs/machines: a100_8", "plan", deck, "--machine", "h100")
+    refused("no machine 'h100'; legal: a file, or of inputs/machines: a100_40_8", "plan", deck, "--machine", "h100")
     if not os.path.exists("inputs/machines/this.yaml"):
-        refused("give --machine, a file or one of inputs/machines: a100_8", "plan", deck)
+        refused("give --machine, a file or one of inputs/machines: a100_40_8", "plan", deck)
     refused("--candidates and --output go together", "plan", deck, "--machine", "h200_4", "--candidates", "x.csv")
     refused("--imbalance must be from 1 (all ranks get as many rows) to 1000", "plan", deck, "--machine", "h200_4", "--imbalance", "0.9")
     refused("--imbalance is of experts, and inputs/7b_4gpu.yaml has none", "plan", deck, "--machine", "h200_4", "--imbalance", "1.2")
@@ -249,6 +310,30 @@ def check_calibration(work):
     refused("is one node of 2 ranks", "plan", "inputs/quickstart.yaml", "--machine", machine, "--set", "mesh.tp=2", "--set", "mesh.pp=2")
 
 
+def check_links(work):
+    """Four ranks measure the calls of two decks; the file differs from the machine that it is like in these alone."""
+    machine = work / "links.yaml"
+    twins = []
+    for name, mesh in (("dense", ["mesh.tp=2", "train.zero_stage=3"]), ("experts", ["mesh.pp=2", "mesh.ep=2"])):
+        words = [word for key in mesh for word in ("--set", key)]
+        twin = work / f"{name}.yaml"
+        twin.write_text(run("show", f"tests/gpu/{name}.yaml", "--ranks", "4", "--deck", *words)[1].split("resolved deck\n")[1])
+        twins.append(twin)
+    code, output = run("calibrate", *twins, "--ranks", "4", "--machine", "h100_8", "--output", machine)
+    expect(code == 0, f"calibrate of decks: {output.strip()[:300]}")
+    for row in (r"tp +all-gather +2 +1 ", r"parameter_shards +all-gather +2 +1 ", r"ep +all-to-all +2 +1 ", r"pp +send +2 +1 ", r"scalars +all-reduce +4 +1 "):
+        expect(re.search(rf"(?m)^{row}", output), f"no call {row} in {output[:3000]}")
+    errors = re.search(r"median error of \d+ calls: ([\d.]+) % before, ([\d.]+) % after", output)
+    expect(errors and float(errors[2]) < 40 and float(errors[2]) < float(errors[1]), f"the fit: {output[-500:]}")
+    text = machine.read_text()
+    expect("like: h100_8" in text and "node: {ranks: 4}" in text, f"the measured machine: {text[:500]}")
+    code, output = run("plan", twins[0], "--ranks", "4", "--machine", machine)
+    expect(code == 0 and "fits" in output, f"plan with it: {output.strip()[:400]}")
+    refused("has 1 rank", "calibrate", twins[0], "--machine", "h100_8", "--output", machine)
+    refused("takes decks, whose collectives it measures", "calibrate", twins[0])
+    refused("takes decks, whose collectives it measures", "calibrate", "--machine", "h100_8")
+
+
 def main():
     decks = sorted(map(str, pathlib.Path("inputs").glob("*gpu*.yaml"))) if LONG else ["inputs/7b_1gpu.yaml",
         "inputs/7b_8gpu_tp4.yaml", "inputs/70b_32gpu_tp4_pp4.yaml", "inputs/qwen3_30b_16gpu.yaml", "inputs/deepseek_v3_256gpu.yaml"]
@@ -258,12 +343,16 @@ def main():
             check_deck(deck, "h100_8", work)
         check_candidates(work)
         check_search(work)
+        check_search_of_several_ranks(work)
+        check_one_change(work)
+        check_fewest_gpus(work)
         check_search_of_zero3(work)
         check_imbalance(work)
         check_launches_of_experts()
         check_profile(work)
         check_fit(work)
         check_wrong_input(work)
+        check_links(work)
         if calibrates():
             check_calibration(work)
     print(f"{len(decks)} decks; {len(failures)} failures")

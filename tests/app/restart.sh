@@ -19,12 +19,16 @@ YAML
 deck=$work/deck.yaml
 
 # What a restart must not change of metrics.jsonl: all but the times.
-numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g' "$1"; }
+numbers() { sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g; s/, "start_seconds": \{[^}]*\}//; s/, "computation": \{[^]]*\]\}//' "$1"; }
 # The last checkpoint's tensors, to the last bit: equal state gives equal shards.
 same_state() { cmp -s "$1/step_00000008/shard_00000.h5" "$2/step_00000008/shard_00000.h5"; }
 
 # steps 1 to 8 in one go
 expect 0 "saved step_00000008" "$forge" "$deck" --set output.save_hf=true
+# the parts of the start, for people and for programs
+grep -q '^  start  ' "$work/output" || fail "the table of times has no start: $(cat "$work/output")"
+grep -q '"start_seconds": {.*"parameters": ' "$work/run/job_info.json" || fail "job_info.json has no parts of the start"
+[ "$(grep -c '"start_seconds": {.*"first batch": ' "$work/run/metrics.jsonl")" -eq 1 ] || fail "metrics.jsonl has the parts of the start not once"
 [ "$(ls "$work/saved" | tr '\n' ' ')" = "latest step_00000002 step_00000004 step_00000006 step_00000008 " ] ||
   fail "other checkpoints than expected: $(ls "$work/saved")"
 expect 0 "step_00000008: whole" "$forge" verify-checkpoint "$work/saved"

@@ -9,7 +9,7 @@
     behind    steps of a run that saves once behind its steps (checkpoint.asynchronous), to those of a run that saves
               nothing, in turn: what the steps take longer, with the copy of the state, reading back included.
     loading   on another layout, from the disk (the files are put out of the page cache before): seconds, bytes read over
-              bytes that the ranks hold.
+              bytes that the ranks hold; and from the page cache, to `cat` of the same files.
 
 DIR must be on the disk that is meant (default: the build folder's). Medians; the load of the machine is printed, since
 all of this needs the cores, too.
@@ -162,6 +162,19 @@ class Bench:
                 log = self.train(1, f"directory: {self.saved()}, every_steps: 0", options=("--restart", "latest", *options))
                 notes.append(re.search(r"; (.* read for .*)", log).group(1))
             print(f"loading, {name}: {'; '.join(notes)}", flush=True)
+        self.from_page_cache(repeats)
+
+    def from_page_cache(self, repeats):
+        """A restart on the same layout to `cat` of the shards, in turn."""
+        ratios = []
+        for _ in range(repeats + 1):  # the first brings them into the cache
+            start = time.monotonic()
+            with open(os.devnull, "wb") as sink:
+                subprocess.run(["cat", *glob.glob(self.saved() + "/step_*/shard_*")], stdout=sink, check=True)
+            cat = time.monotonic() - start
+            log = self.train(1, f"directory: {self.saved()}, every_steps: 0", options=("--restart", "latest"))
+            ratios.append(cat / seconds_of(re.search(r"; .* read for .*, in (.*)", log).group(1)))
+        print(f"loading from the page cache: {statistics.median(ratios[1:]):.2f} of cat's rate", flush=True)
 
 
 def main():

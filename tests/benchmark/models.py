@@ -18,6 +18,9 @@ class Model:
     active: int = 0  # experts of a token
     head: int = 0  # D; 0 = width / heads
     qk_norm: bool = False
+    qkv_bias: bool = False
+    microbatches: int = 1  # of forge's step
+    bf16_states: bool = False  # forge's master weights, moments and sums of gradients
 
     @property
     def head_dim(self):
@@ -62,13 +65,18 @@ MODELS = {
     "moe22m": Model(256, 6, 8, 4, 512, 4096, 8, 256, steps=6, experts=8, active=2),
 }
 
-# For a GPU (tests/gpu): some layers of inputs/7b.yaml and of inputs/qwen3_30b_8gpu_tp4_pp2.yaml, and toys to try the scripts with.
+# For a GPU (tests/gpu): some layers of inputs/7b.yaml and of inputs/qwen3_30b_8gpu_tp4_pp2.yaml; Qwen2.5-7B as LLMQ's benchmark trains
+# it; and toys to try the scripts with.
 GPU_MODELS = {
     "7b_8layers_1k": Model(4096, 8, 32, 8, 14336, 128256, 8, 1024, steps=12),
     "7b_8layers_4k": Model(4096, 8, 32, 8, 14336, 128256, 2, 4096, steps=12),
     "qwen3_30b_4layers": Model(
         2048, 4, 32, 4, 768, 151936, 2, 4096, steps=12, experts=128, active=8, head=128, qk_norm=True
     ),
+    "qwen25_7b_llmq": Model(
+        3584, 28, 28, 4, 18944, 152064, 64, 1024, steps=1, qkv_bias=True, microbatches=16, bf16_states=True
+    ),
     "toy": Model(64, 2, 4, 2, 96, 97, 2, 32, steps=2),
+    "toy_llmq": Model(64, 2, 4, 2, 96, 97, 4, 32, steps=2, qkv_bias=True, microbatches=2, bf16_states=True),
     "toy_moe": Model(64, 2, 4, 2, 48, 97, 2, 32, steps=2, experts=8, active=2, head=32, qk_norm=True),
 }

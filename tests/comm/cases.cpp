@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "device/device_memory.hpp"
 
 namespace forge::comm_cases {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <thread>
 
 namespace forge::test {
 namespace {
@@ -161,6 +162,25 @@ TEST(Watchdog, AsksTheOthers) {
   for (int r = 1; r < ranks; ++r)
     EXPECT_EQ(said[static_cast<std::size_t>(r)]->missed.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   for (const auto& watchdog : watchdogs) watchdog->leave();
+}
+
+// What comes twice is one part; the first step's batch ends the start, whatever is not a step later.
+TEST(Watchdog, KnowsThePartsOfTheStart) {
+  Watchdog watchdog({0, 0}, "start", [](const Watchdog::Missed&) {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (const char* what : {"measurements", "parameters", "measurements"}) watchdog.start_other(0, what);
+  watchdog.start_step(7);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  watchdog.enter("labels");
+  const StartTimes then = watchdog.start_times();
+  watchdog.start_other(8, "validation");
+  watchdog.start_other(0, "end");
+  EXPECT_EQ(watchdog.start_times(), then);
+  std::vector<std::string> names;
+  for (const auto& part : then) names.push_back(part.first);
+  EXPECT_EQ(names, (std::vector<std::string>{"start", "measurements", "parameters", first_batch_name}));
+  EXPECT_GE(then.front().second, 0.02);
+  EXPECT_GE(then.back().second, 0.02);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/bytes.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 
 namespace forge {
 namespace {

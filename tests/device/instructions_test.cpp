@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../device_values.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "core/types.hpp"
 
 // Instructions against plain loops, on a GPU and on the emulated one. Matrices come as plain arrays; the kernels put

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "../device_values.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "device/device_memory.hpp"
 #include "models.hpp"
 #include "operation_record.hpp"
@@ -29,7 +29,7 @@ void draw_vectors(Session<T>& session, std::uint64_t seed) {
     for (std::size_t u = 0; u < storage.size(); ++u)
       storage.fill(stream, u, [&](const Parameter& p, const Range&) {
         return [&p, seed, key = hash_of(p.name)](std::int64_t element) {
-          const double drawn = initial_value(seed, p, element);
+          const double drawn = initial_values(seed, p)(element);
           return p.shape.size() > 1 ? drawn : drawn + 0.2 * normal(key, static_cast<std::uint64_t>(element));
         };
       });
@@ -246,7 +246,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (setup.spec.E() > 0) session.set_routing_tape(&tape);
     const FirstBatch first(setup, data, mesh);
     BatchFeed feed(first.batch);
-    OperationRecord operations(mesh, options.alike);
+    OperationRecord operations(mesh, session.stream(), {setup, options.alike, options.routing != nullptr});
     session.set_operation_tape(&operations);
     session.timeline().begin(session.stream());
     session.compute_gradients(feed, 1, first.labels);

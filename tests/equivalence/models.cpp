@@ -10,7 +10,7 @@
 
 #include "config/family.hpp"
 #include "config/router_score.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 
 namespace forge::test {
 

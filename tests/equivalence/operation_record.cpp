@@ -1,6 +1,7 @@
 #include "operation_record.hpp"
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 
 #include "core/to_size.hpp"
@@ -60,6 +61,20 @@ bool of_experts(Group group) {
 std::string text_of(Group group, Collective collective) {
   return std::string(name_of(group)) + " " + std::string(name_of(collective));
 }
+std::string text_of(bool behind) {
+  return behind ? ", behind the compute stream" : "";
+}
+
+constexpr std::array by_router{"permute_rows", "unpermute_rows", "permute_weights", "unpermute_weights",
+                               "weighted_swiglu_forward", "weighted_swiglu_backward", "moe_sort", "capacity_drop",
+                               "received_order", "fill_counts",
+                               // … also of others
+                               "add", "copy_rows"};
+constexpr std::array of_one_rank{"add_counts", "router_balance_loss"};  // of a group
+template <class Names>
+bool has(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 }  // namespace
 
@@ -91,11 +106,45 @@ void SegmentLines::add(Group group, Collective collective, std::int64_t calls, s
   all_bytes += bytes;
 }
 
-void SegmentLines::add_line(const std::string& text) {
+// Kernels of FP8, which note nothing; those that the router decides on; those that only one rank runs; copies, where
+// some are of states that travel between stages.
+bool SegmentLines::leaves_out(std::string_view name) const {
+  if (name.starts_with("fp8_") || name == "sums_of_runs" || has(of_one_rank, name)) return true;
+  if (replays_ && name == "router_weights") return true;
+  if (!alike_ && setup_.spec.E() > 0 && has(by_router, name)) return true;
+  if (setup_.buffers.rounding.kv_copies > 1 && name == "add") return true;
+  if (setup_.mesh.pp > 1 && name == "copy_rows") return true;
+  return name == "embedding_forward" && !setup_.spec.rope() && setup_.share.tp_rank > 0;
+}
+
+void SegmentLines::add(std::string_view name, std::int64_t read, std::int64_t written, bool behind) {
+  if (leaves_out(name)) return;
+  const std::string named = std::string(name) + text_of(behind);
+  if (named != rows_ || !sent_.empty()) {
+    end_sent();
+    rows_ = named;
+  }
+  read_ += read;
+  written_ += written;
+}
+
+void SegmentLines::end_rows() {
+  if (!rows_.empty())
+    lines_.push_back(rows_ + ": " + std::to_string(read_) + " B read, " + std::to_string(written_) + " B written");
+  rows_.clear();
+  read_ = written_ = 0;
+}
+
+void SegmentLines::end_sent() {
+  end_rows();
   for (const auto& [kind, sent] : sent_)
     lines_.push_back(text_of(kind.first, kind.second) + ": " + std::to_string(sent.first) + " calls, " +
                      std::to_string(sent.second) + " B");
   sent_.clear();
+}
+
+void SegmentLines::add_line(const std::string& text) {
+  end_sent();
   lines_.push_back(text);
 }
 
@@ -104,7 +153,8 @@ std::vector<std::string> SegmentLines::lines() {
   return std::move(lines_);
 }
 
-OperationRecord::OperationRecord(Mesh& mesh, bool alike) : mesh_(mesh), lines_(alike) {
+OperationRecord::OperationRecord(Mesh& mesh, const Stream& compute, SegmentLines lines)
+    : mesh_(mesh), compute_(compute), empty_(std::move(lines)) {
   for (const Group group : lines_.groups()) counted_[group] = mesh.of(group).traffic();
 }
 
@@ -149,6 +199,11 @@ void OperationRecord::attention(Stream& stream, const AttentionShape& shape, con
   lines_.add(heads, shape.query_rows, shape.key_rows, pairs);
 }
 
+void OperationRecord::rows(const Stream& stream, std::string_view name, std::int64_t read, std::int64_t written) {
+  count_sent();
+  lines_.add(name, read, written, &stream != &compute_);
+}
+
 std::vector<std::string> OperationRecord::lines() {
   count_sent();
   return lines_.lines();
@@ -157,9 +212,10 @@ std::vector<std::string> OperationRecord::lines() {
 std::string operations_problem(const RunSetup& setup, OperationRecord& record,
                                const std::vector<Timeline::Span>& spans) {
   const GroupSizes sizes = group_sizes(setup.spec, setup.mesh, setup.share);
-  SegmentLines listed(record.alike());
+  SegmentLines listed = record.empty();
   const std::vector<Group> groups = listed.groups();
   std::vector<std::string> order, ran_order;
+  bool behind = false;
   const auto add = [&]<class S>(const S& segment) {
     if constexpr (std::is_same_v<S, AttentionProduct>) {
       const double pairs = segment.pairs() * static_cast<double>(segment.sequences);
@@ -167,17 +223,25 @@ std::string operations_problem(const RunSetup& setup, OperationRecord& record,
     } else if constexpr (std::is_same_v<S, Sent>) {
       if (sizes[to_size(segment.group)] == 1) return;
       listed.add(segment.group, segment.collective, segment.times, bytes_of(segment, sizes));
-      if (record.alike() || !of_experts(segment.group)) order.push_back(text_of(segment.group, segment.collective));
-    } else if constexpr (!std::is_same_v<S, RowKernel>) {
+      if (listed.alike() || !of_experts(segment.group))
+        order.push_back(text_of(segment.group, segment.collective) + text_of(behind));
+    } else if constexpr (std::is_same_v<S, RowKernel>) {
+      listed.add(segment.name, segment.read_bytes, segment.written_bytes, behind);
+    } else {
       listed.add(segment);
     }
   };
-  for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute))
-    for (const Segment& segment : segments_of(setup.buffers, setup.share, task).segments) std::visit(add, segment);
+  for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute)) {
+    const Segments list = segments_of(setup.buffers, setup.share, task);
+    for (std::size_t i = 0; i < list.segments.size(); ++i) {
+      behind = list.behind[i];
+      std::visit(add, list.segments[i]);
+    }
+  }
   for (const Timeline::Span& span : spans)
     for (const Group group : groups)
       if (!span.collective.empty() && span.group == name_of(group))
-        ran_order.push_back(std::string(span.group) + " " + std::string(span.collective));
+        ran_order.push_back(std::string(span.group) + " " + std::string(span.collective) + text_of(span.behind));
   const std::string problem = difference("segment", listed.lines(), record.lines());
   return problem.empty() ? difference("collective", order, ran_order) : problem;
 }

@@ -116,7 +116,7 @@ std::string problem_of(const Deck& deck, int rank, std::shared_ptr<ReplayWire> w
   Alone alone(deck, rank, std::move(wire));
   Replay<double> replay(alone.session, *alone.wire);
   for (int i = 0; i < 2; ++i) {
-    OperationRecord record(alone.mesh, true);
+    OperationRecord record(alone.mesh, alone.session.stream(), {alone.setup, true, false});
     alone.session.set_operation_tape(&record);
     const ReplayedStep step = replay.step();
     alone.session.set_operation_tape(nullptr);
@@ -182,7 +182,7 @@ std::vector<std::string> lines_of_job(Mesh& mesh, const RunSetup& setup, Session
   LabelCounts labels = batch.label_counts();
   mesh.data().sum_host({&labels.main, 1});
   mesh.data().sum_host({&labels.tokens, 1});
-  OperationRecord record(mesh, true);
+  OperationRecord record(mesh, session.stream(), {setup, true, false});
   session.set_operation_tape(&record);
   BatchFeed feed(batch);
   session.compute_gradients(feed, 1, labels);
@@ -211,13 +211,36 @@ TEST(Replay, DoesWhatTheRankDoesInTheJob) {
     for (int rank = 0; rank < ranks; ++rank) {
       Alone alone(deck, rank, std::make_shared<ReplayWire>(WireKind::none));
       Replay<double> replay(alone.session, *alone.wire);
-      OperationRecord record(alone.mesh, true);
+      OperationRecord record(alone.mesh, alone.session.stream(), {alone.setup, true, false});
       alone.session.set_operation_tape(&record);
       replay.step();
       alone.session.set_operation_tape(nullptr);
       EXPECT_EQ(record.lines(), in_job[to_size(rank)]) << text_of(deck) << ", rank " << rank;
     }
   }
+}
+
+// Sums have its part once, others' parts are its own, and every receive is filled.
+TEST(Replay, ItsNumbersStandForThoseOfOthers) {
+  Stream stream;
+  ReplayCommunicator ranks(2, 4, std::make_shared<ReplayWire>(WireKind::none));
+  using Numbers = std::vector<double>;
+  const Numbers twelve{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  const DeviceArray<double, 1> x(stream, {{3}}, {1, 2, 3}), all(stream, {{12}}, twelve), out(stream, {{12}});
+  ranks.all_reduce(stream, x.view());
+  EXPECT_EQ(x.get(), (Numbers{1, 2, 3}));
+  ranks.all_to_all(stream, all.view().data, out.view().data, 3, DType::f64);
+  EXPECT_EQ(out.get(), (Numbers{6, 7, 8, 6, 7, 8, 6, 7, 8, 6, 7, 8}));
+  ranks.reduce_scatter(stream, View<const double, 1>(all.view()), x.view());
+  EXPECT_EQ(x.get(), (Numbers{6, 7, 8}));
+  ranks.all_gather(stream, View<const double, 1>(x.view()), out.view());
+  EXPECT_EQ(out.get(), (Numbers{6, 7, 8, 6, 7, 8, 6, 7, 8, 6, 7, 8}));
+  const View<double, 1> sent = all.view().slice(0, 3), received = all.view().slice(3, 6);
+  ranks.group_begin();
+  ranks.send(stream, View<const double, 1>(sent), 3);
+  ranks.receive(stream, received, 1);
+  ranks.group_end(stream);
+  EXPECT_EQ(values_of(stream, received), (Numbers{0, 1, 2}));
 }
 
 // Other ranks' weights are their initial values; sums have the rank's part once.
@@ -235,7 +258,7 @@ TEST(Replay, ReceivesWhatItWouldReceive) {
     for (const forge::ElementRun& run : runs_of(unit, {0, unit.elements})) {
       const Parameter& p = unit.parameters[run.piece->parameter];
       for (std::int64_t i = 0; i < run.count; ++i, ++compared)
-        ASSERT_EQ(whole[to_size(run.local + i)], initial_value(deck.train.seed, p, run.global + i)) << p.name;
+        ASSERT_EQ(whole[to_size(run.local + i)], initial_values(deck.train.seed, p)(run.global + i)) << p.name;
     }
   }
   EXPECT_GT(compared, 1000);

@@ -10,6 +10,7 @@
 
 #include "core/view.hpp"
 #include "device/device_memory.hpp"
+#include "device/hold_stream.hpp"
 #include "device/random_values.hpp"
 #include "device/stream.hpp"
 #include "kernels/gemm/gemm.hpp"
@@ -20,10 +21,36 @@ namespace forge::bench {
 
 using std::int64_t;
 
+// A kernel of so many blocks beside the measured ones, in a stream of its own, which moves bytes as a collective does:
+// 20 GB/s a block, about what a channel of NCCL carries over NVLink.
+class WireKernel {
+ public:
+  WireKernel(int blocks, bool tiny) : blocks_(blocks), from_(piece(tiny)), to_(piece(tiny)) {
+    for (const Buffer* buffer : {&from_, &to_}) fill_zero(stream_, buffer->data(), buffer->bytes());
+  }
+  void start(double seconds) {
+    const auto bytes = static_cast<std::size_t>(20e9 * blocks_ * seconds);
+    hold_stream(stream_, {blocks_, seconds, to_.data(), from_.data(), from_.bytes(), bytes});
+    event_.record(stream_);
+  }
+  bool runs() const { return !event_.ready(); }
+  void synchronize() { stream_.synchronize(); }
+
+ private:
+  // More than caches hold.
+  static std::size_t piece(bool tiny) { return std::size_t{1} << (tiny ? 16 : 26); }
+
+  int blocks_;
+  Stream stream_{1, Stream::Kind::Worker};
+  Buffer from_, to_;
+  Event event_;
+};
+
 struct Bench {
   Stream& stream;
   Gemm& gemm;
-  bool tiny;  // sizes for a processor: to see that every kernel runs, not how fast
+  bool tiny;             // sizes for a processor: to see that every kernel runs, not how fast
+  WireKernel* beside{};  // null: the kernels run alone
 
   // The size of a real step, or the tiny one.
   int64_t size(int64_t real, int64_t small) const { return tiny ? small : real; }
@@ -70,18 +97,25 @@ class Memory {
 };
 
 // Seconds of one call: the median of five batches of calls, each long enough for the host's clock, after two calls that
-// choose algorithms and touch pages.
+// choose algorithms and touch pages. The kernel beside them, which runs with the five alone, must outlast each.
 template <class Work>
 double seconds_of(const Bench& bench, const Work& work) {
+  WireKernel* beside = nullptr;
+  double once = 0;
   const auto batch = [&](int calls) {
     bench.stream.synchronize();
+    if (beside) beside->start(2 * once * calls + 1e-3);
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < calls; ++i) work();
     bench.stream.synchronize();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    if (beside && !beside->runs() && !bench.tiny) std::fprintf(stderr, "the kernel beside ended before the others\n");
+    if (beside) beside->synchronize();
+    return passed.count() / calls;
   };
   batch(1);
-  const double once = batch(1);
+  once = batch(1);
+  beside = bench.beside;
   const int calls = static_cast<int>(std::clamp((bench.tiny ? 1e-3 : 0.02) / once, 1.0, 200.0));
   std::vector<double> times;
   for (int i = 0; i < (bench.tiny ? 1 : 5); ++i) times.push_back(batch(calls));

@@ -22,7 +22,7 @@ usage() {
   sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
 }
 refuse() {
-  echo "first_day: $*; --help tells more" >&2
+  echo "${FIRST_HOURS:-first_day}: $*; --help tells more" >&2
   exit 2
 }
 
@@ -98,8 +98,8 @@ note() {
   printf '  %-44s %-8s %5s s  %s\n' "$1" "$2" "$3" "${4:-}"
 }
 
-# How many tests a program of GoogleTest has left out, where it has.
-left_out() { sed -n 's/^.*SKIPPED.* \([0-9]* tests\{0,1\}\), listed below.*/\1 skipped/p' "$1" | head -n 1; }
+# A case's own line about its result, or how many tests a program of GoogleTest has left out.
+said_of() { sed -n 's/^summary: //p; s/^.*SKIPPED.* \([0-9]* tests\{0,1\}\), listed below.*/\1 skipped/p' "$1" | head -n 1; }
 
 # The last line of a log that says something.
 last_words() { grep '[^[:space:]]' "$1" | tail -n 1 | cut -c 1-160; }
@@ -128,7 +128,7 @@ one_case() {
   running=$!
   wait "$running" || code=$?
   case $code in
-    0) note "$name" passed $((SECONDS - start)) "$(left_out "$folder/$name.log")" ;;
+    0) note "$name" passed $((SECONDS - start)) "$(said_of "$folder/$name.log")" ;;
     77) note "$name" absent $((SECONDS - start)) "$(last_words "$folder/$name.log")" ;;
     124 | 137)
       [ "$most" -eq "$left" ] && [ "$case_number" -gt 1 ] || note "$name" limit $((SECONDS - start)) "stopped after $most s"

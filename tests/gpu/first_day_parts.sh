@@ -1,10 +1,15 @@
 # The parts of first_day.sh, which sources this: their names in order, begin and finish, and for each part a function that
 # calls run_case NAME LIMIT COMMAND… for its cases.
-correctness_parts=(verify gradients tests sanitizer ranks program)
-parts=(verify gradients tests sanitizer kernels steps_dense steps_experts kernel_times ranks program)
+correctness_parts=(replay beside steps_llmq steps_fp8 replay_v3 verify gradients tests sanitizer ranks program)
+parts=(replay beside steps_llmq steps_fp8 replay_v3 verify gradients tests sanitizer kernels steps_dense steps_experts kernel_times ranks program)
 
 about() {
   case $1 in
+    replay) echo "one rank of decks of 16 to 1024 GPUs alone, without the others' traffic and with the plan's seconds of it" ;;
+    beside) echo "products, attention and rows beside a kernel that moves bytes as a collective does: overlap_speed of machines" ;;
+    steps_llmq) echo "whole steps of Qwen2.5-7B as LLMQ's benchmark has them: 16 microbatches of 4 x 1024 tokens, states in bf16" ;;
+    steps_fp8) echo "whole steps in FP8, beside bf16" ;;
+    replay_v3) echo "one rank of DeepSeek-V3 on 1024 GPUs, for 141 GB" ;;
     verify) echo "every problem of verify/ in fp64 and fp32, against PyTorch's references" ;;
     gradients) echo "gradients in fp64, fp32 and bf16 against the CPU build's, for every problem of verify/" ;;
     tests) echo "the executables of label gpu" ;;
@@ -76,6 +81,69 @@ finish() {
     -o -name '*.json' -o -name verdict -o -name cases -o -name program_digest \) -print0 |
     tar -czf results.tar.gz.new --null --files-from=- && mv results.tar.gz.new results.tar.gz)
   echo "== all of it, for another machine's --output: $out/results.tar.gz"
+}
+
+# The machine whose plan prices the other ranks' traffic.
+planned_machine() {
+  case $(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null) in
+    *H200*) echo h200_4 ;;
+    *B200*) echo b200_8 ;;
+    *A100*) echo a100_8 ;;
+    *) echo h100_8 ;;
+  esac
+}
+
+# replayed CASE DECK RANK STEPS SEQUENCES WIRES…: a rank of the deck with each wire; of its steps so many global sequences, fewer than
+# the deck's where a step would take minutes.
+replayed() {
+  local name=$1 deck=inputs/$2.yaml rank=$3 steps=$4 wire size=whole options=()
+  if [ "$rehearse" = yes ]; then
+    steps=1 size=small
+  else
+    options=(--set "train.global_batch_sequences=$5")
+  fi
+  for wire in "${@:6}"; do
+    [ "$rehearse$wire" != yestime ] || [[ $name = *_first ]] || continue
+    [ "$wire" != time ] || options+=(--machine "$(planned_machine)")
+    run_case "${name}_$wire" 100 "$here/replay.sh" "$forge" "$size" "$folder/${name}_$wire.json" "$deck" --rank "$rank" \
+      --steps "$steps" --wire "$wire" "${options[@]}"
+  done
+}
+
+# planned CASE DECK RANKS…: a step of all ranks from the replays of these cases, on the machine.
+planned() {
+  run_case "$1_planned" 60 "$here/replay.sh" "$forge" plan "$folder" "inputs/$2.yaml" "$(planned_machine)" "${@:3}"
+}
+
+part_replay() {
+  replayed qwen3_30b qwen3_30b_16gpu_fsdp 0 2 512 none time
+  replayed moe_32gpu moe_32gpu 0 3 256 none time
+  replayed 70b 70b_32gpu_tp4 0 2 64 none time
+  replayed 405b_first llama3_405b_1024gpu 0 1 128 none time
+  replayed 405b_middle llama3_405b_1024gpu 512 1 128 none
+  replayed 405b_last llama3_405b_1024gpu 1023 1 128 none
+  planned qwen3_30b qwen3_30b_16gpu_fsdp qwen3_30b
+  planned moe_32gpu moe_32gpu moe_32gpu
+  planned 70b 70b_32gpu_tp4 70b
+  planned 405b llama3_405b_1024gpu 405b_first 405b_middle 405b_last
+}
+part_replay_v3() {
+  replayed v3_first deepseek_v3_1024gpu 0 1 1024 none time
+  replayed v3_middle deepseek_v3_1024gpu 512 1 1024 none
+  replayed v3_last deepseek_v3_1024gpu 1023 1 1024 none
+  planned v3 deepseek_v3_1024gpu v3_first v3_middle v3_last
+}
+
+part_beside() {
+  local group blocks tiny=() counts=(4 8 16 24)
+  if [ "$rehearse" = yes ]; then tiny=(--tiny) counts=(4); fi
+  for group in products attention rows; do
+    run_case "$group" 100 bash -c '"$1" "${@:3}" > "$2"' _ "$build/kernel_bench" "$folder/$group.tsv" "${tiny[@]}" "$group"
+    for blocks in "${counts[@]}"; do
+      run_case "${group}_$blocks" 100 bash -c '"$1" "${@:5}" > "$2" && "$4" "$(dirname "$0")/beside.py" "$3" "$2"' "$here/." \
+        "$build/kernel_bench" "$folder/${group}_$blocks.tsv" "$folder/$group.tsv" "$python" "${tiny[@]}" --beside "$blocks" "$group"
+    done
+  done
 }
 
 part_verify() {
@@ -162,20 +230,29 @@ part_kernels() {
   done
 }
 
-# steps MODEL…: forge and PyTorch in turn, one process after the other, so that each has the device for itself.
+# steps LIMIT CONTENDERS MODEL…: each model by forge and PyTorch in turn, one process after the other, so that each has the device
+# for itself.
 steps() {
-  local model contender device=cuda
+  local model contender device=cuda limit=$1 contenders=$2
+  shift 2
   if [ "$rehearse" = yes ]; then device=cpu; fi
   for model in "$@"; do
-    for contender in forge pytorch forge_again forge_cudnn forge_own_experts forge_fp8 forge_cuda_cores; do
-      [ "$rehearse" = no ] || [[ $contender != forge_* ]] || continue
-      run_case "${model}_$contender" 260 "$python" "$here/steps.py" "$contender" "$model" --device "$device" \
+    for contender in $contenders; do
+      run_case "${model}_$contender" "$limit" "$python" "$here/steps.py" "$contender" "$model" --device "$device" \
         --forge "$forge" --folder "$folder/$model.$contender" --output "$folder/$model.$contender.json"
     done
   done
 }
-part_steps_dense() { if [ "$rehearse" = yes ]; then steps toy; else steps 7b_8layers_1k 7b_8layers_4k; fi; }
-part_steps_experts() { if [ "$rehearse" = yes ]; then steps toy_moe; else steps qwen3_30b_4layers; fi; }
+contenders="forge pytorch"
+[ "$rehearse" = yes ] || contenders="$contenders forge_again forge_cudnn forge_own_experts forge_fp8 forge_cuda_cores"
+# part_steps…: of a rehearsal toys.
+part_steps_llmq() { steps 100 forge "$([ "$rehearse" = yes ] && echo toy_llmq || echo qwen25_7b_llmq)"; }
+part_steps_fp8() {
+  steps 100 "forge forge_fp8" "$([ "$rehearse" = yes ] && echo toy || echo 7b_8layers_4k)"
+  steps 100 forge_fp8 "$([ "$rehearse" = yes ] && echo toy_llmq || echo qwen25_7b_llmq)"
+}
+part_steps_dense() { if [ "$rehearse" = yes ]; then steps 260 "$contenders" toy; else steps 260 "$contenders" 7b_8layers_1k 7b_8layers_4k; fi; }
+part_steps_experts() { if [ "$rehearse" = yes ]; then steps 260 "$contenders" toy_moe; else steps 260 "$contenders" qwen3_30b_4layers; fi; }
 
 part_kernel_times() {
   local model models=(7b_8layers_4k qwen3_30b_4layers)

@@ -37,7 +37,7 @@ system=/usr/lib/$(gcc -print-multiarch 2> /dev/null || echo x86_64-linux-gnu)
 for path in /usr/bin/orterun /usr/bin/orted "$system/openmpi/lib" "$system/pmix2/lib" "$system/pmix2/share" /usr/share/openmpi /etc/openmpi; do
   [ ! -e "$path" ] || { mkdir -p "$to/carried$(dirname "$path")" && cp -a "$path" "$to/carried$path"; }
 done
-[ -x "$to/carried/usr/bin/orterun" ] || { echo "pack: Open MPI is not installed as Debian's packages openmpi-bin and libopenmpi3 have it" >&2; exit 2; }
+[ -x "$to/carried/usr/bin/orterun" ] || { echo "pack: Open MPI 4 is not installed as Debian 12's packages openmpi-bin and libopenmpi3 have it" >&2; exit 2; }
 ln -s orterun "$to/carried/usr/bin/mpirun"
 find "$to/carried" -name '*.a' -delete
 find "$to/carried/usr/lib" \( -name '*ucx*' -o -name '*ofi*' -o -name '*openib*' -o -name '*verbs*' -o -name '*psm*' -o -name '*java*' \) -delete

@@ -107,6 +107,8 @@ def main():
     with open(arguments.output, "w") as file:
         json.dump(result, file)
     print(json.dumps(result))
+    speed = result["step_tokens"] / result["seconds"]
+    print(f"summary: {1e3 * result['seconds']:.1f} ms a step, {speed:.0f} tokens/s, {speed * result['flops_per_token'] / 989.4e10:.1f} % of 989.4 TFLOP/s")
 
 
 if __name__ == "__main__":

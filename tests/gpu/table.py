@@ -138,6 +138,23 @@ def steps(folder):
     return lines
 
 
+def said(folder):
+    """Cases of replays and of kernels beside a collective's: their lines, with the commands."""
+    lines = []
+    for part in ("replay", "replay_v3", "beside"):
+        rows = []
+        for path in sorted(glob.glob(os.path.join(folder, part, "*.result")), key=os.path.getmtime):
+            with open(path) as result, open(path.removesuffix("result") + "log") as log:
+                words = result.read().split(None, 2)
+                commands = [line[2:].strip() for line in log if line.startswith("$ forge")]
+            if words[0] == "passed" and len(words) > 2:
+                name = os.path.basename(path).removesuffix(".result")
+                rows.append(f"| {name} | {words[2].strip()} |" + (f" `{commands[0]}` |" if commands else " |"))
+        if rows:
+            lines += ["", f"| {part} | | |", "|---|---|---|", *rows]
+    return lines
+
+
 def verdicts(folder):
     lines = ["", "| part | result |", "|---|---|"]
     with open(os.path.join(folder, "summary.txt")) as file:
@@ -155,7 +172,7 @@ def main():
     lines += ["Random data; a median of five batches of calls (kernels) or of the steps after three others. Bytes are the least that a kernel must",
               "read and write. FLOP: 6 a weight of a matrix product with the head, without the input embedding, plus causal attention counted half;",
               "the router's own choice (no forced balance); \"of 989.4\": of the dense bf16 peak of H100 and H200."]
-    lines += verdicts(folder) + kernels(folder) + steps(folder)
+    lines += verdicts(folder) + said(folder) + kernels(folder) + steps(folder)
     print("\n".join(lines))
 
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "device/isa.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_tiles.hpp"

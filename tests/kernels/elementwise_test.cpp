@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "fixture.hpp"
 #include "kernels/kernels.hpp"
 
@@ -36,6 +37,32 @@ TEST(Elementwise, convert_rounds_once) {
   check_convert<bf16, double>();
   check_convert<bf16, float>();
   check_convert<bf16, bf16>();
+}
+
+// Rows of a tensor, as a shard has them: of every number of threads, and of every device, as tests run everywhere, the
+// bits that one thread draws number by number.
+template <class T>
+void check_normal() {
+  const NormalNumbers numbers{77, 0.25, 1.5};
+  const std::int64_t first = (std::int64_t{1} << 32) - 9, pitch = 20011;
+  for (const std::int64_t n : {1, 7, 8192, 20003}) {
+    expect_same_on_any_threads([&](Stream& s) {
+      Field<T> to(3, n);
+      fill_normal(s, numbers, first, pitch, to.view());
+      const Values drawn = to.read(s);
+      for (std::int64_t i = 0; i < 3 * n; ++i) {
+        const double number = numbers(first + i / n * pitch + i % n);
+        EXPECT_EQ(drawn[to_size(i)], static_cast<double>(T(static_cast<acc_t<T>>(number)))) << i;
+      }
+      return drawn;
+    });
+  }
+}
+
+TEST(Elementwise, fill_normal_draws_each_number_alone) {
+  check_normal<double>();
+  check_normal<float>();
+  check_normal<bf16>();
 }
 
 template <class T>

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/device_memory.hpp"

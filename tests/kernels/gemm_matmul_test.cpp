@@ -26,7 +26,10 @@ void agrees_with_fp32(std::int64_t m, std::int64_t n, std::int64_t k, bool ta, b
   Bf16Matmul matmul;
   for (int repeat = 0; repeat < 2; ++repeat) {  // the second time with the kept primitive
     const Field<TC> out(m, n, c.read(), 4);
-    ASSERT_TRUE(matmul(2, m, n, k, alpha, x, y, beta, out.data(), out.pitch, workspace.data(), workspace.bytes()));
+    if (!matmul(2, m, n, k, alpha, x, y, beta, out.data(), out.pitch, workspace.data(), workspace.bytes())) {
+      ASSERT_TRUE(m == 1 || n == 1);  // vectors with strides are left to others
+      continue;
+    }
     const auto expected = reference.read(), got = out.read();
     // Normal numbers: |A||B| is about k, its rounding in fp32 2 (k + 4) k u; then one rounding to the type of C.
     const double sums = 4.0 * std::abs(alpha) * static_cast<double>((k + 4) * k) / (1 << 24);
@@ -43,6 +46,7 @@ TEST(Bf16Matmul, AgreesWithSumsInFp32) {
         agrees_with_fp32<float>(33, 65, 130, ta, tb, 1.0f, beta);
         agrees_with_fp32<bf16>(64, 17, 96, ta, tb, 0.5f, beta);
         agrees_with_fp32<float>(1, 40, 3, ta, tb, 1.0f, beta);
+        agrees_with_fp32<float>(3, 1, 8, ta, tb, 1.0f, beta);
       }
 }
 

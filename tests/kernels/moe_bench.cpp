@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "device/device_memory.hpp"
 #include "device/random_values.hpp"
 #include "kernels/experts/expert_kernels.hpp"

@@ -15,14 +15,17 @@ class InitialFormula {
  public:
   InitialFormula(std::uint64_t seed, const ModelDeck& model) : seed_(seed), model_(model) {}
 
-  // Of element i, row-major, of the parameter of this name.
-  double value(const std::string& parameter, std::uint64_t i) const {
+  // Of element i, row-major, of the parameter of this name. cos 2πv = sin 2π(|v − ½| − ¼), which has no error where it
+  // vanishes.
+  long double value(const std::string& parameter, std::uint64_t i) const {
     const double std = deviation(parameter);
     if (std == 0) return is_norm_weight(parameter) ? 1 : 0;
     const auto w = philox(key(parameter), i);
-    const double radius = std::sqrt(-2 * std::log(unit(w[0], w[1])));
-    return std * (radius * std::cos(2 * std::acos(-1.0) * unit(w[2], w[3])));
+    const long double radius = std::sqrt(-2 * std::log(unit(w[0], w[1])));
+    return std * radius * std::sin(2 * std::acos(-1.0L) * (std::abs(unit(w[2], w[3]) - 0.5L) - 0.25L));
   }
+  // How far from it a number in double may be.
+  static long double tolerance(long double value) { return 1e-15L * std::abs(value); }
 
   // Standard deviation of a parameter's values; 0: all are equal.
   double deviation(const std::string& parameter) const {
@@ -79,9 +82,9 @@ class InitialFormula {
     return c;
   }
   // u(h, l) = (⌊(2³² h + l) / 2¹²⌋ + ½) / 2⁵².
-  static double unit(std::uint32_t h, std::uint32_t l) {
+  static long double unit(std::uint32_t h, std::uint32_t l) {
     const std::uint64_t whole = (static_cast<std::uint64_t>(h) << 20) + (l >> 12);
-    return std::ldexp(static_cast<double>(whole) + 0.5, -52);
+    return std::ldexp(static_cast<long double>(whole) + 0.5L, -52);
   }
 
   std::uint64_t seed_;

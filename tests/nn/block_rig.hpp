@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../device_values.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "layout/stage.hpp"
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"

@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "context_rig.hpp"
 
 namespace forge {
@@ -77,6 +79,7 @@ struct SeenShapes : OperationTape {
   void product(const Product&) override {}
   void experts(const ExpertProduct&) override {}
   void scales(Stream&, View<const float, 1>) override {}
+  void rows(const Stream&, std::string_view, std::int64_t, std::int64_t) override {}
   void attention(Stream&, const AttentionShape& shape, const AttentionMask&, const AttentionProduct&) override {
     cudnn.push_back(shape.cudnn);
   }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "../device_values.hpp"
 #include "../kernels/attention_case.hpp"
 #include "../long_run.hpp"

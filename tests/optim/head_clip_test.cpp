@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "../device_values.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 
 namespace forge::test {
 namespace {

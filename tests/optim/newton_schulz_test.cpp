@@ -4,9 +4,10 @@
 
 #include <cmath>
 #include <numeric>
+#include <string_view>
 
 #include "../device_values.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 
 namespace forge::test {
 namespace {
@@ -98,6 +99,7 @@ class Record : public OperationTape {
  public:
   void product(const Product& p) override { products.push_back(p); }
   void scales(Stream&, View<const float, 1>) override {}
+  void rows(const Stream&, std::string_view, std::int64_t, std::int64_t) override {}
   void experts(const ExpertProduct& p) override { stacks.push_back(p); }
   void attention(Stream&, const AttentionShape&, const AttentionMask&, const AttentionProduct&) override {}
   std::vector<Product> products;

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "../device_values.hpp"
 #include "config/optimizer_table.hpp"
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "layout/whole_matrices.hpp"
 
 namespace forge::test {
@@ -69,6 +70,7 @@ class Products : public OperationTape {
  public:
   void product(const Product& p) override { seen.push_back(p); }
   void scales(Stream&, View<const float, 1>) override {}
+  void rows(const Stream&, std::string_view, std::int64_t, std::int64_t) override {}
   void experts(const ExpertProduct&) override {}
   void attention(Stream&, const AttentionShape&, const AttentionMask&, const AttentionProduct&) override {}
   std::vector<Product> seen;

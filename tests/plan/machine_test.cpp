@@ -11,6 +11,7 @@
 #include "core/to_size.hpp"
 #include "fp8/codes.hpp"
 #include "plan/placement.hpp"
+#include "predict/fit.hpp"
 #include "predict/step_cost.hpp"
 
 namespace forge::test {
@@ -51,7 +52,7 @@ TEST_F(MachineFile, ShippedOnesAreRead) {
     EXPECT_FALSE(m.description.empty()) << m.name;
     ++files;
   }
-  EXPECT_EQ(files, 7);
+  EXPECT_EQ(files, 10);
   const Machine h100 = read_machine("h100_8_efa");
   EXPECT_EQ(h100.ranks_per_node, 8);
   EXPECT_EQ(h100.memory_bytes, std::size_t{81559} << 20);
@@ -125,7 +126,8 @@ TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
     read_machine("h100");
     FAIL();
   } catch (const BadInput& e) {
-    EXPECT_NE(std::string(e.what()).find("no machine 'h100'; legal: a file, or of inputs/machines: a100_8, b200_8"),
+    EXPECT_NE(std::string(e.what()).find(
+                  "no machine 'h100'; legal: a file, or of inputs/machines: a100_40_8, a100_8, b200_8"),
               std::string::npos)
         << e.what();
   }
@@ -195,6 +197,20 @@ TEST(Machine, CodesAreMultipliedWhereTheGpuAndTheRecipeAllowIt) {
                                             {"b200_8", 100},
                                             {"gb200_72", 100}})
     EXPECT_EQ(read_machine(machine).capability, capability) << machine;
+}
+
+// An older cuBLAS is refused before a run, with the recipes that it has.
+TEST(Machine, ScalesOfRowsAndBlocksAskForCublas12_9) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row, Fp8Recipe::block}) {
+    const bool whole = recipe == Fp8Recipe::current || recipe == Fp8Recipe::delayed;
+    for (const int newer : {120900, 120902, 130000}) EXPECT_EQ(refusal_of_scales(recipe, newer), "");
+    for (const int older : {120400, 120805, 120899}) EXPECT_EQ(refusal_of_scales(recipe, older).empty(), whole);
+    EXPECT_NE(refusal_of_scales(recipe, 0), "");
+  }
+  EXPECT_EQ(
+      refusal_of_scales(Fp8Recipe::row, 120805),
+      "train.fp8_recipe = row: this build's cuBLAS has no products with such scales; legal: current or delayed, or "
+      "a build with CUDA 12.9 or later (docs/building.md)");
 }
 
 // All experts in one launch: rows in tiles of 128, by measured rates, or what fp32 sums take that memory moves.
@@ -339,6 +355,39 @@ TEST(Machine, GroupsLieOnNodes) {
   expect(Group::ep, {8, 1, 8, 1});
   expect(Group::expert_gradients, {4, 4, 1, 8});
   expect(Group::scalars, {64, 8, 8, 1});
+}
+
+// Calls of another cluster, whose all-gathers are slower inside nodes, whose sums are faster between them, and whose
+// network has more latency: the fit finds it, and leaves what no call tells.
+TEST(Machine, IsFittedToCalls) {
+  const Machine m = read_machine("h100_8");
+  Machine other = m;
+  constexpr auto gather = to_size(Collective::all_gather), sum = to_size(Collective::all_reduce),
+                 send = to_size(Collective::send);
+  for (ProtocolRates& rates : other.in_node[gather]) {
+    rates.latency *= 3;
+    rates.per_rank *= 3;
+    rates.bandwidth /= 20;
+    rates.own /= 20;
+  }
+  for (NodesRates& rates : other.between_nodes) rates.bandwidth[sum] *= 0.3;
+  other.network_latency *= 2;
+  other.network_per_rank *= 2;
+  std::vector<CallTime> calls;
+  for (const Collective collective : {Collective::all_gather, Collective::all_reduce})
+    for (const Placement& place : {Placement{8, 1, 8, 1}, Placement{4, 1, 4, 2}, Placement{4, 4, 1, 8}})
+      for (const std::int64_t count : {100, 10'000, 1'000'000, 100'000'000}) {
+        const Sent call{Group::tp, collective, count, DType::bf16};
+        calls.push_back({call, place, collective_seconds(other, call, place)});
+      }
+  const Machine fitted = fit_calls(m, calls);
+  for (const CallTime& c : calls)
+    EXPECT_NEAR(collective_seconds(fitted, c.call, c.place) / c.seconds, 1, 0.01)
+        << key_of(c.call.collective) << " of " << c.call.count << " on " << c.place.nodes;
+  EXPECT_NEAR(fitted.network_latency / other.network_latency, 1, 0.01);
+  EXPECT_NEAR(fitted.between_nodes[0].bandwidth[sum] / other.between_nodes[0].bandwidth[sum], 1, 0.01);
+  EXPECT_EQ(fitted.in_node[send][0].bandwidth, m.in_node[send][0].bandwidth);
+  EXPECT_EQ(fitted.between_nodes[0].bandwidth[send], m.between_nodes[0].bandwidth[send]);
 }
 
 }  // namespace

@@ -374,20 +374,5 @@ TEST(Search, FindsTheBestOfAll) {
   }
 }
 
-TEST(Search, NeighboursAreLegalAndDiffer) {
-  Deck deck = small_deck(true);
-  deck.mesh.dp_shard = 4;
-  deck.mesh.tp = 2;
-  deck.mesh.ep = 2;
-  check_deck(deck, 8);
-  const auto list = neighbours_of(deck, 8);
-  EXPECT_GT(list.size(), 12u);
-  for (const Neighbour& n : list) {
-    EXPECT_EQ(ranks_of(n.deck.mesh), 8) << n.change;
-    EXPECT_EQ(n.change, layout_difference(deck, n.deck));
-    EXPECT_EQ(n.deck.train.global_batch_sequences, deck.train.global_batch_sequences);
-  }
-}
-
 }  // namespace
 }  // namespace forge::test

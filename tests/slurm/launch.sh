@@ -49,6 +49,11 @@ expect 0 "" sbatch -W -n 4 -o "$work/batch.out" "$work/batch.sh" "${alone[@]}" -
 grep -q written "$work/batch.out" || fail "a script without srun: $(cat "$work/batch.out")"
 expect 0 "written" srun -n 2 --mpi=none env -u SLURM_STEP_ID bash -c '"$@" --output "g_$SLURM_PROCID.safetensors"' _ "${alone[@]}"
 nothing_left
+# The first hour on a cluster, rehearsed with a rank on each node.
+expect 0 "code 0" salloc -N 8 --ntasks-per-node=1 "$repository/tests/gpu/first_cluster.sh" --rehearse --machine h100_8 \
+  --build "$FORGE_ROOT/build/cpu" --output "$work/first_cluster"
+grep -q "8 ranks on 8 nodes" "$work/first_cluster/calibrate/measured.yaml" || fail "not measured on 8 nodes: $(cat "$work/first_cluster/summary.txt")"
+nothing_left
 # Threads of a rank are what srun gives it.
 expect 0 "2 ranks on 2 nodes, 3 threads each" env -u OMP_NUM_THREADS srun -N 2 --cpus-per-task=3 --mpi=pmix "$forge" \
   "$work/plain.yaml" --fresh --set machine.threads=0

@@ -187,6 +187,14 @@ TEST(StepRecord, HasTheSourcesOfAMixture) {
   EXPECT_EQ(sources_line({}), "");
 }
 
+TEST(StepRecord, HasThePartsOfTheStart) {
+  StepRecord record;
+  EXPECT_EQ(to_json(record).find("start_seconds"), std::string::npos);
+  record.start = {{"MPI_Init", 0.1234}, {"parameters", 2}};
+  EXPECT_NE(to_json(record).find(R"("start_seconds": {"MPI_Init": 0.123, "parameters": 2})"), std::string::npos)
+      << to_json(record);
+}
+
 TEST(RunDirectory, SaysWhyItCannotBeMade) {
   EXPECT_THROW(RunDirectory("/proc/forge"), IoFailed);
 }

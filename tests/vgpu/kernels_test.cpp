@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "core/types.hpp"
 #include "device/launch.hpp"
 #include "support.hpp"

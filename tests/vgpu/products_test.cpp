@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/random.hpp"
+#include "core/normal.hpp"
 #include "core/types.hpp"
 #include "support.hpp"
 

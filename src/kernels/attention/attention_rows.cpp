@@ -42,6 +42,7 @@ void attention_delta_of(Stream& stream, View<const T, 3> d_o, View<const T, 3> o
 
 template <class T>
 void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta) {
+  note_rows(stream, "attention_delta", bytes_in(d_o, o), 0);
   const std::int64_t heads = o.extent(1), columns = o.extent(2);
   require(d_o.extents[0] == o.rows() && d_o.extent(1) == heads && d_o.extent(2) == columns &&
               delta.rows() == o.rows() && delta.extent(1) == heads,
@@ -54,6 +55,7 @@ void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, V
 template <class T, class S>
 void attention_merge(Stream& stream, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
                      View<const acc_t<T>, 2> lse_b) {
+  note_rows(stream, "attention_merge", bytes_in(o_a, o_b), bytes_in(o_a));
   using A = acc_t<T>;
   const std::int64_t heads = o_a.extent(1), columns = o_a.extent(2);
   require(o_b.rows() == o_a.rows() && o_b.extent(1) == heads && o_b.extent(2) == columns &&

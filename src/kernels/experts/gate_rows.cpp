@@ -6,11 +6,13 @@ namespace forge {
 
 template <class A>
 void sigmoid(Stream& stream, View<A, 1> x) {
+  note_rows(stream, "sigmoid", bytes_in(x), bytes_in(x));
   parallel_for(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t i) { x[i] = A(1) / (A(1) + math::exp(-x[i])); });
 }
 
 template <class T>
 void gate_rows(Stream& stream, View<const T, 2> x, View<const acc_t<T>, 1> gate, View<T, 2> y) {
+  note_rows(stream, "gate_rows", bytes_in(x), bytes_in(y));
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -23,6 +25,7 @@ void gate_rows(Stream& stream, View<const T, 2> x, View<const acc_t<T>, 1> gate,
 template <class T>
 void gate_rows_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> gate,
                         View<T, 2> dx, View<T, 1> d_logit) {
+  note_rows(stream, "gate_rows_backward", bytes_in(dy, x), bytes_in(dx));
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {

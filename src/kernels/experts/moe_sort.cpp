@@ -37,6 +37,7 @@ Assignments<T> one_by_one(const View<T, 2>& x) {
 void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int32_t, 2> workspace,
               View<std::int64_t, 1> counts, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
               View<std::int32_t, 2> place) {
+  note_rows(stream, "moe_sort", bytes_in(experts, place), bytes_in(place, order));
   const std::int64_t E = counts.rows(), assignments = experts.rows() * experts.columns();
   const std::int64_t chunks = moe_sort_rows(assignments);
   require(offsets.rows() == E + 1 && order.rows() == assignments && place.size() == assignments &&
@@ -83,6 +84,7 @@ void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int
 void received_order(Stream& stream, View<const std::int64_t, 2> counts, ReceivedRound round,
                     View<std::int64_t, 1> blocks, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
                     View<std::int32_t, 2> place) {
+  note_rows(stream, "received_order", 0, bytes_in(order, place));
   const std::int64_t sources = round.ep * round.etp, here = offsets.rows() - 1, B = here * sources;
   require(counts.rows() == sources && blocks.rows() == B + 1, "received_order: shapes differ");
   // Begins of blocks by expert and then by source, whose numbers go by etp coordinate and then by ep coordinate.
@@ -129,6 +131,7 @@ void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int3
   const std::int64_t E = options.experts, k = experts.columns(), assignments = experts.rows() * k;
   const bool by_probability = options.by == DropBy::probability;
   require(w.counts.rows() == options.scopes * E, "capacity_drop: shapes differ");
+  note_rows(stream, "capacity_drop", bytes_in(experts, kept), bytes_in(w.bins, kept));
   parallel_for(stream, assignments, [=] FORGE_LAMBDA(std::int64_t q) {
     const std::int64_t r = quotient(q, k), c = q - r * k;
     const std::int32_t e = experts.row(r)[c];

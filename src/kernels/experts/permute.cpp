@@ -27,6 +27,7 @@ void permute_rows_of(Stream& stream, View<const T, 2> x, View<const std::int32_t
 template <class T>
 void permute_rows(Stream& stream, View<const T, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen,
                   View<T, 2> rows) {
+  note_rows(stream, "permute_rows", bytes_in(rows), bytes_in(rows));
   with_kept_packs<T>(x.columns(), aligned_rows(x, rows),
                      [&](auto packs) { permute_rows_of<packs()>(stream, x, order, chosen, rows); });
 }
@@ -35,6 +36,7 @@ void permute_rows(Stream& stream, View<const T, 2> x, View<const std::int32_t, 1
 template <class T>
 void unpermute_rows(Stream& stream, View<const T, 2> rows, View<const std::int32_t, 2> place, std::int64_t first,
                     View<const acc_t<T>, 2> weights, bool add, View<T, 2> y) {
+  note_rows(stream, "unpermute_rows", bytes_in(rows) + (add ? bytes_in(y) : 0), bytes_in(y));
   using A = acc_t<T>;
   const std::int64_t n = y.columns(), k = place.columns(), end = first + rows.rows();
   const bool aligned = aligned_rows(rows);
@@ -57,6 +59,7 @@ void unpermute_rows(Stream& stream, View<const T, 2> rows, View<const std::int32
 
 template <class A>
 void permute_weights(Stream& stream, View<const A, 2> weights, View<const std::int32_t, 1> order, View<A, 1> values) {
+  note_rows(stream, "permute_weights", bytes_in(values), bytes_in(values));
   const std::int64_t k = weights.columns();
   parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t p) {
     const std::int32_t q = order[p];
@@ -68,6 +71,7 @@ void permute_weights(Stream& stream, View<const A, 2> weights, View<const std::i
 template <class A>
 void unpermute_weights(Stream& stream, View<const A, 1> d_values, View<const std::int32_t, 2> place,
                        View<A, 2> d_weights) {
+  note_rows(stream, "unpermute_weights", bytes_in(d_values), bytes_in(d_weights));
   const std::int64_t k = place.columns();
   parallel_for(stream, place.rows() * k, [=] FORGE_LAMBDA(std::int64_t q) {
     const std::int64_t r = quotient(q, k), c = q - r * k;

@@ -10,6 +10,7 @@ namespace forge {
 template <class A>
 void router_z_loss(Stream& stream, View<const A, 2> logits, double coefficient, View<A, 1> z, View<A, 2> d_logits,
                    View<const std::int32_t, 2> experts) {
+  note_rows(stream, "router_z_loss", bytes_in(logits, d_logits), bytes_in(d_logits));
   const std::int64_t E = logits.columns();
   parallel_rows(stream, logits.rows(), row_width<A>(E), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     if (!experts.empty() && experts.row(r)[0] < 0) {
@@ -48,6 +49,7 @@ struct JitterRow {
 
 template <class T>
 void jitter(Stream& stream, View<const T, 2> x, View<T, 2> y, Jitter how) {
+  note_rows(stream, "jitter", bytes_in(x), bytes_in(y));
   using A = acc_t<T>;
   const std::int64_t n = x.columns(), *samples = how.samples.data;
   const std::int32_t* positions = how.positions.data;
@@ -66,6 +68,7 @@ template <class A>
 void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> scores,
                        View<const std::int32_t, 2> experts, View<const std::int32_t, 1> scope, View<double, 2> partial,
                        View<double, 2> table) {
+  note_rows(stream, "router_statistics", bytes_in(scores), 0);
   const std::int64_t rows = scores.rows(), E = options.experts, k = options.chosen, n = 2 * E + 1;
   const std::int64_t scopes = table.rows(), chunks = router_partial_rows(rows);
   const bool sums = sums_to_one(options.score);
@@ -99,6 +102,7 @@ void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> s
 }
 
 void router_balance_loss(Stream& stream, RouterOptions options, View<const double, 2> table, View<double, 1> loss) {
+  note_rows(stream, "router_balance_loss", bytes_in(table), 0);
   const std::int64_t E = options.experts, k = options.chosen;
   parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
     const double sum = team.template sum<double>(table.rows() * E, [=](std::int64_t i) {
@@ -118,7 +122,8 @@ void router_balance_gradient(Stream& stream, RouterOptions options, View<const A
                              View<const double, 2> table, View<const std::int32_t, 1> scope, double coefficient,
                              View<A, 2> d_scores) {
   const std::int64_t E = options.experts, k = options.chosen;
-  const bool sums = sums_to_one(options.score);
+  const bool sums = sums_to_one(options.score);  // then scores aren't read
+  note_rows(stream, "router_balance_gradient", sums ? 0 : bytes_in(scores), bytes_in(d_scores));
   parallel_rows(stream, scores.rows(), row_width<A>(E), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* s = scores.row(r);
     A* d = d_scores.row(r);
@@ -134,10 +139,12 @@ void router_balance_gradient(Stream& stream, RouterOptions options, View<const A
 }
 
 void fill_counts(Stream& stream, std::int64_t value, View<std::int64_t, 1> counts) {
+  note_rows(stream, "fill_counts", 0, bytes_in(counts));
   parallel_for(stream, counts.rows(), [=] FORGE_LAMBDA(std::int64_t j) { counts[j] = value; });
 }
 
 void add_counts(Stream& stream, View<const std::int64_t, 1> counts, View<double, 1> load) {
+  note_rows(stream, "add_counts", bytes_in(counts, load), bytes_in(load));
   parallel_for(stream, load.rows(), [=] FORGE_LAMBDA(std::int64_t j) { load[j] += static_cast<double>(counts[j]); });
 }
 

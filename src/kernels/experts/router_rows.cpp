@@ -151,6 +151,7 @@ template <class A>
 void router_forward(Stream& stream, RouterOptions options, View<const A, 2> logits, View<const A, 1> bias,
                     View<A, 2> weights, View<std::int32_t, 2> experts, View<A, 2> scores,
                     View<const std::int64_t, 1> samples) {
+  note_rows(stream, "router_forward", bytes_in(logits), bytes_in(scores));
   check(options);
   parallel_rows(stream, logits.rows(), row_width<A>(options.experts), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* x = logits.row(r);
@@ -173,6 +174,7 @@ void router_forward(Stream& stream, RouterOptions options, View<const A, 2> logi
 template <class A>
 void router_weights(Stream& stream, RouterOptions options, View<const A, 2> logits, View<const std::int32_t, 2> experts,
                     View<A, 2> weights, View<A, 2> scores) {
+  note_rows(stream, "router_weights", bytes_in(logits), bytes_in(scores));
   check(options);
   parallel_rows(stream, logits.rows(), row_width<A>(options.experts), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     if (experts.row(r)[0] < 0) return fill_filler(team, options, scores.row(r), weights.row(r));
@@ -209,6 +211,7 @@ template <class A>
 void router_backward(Stream& stream, RouterOptions options, View<const A, 2> logits, View<const A, 2> scores,
                      View<const std::int32_t, 2> experts, View<const A, 2> d_weights, View<const A, 2> d_scores,
                      View<A, 2> d_logits) {
+  note_rows(stream, "router_backward", bytes_in(scores, d_scores), bytes_in(d_logits));
   check(options);
   const std::int64_t E = options.experts, k = options.chosen;
   parallel_rows(stream, scores.rows(), row_width<A>(E), [=] FORGE_LAMBDA(std::int64_t r, Team team) {

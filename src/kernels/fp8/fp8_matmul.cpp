@@ -30,10 +30,8 @@ void set_modes(cublasLtMatmulDesc_t operation, FactorOrder of_a, FactorOrder of_
   set_attribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(mode_of(of_b)));
   set_attribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(mode_of(of_a)));
 }
-constexpr bool has_modes = true;
 #else
 void set_modes(cublasLtMatmulDesc_t, FactorOrder, FactorOrder) {}
-constexpr bool has_modes = false;
 #endif
 
 // cuBLASLt's first operand is B, as its result is Cᵀ.
@@ -52,8 +50,8 @@ int64_t end_of_run(const Fp8Slots& a, const Fp8Slots& b, int64_t slot) {
 
 }  // namespace
 
-bool cublaslt_scales_by(CodeScaling scaling) {
-  return has_modes || scaling == CodeScaling::tensor;
+int cublas_version() {
+  return CUBLAS_VERSION;
 }
 
 // TN, which alone sm_89 and sm_90 have: Cᵀ(n,m) = op(B)(n,k) A(k,m), both with the depth in consecutive bytes. Sums are

@@ -64,7 +64,7 @@ struct CodeOperands {
 Array<CodeOperands, 2> fp8_encode(Stream&, std::span<const Fp8Input> operands, bool exact, CodeScaling scaling,
                                   View<float, 1> factors);
 
-// Whether the cuBLASLt of this build has such scales: those of lines and slots came with CUDA 12.9.
-bool cublaslt_scales_by(CodeScaling scaling);
+// CUBLAS_VERSION of this build; 0 on the CPU.
+int cublas_version();
 
 }  // namespace forge

@@ -6,8 +6,19 @@
 
 namespace forge {
 
+namespace {
+
+// Bytes of rows and of the codes that are left of them.
+template <class T>
+std::int64_t bytes_with_codes(const View<T, 2>& y, const RowAmaxes& amax) {
+  return bytes_in(y) + (amax.codes.codes ? y.size() : 0);
+}
+
+}  // namespace
+
 template <class T>
 void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax) {
+  note_rows(stream, "swiglu_forward", bytes_in(gate_up), bytes_with_codes(act, amax));
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -28,6 +39,7 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, co
 template <class T>
 void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
                      const RowAmaxes& amax) {
+  note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_with_codes(d_gate_up, amax));
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -50,6 +62,7 @@ void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> 
 template <class T>
 void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
                              View<T, 2> act) {
+  note_rows(stream, "weighted_swiglu_forward", bytes_in(gate_up), bytes_in(act));
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -69,6 +82,7 @@ void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<cons
 template <class T>
 void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
                               View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights) {
+  note_rows(stream, "weighted_swiglu_backward", bytes_in(gate_up, d_act), bytes_in(d_gate_up));
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -168,6 +182,7 @@ void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, 
 
 template <class T>
 void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act, const RowAmaxes& amax) {
+  note_rows(stream, "pointwise_forward", bytes_in(x), bytes_with_codes(act, amax));
   switch (which) {
     case Pointwise::gelu:
       return apply_forward<Gelu>(stream, x, act, amax);
@@ -181,6 +196,7 @@ void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View
 template <class T>
 void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
                         const RowAmaxes& amax) {
+  note_rows(stream, "pointwise_backward", bytes_in(x, d_act), bytes_with_codes(dx, amax));
   switch (which) {
     case Pointwise::gelu:
       return apply_backward<Gelu>(stream, x, d_act, dx, amax);

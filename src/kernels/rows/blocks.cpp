@@ -24,6 +24,7 @@ Places places_of(std::int64_t columns, std::int64_t rows, std::int64_t blocks, s
 
 template <class T>
 void columns_to_blocks(Stream& stream, View<const T, 2> from, std::int64_t blocks, std::int64_t width, View<T, 2> to) {
+  note_rows(stream, "columns_to_blocks", bytes_in(from), bytes_in(to));
   const std::int64_t rows = from.rows();
   const Places n = places_of(from.columns(), rows, blocks, width, to.columns(), to.rows());
   const auto body = [=] FORGE_LAMBDA(std::int64_t row, std::int64_t i, Team team) {
@@ -37,6 +38,7 @@ void columns_to_blocks(Stream& stream, View<const T, 2> from, std::int64_t block
 
 template <class T>
 void blocks_to_columns(Stream& stream, View<const T, 2> from, std::int64_t blocks, std::int64_t width, View<T, 2> to) {
+  note_rows(stream, "blocks_to_columns", bytes_in(from), bytes_in(to));
   using A = acc_t<T>;
   const std::int64_t rows = to.rows(), groups = to.columns() / width;
   const Places n = places_of(to.columns(), rows, blocks, width, from.columns(), from.rows());
@@ -61,6 +63,7 @@ void blocks_to_columns(Stream& stream, View<const T, 2> from, std::int64_t block
 
 template <class T>
 void transpose_blocks(Stream& stream, std::int64_t outer, std::int64_t inner, View<const T, 2> from, View<T, 2> to) {
+  note_rows(stream, "transpose_blocks", bytes_in(from), bytes_in(to));
   const std::int64_t width = from.columns();
   require(
       outer > 0 && inner > 0 && from.rows() % (outer * inner) == 0 && to.rows() == from.rows() && to.columns() == width,

@@ -108,6 +108,7 @@ void cross_entropy_rounded(Stream& stream, const RowLosses<T>& p) {
 template <class T>
 void cross_entropy(Stream& stream, View<const acc_t<T>, 2> logits, View<const std::int32_t, 1> labels, double scale,
                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits) {
+  note_rows(stream, "cross_entropy", bytes_in(logits), bytes_in(d_logits));
   using A = acc_t<T>;
   const RowLosses<T> p{logits, labels, A(scale), A(2 * z_coefficient), loss, z, d_logits};
   if constexpr (std::is_same_v<T, A>)
@@ -122,6 +123,7 @@ template <class T>
 void cross_entropy_statistics(Stream& stream, View<const acc_t<T>, 2> logits, std::int64_t columns,
                               View<const std::int32_t, 1> labels, std::int64_t first_column,
                               View<acc_t<T>, 2> statistics) {
+  note_rows(stream, "cross_entropy_statistics", bytes_in(logits), 0);
   using A = acc_t<T>;
   parallel_rows(stream, logits.rows(), row_width<A>(columns), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* x = logits.row(r);
@@ -149,6 +151,7 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
                                    View<const acc_t<T>, 2> all_statistics, int ranks, double scale,
                                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z,
                                    View<T, 2> d_logits) {
+  note_rows(stream, "cross_entropy", bytes_in(logits), bytes_in(d_logits));
   using A = acc_t<T>;
   const std::int64_t rows = logits.rows(), width = logits.columns();
   parallel_rows(stream, rows, row_width<A>(width), [=] FORGE_LAMBDA(std::int64_t r, Team team) {

@@ -58,6 +58,7 @@ void dropout(Stream& stream, View<const T, 2> x, View<T, 2> y, Dropout how) {
     if (x.data != y.data) copy_rows<T>(stream, x, y);
     return;
   }
+  note_rows(stream, "dropout", bytes_in(x), bytes_in(y));
   const std::int64_t n = x.columns();
   const Mask mask(how);
   parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -88,6 +89,7 @@ void masked_residual_add(Stream& stream, View<const T, 2> residual, View<const T
 
 template <class T>
 void residual_add(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<T, 2> out, Dropout how) {
+  note_rows(stream, "residual_add", bytes_in(residual, x), bytes_in(out));
   using A = acc_t<T>;
   if (how.rate > 0) return masked_residual_add(stream, residual, x, out, Mask(how));
   const std::int64_t n = x.columns();

@@ -22,6 +22,7 @@ void convert(Stream& stream, View<const From, 1> from, View<To, 1> to) {
 
 template <class T>
 void copy_rows(Stream& stream, View<const T, 2> from, View<T, 2> to) {
+  note_rows(stream, "copy_rows", bytes_in(from), bytes_in(to));
   const std::int64_t n = from.columns();
   parallel_rows(stream, from.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     team.map(
@@ -31,6 +32,7 @@ void copy_rows(Stream& stream, View<const T, 2> from, View<T, 2> to) {
 
 template <class From, class To>
 void convert_rows(Stream& stream, View<const From, 2> from, View<To, 2> to) {
+  note_rows(stream, "convert_rows", bytes_in(from), bytes_in(to));
   const std::int64_t n = from.columns();
   parallel_rows(stream, from.rows(), row_width<From>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     team.map(
@@ -40,6 +42,7 @@ void convert_rows(Stream& stream, View<const From, 2> from, View<To, 2> to) {
 
 template <class T>
 void accumulate(Stream& stream, View<const T, 2> x, View<acc_t<T>, 2> y) {
+  note_rows(stream, "accumulate", bytes_in(x, y), bytes_in(y));
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -50,6 +53,7 @@ void accumulate(Stream& stream, View<const T, 2> x, View<acc_t<T>, 2> y) {
 
 template <class T>
 void add(Stream& stream, View<const T, 1> x, View<T, 1> y) {
+  note_rows(stream, "add", bytes_in(x, y), bytes_in(y));
   using A = acc_t<T>;
   const std::int64_t n = x.rows();
   parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
@@ -61,6 +65,7 @@ void add(Stream& stream, View<const T, 1> x, View<T, 1> y) {
 
 template <class T>
 void add_bias(Stream& stream, View<const T, 1> bias, View<T, 2> x) {
+  note_rows(stream, "add_bias", bytes_in(x), bytes_in(x));
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {

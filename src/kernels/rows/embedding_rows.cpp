@@ -7,6 +7,7 @@ namespace forge {
 template <class T>
 void embedding_forward(Stream& stream, View<const std::int32_t, 1> tokens, View<const T, 2> table,
                        View<const std::int32_t, 1> positions, View<const T, 2> positions_table, View<T, 2> out) {
+  note_rows(stream, "embedding_forward", (positions_table.empty() ? 1 : 2) * bytes_in(out), bytes_in(out));
   using A = acc_t<T>;
   const std::int64_t n = out.columns();
   if (positions_table.empty()) {
@@ -38,6 +39,8 @@ void embedding_backward(Stream& stream, View<const std::int32_t, 1> index, View<
   using A = acc_t<T>;
   const std::int64_t rows = index.rows(), n = d_out.columns();
   const bool aligned = aligned_rows(d_out);
+  const std::int64_t sums = rows * n * static_cast<std::int64_t>(sizeof(A));  // if no two are of one row
+  note_rows(stream, "embedding_backward", bytes_in(d_out) + sums, sums);
   parallel_rows(stream, rows, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t begin, Team team) {
     const std::int32_t target = index[order[begin]];
     if (target < 0 || (begin > 0 && index[order[begin - 1]] == target)) return;

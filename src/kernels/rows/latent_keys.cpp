@@ -28,6 +28,7 @@ Sizes sizes_of(const View<Up, 3>& up, const View<Key, 2>& rope_key, const View<K
 
 template <class T>
 void latent_keys_forward(Stream& stream, View<const T, 3> up, View<const T, 2> rope_key, View<T, 3> k, View<T, 3> v) {
+  note_rows(stream, "latent_keys_forward", bytes_in(up, rope_key), bytes_in(k, v));
   const Sizes n = sizes_of(up, rope_key, k, v);
   const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
     const T* from = up.row(r) + h * n.up();
@@ -44,6 +45,7 @@ void latent_keys_forward(Stream& stream, View<const T, 3> up, View<const T, 2> r
 template <class T>
 void latent_keys_backward(Stream& stream, View<const T, 3> d_k, View<const T, 3> d_v, View<T, 3> d_up,
                           View<T, 2> d_rope_key) {
+  note_rows(stream, "latent_keys_backward", bytes_in(d_k, d_v), bytes_in(d_up, d_rope_key));
   using A = acc_t<T>;
   const Sizes n = sizes_of(d_up, d_rope_key, d_k, d_v);
   const bool aligned = aligned_rows(d_k) && n.key() * sizeof(T) % 16 == 0 && n.plain * sizeof(T) % 16 == 0;

@@ -79,6 +79,7 @@ void residual_layernorm_forward_of(Stream& stream, View<const T, 2> residual, Vi
 template <class T>
 void layernorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon,
                        View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd, const RowAmaxes& amax) {
+  note_rows(stream, "norm_forward", bytes_in(x), bytes_in(y));
   with_kept_packs<T>(x.columns(), aligned_rows(x, w, b, y), [&](auto packs) {
     layernorm_forward_of<packs()>(stream, x, w, b, static_cast<acc_t<T>>(epsilon), y, mean, rstd, amax);
   });
@@ -89,6 +90,7 @@ template <class T>
 void residual_layernorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                                 View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
                                 View<acc_t<T>, 1> rstd, const RowAmaxes& amax) {
+  note_rows(stream, "residual_norm_forward", bytes_in(residual, x), bytes_in(h, y));
   with_kept_packs<T>(x.columns(), aligned_rows(residual, x, w, b, h, y), [&](auto packs) {
     residual_layernorm_forward_of<packs()>(stream, residual, x, w, b, static_cast<acc_t<T>>(epsilon), h, y, mean, rstd,
                                            amax);
@@ -158,6 +160,7 @@ template <class T>
 void layernorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
                         View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
                         View<T, 2> dx, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw, View<acc_t<T>, 1> db) {
+  note_rows(stream, "norm_backward", bytes_in(dy, x, residual), bytes_in(dx));
   using A = acc_t<T>;
   const RowChunks chunks = norm_backward_rows(x.rows());
   const View<A, 2> of_w = partial.slice(0, chunks.count), of_b = partial.slice(chunks.count, 2 * chunks.count);
@@ -170,6 +173,7 @@ void layernorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x,
 
 template <class T>
 void column_sum(Stream& stream, View<const T, 2> dy, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> db) {
+  note_rows(stream, "column_sum", bytes_in(dy), 0);
   using A = acc_t<T>;
   add_column_sums<A, T>(
       stream, dy.rows(), 1, aligned_rows(dy), partial, db,

@@ -109,6 +109,7 @@ void residual_rmsnorm_forward_of(Stream& stream, View<const T, 2> residual, View
 template <class T>
 void rmsnorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, double epsilon, View<T, 2> y,
                      View<acc_t<T>, 1> rstd, const RowAmaxes& amax) {
+  note_rows(stream, "norm_forward", bytes_in(x), bytes_in(y));
   with_kept_packs<T>(x.columns(), aligned_rows(x, w, y), [&](auto packs) {
     rmsnorm_forward_of<packs()>(stream, x, w, static_cast<acc_t<T>>(epsilon), y, rstd, amax);
   });
@@ -119,6 +120,7 @@ template <class T>
 void residual_rmsnorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                               double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd,
                               const RowAmaxes& amax) {
+  note_rows(stream, "residual_norm_forward", bytes_in(residual, x), bytes_in(h, y));
   with_kept_packs<T>(x.columns(), aligned_rows(residual, x, w, h, y), [&](auto packs) {
     residual_rmsnorm_forward_of<packs()>(stream, residual, x, w, static_cast<acc_t<T>>(epsilon), h, y, rstd, amax);
   });
@@ -155,6 +157,7 @@ template <class T>
 void rmsnorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
                       View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx, View<acc_t<T>, 2> partial,
                       View<acc_t<T>, 1> dw) {
+  note_rows(stream, "norm_backward", bytes_in(dy, x, residual), bytes_in(dx));
   const RowChunks chunks = norm_backward_rows(x.rows());
   with_packs<T>(x.columns(), aligned_rows(dy, x, w, residual, dx, partial), [&](auto packs) {
     rmsnorm_backward_of<packs()>(stream, dy, x, w, rstd, residual, dx, partial, chunks);
@@ -246,6 +249,7 @@ template <class T>
 void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
                        View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
                        View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd) {
+  note_rows(stream, "head_norm_forward", bytes_in(x), bytes_in(y));
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), n = x.extent(2), h = cosine.columns(), whole = n - 2 * h;
   require(whole >= 0, "head_norm_forward: more angles than pairs of a head");
@@ -327,6 +331,7 @@ template <class T>
 void head_norm_backward(Stream& stream, View<const T, 3> dy, View<const T, 3> x, const HeadWeights<T>& w,
                         View<const acc_t<T>, 2> rstd, View<T, 3> dx, View<acc_t<T>, 2> partial,
                         View<acc_t<T>, 1> d_queries, View<acc_t<T>, 1> d_keys) {
+  note_rows(stream, "head_norm_backward", bytes_in(dy, x), bytes_in(dx));
   require(x.rows() < std::int64_t{1} << 23 && x.rows() * x.extent(1) < std::int64_t{1} << 31,
           "head_norm_backward: more than 2^23 rows or 2^31 heads");
   const View<acc_t<T>, 2> sums = partial.slice(0, head_chunks(x.rows()));

@@ -58,6 +58,8 @@ void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions,
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), head_dim = x.extent(2), h = cosine.columns();
   require(2 * h <= head_dim, "rotary: more angles than pairs of a head");
+  const std::int64_t rotated = x.rows() * heads * 2 * h * static_cast<std::int64_t>(sizeof(T));
+  note_rows(stream, "rotary", rotated, rotated);
   const Rotation<A> rotate{inverse ? A(-1) : A(1)};
   const bool halves = pairs == RotaryPairs::halves;
   const bool whole = rows_at_a_time > 1 && aligned_rows(x, cosine, sine) && 2 * h == head_dim &&

@@ -6,6 +6,7 @@ namespace forge {
 
 template <class A>
 void soft_cap(Stream& stream, View<A, 2> x, double cap) {
+  note_rows(stream, "soft_cap", bytes_in(x), bytes_in(x));
   const std::int64_t n = x.columns();
   const A c = A(cap);
   parallel_rows(stream, x.rows(), row_width<A>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -16,6 +17,7 @@ void soft_cap(Stream& stream, View<A, 2> x, double cap) {
 
 template <class T>
 void soft_cap_backward(Stream& stream, View<const acc_t<T>, 2> y, double cap, View<T, 2> d) {
+  note_rows(stream, "soft_cap_backward", bytes_in(y, d), bytes_in(d));
   using A = acc_t<T>;
   const std::int64_t n = y.columns();
   const A c = A(cap);

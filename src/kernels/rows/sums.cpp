@@ -9,6 +9,7 @@ namespace forge {
 
 template <class A>
 void sum_into(Stream& stream, View<const A, 1> x, View<double, 1> out) {
+  note_rows(stream, "sum_into", bytes_in(x), 0);
   const std::int64_t n = x.rows();
   const A* in = x.data;
   parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
@@ -20,6 +21,7 @@ void sum_into(Stream& stream, View<const A, 1> x, View<double, 1> out) {
 
 template <class A>
 void sum_by_group(Stream& stream, View<const A, 1> x, View<const std::int32_t, 1> group, View<double, 1> out) {
+  note_rows(stream, "sum_by_group", out.rows() > 0 ? bytes_in(x, group) : 0, 0);
   const std::int64_t n = x.rows();
   const A* in = x.data;
   const std::int32_t* of = group.data;

@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <optional>
+
+#include "app/device_fit.hpp"
+#include "config/schedule_name.hpp"
+#include "core/bytes.hpp"
+#include "core/to_size.hpp"
+#include "predict/neighbours.hpp"
+#include "predict/search_space.hpp"
+#include "schedule/check_deck.hpp"
+#include "schedule/from_deck.hpp"
+
+namespace forge {
+
+namespace {
+
+using DeckSetting = std::function<void(Deck&)>;
+
+// Of each list at most one is taken: what costs least comes first, what needs least last.
+std::vector<std::vector<DeckSetting>> memory_settings(const Deck& deck, const std::vector<Neighbour>& neighbours) {
+  std::vector<std::vector<DeckSetting>> lists(4);
+  for (const Recompute r : {Recompute::selective, Recompute::full})
+    if (deck.train.recompute < r) lists[0].push_back([r](Deck& d) { d.train.recompute = r; });
+  for (std::int64_t n = deck.train.microbatch_sequences / 2; n >= 1; n /= 2)
+    lists[1].push_back([n](Deck& d) { d.train.microbatch_sequences = n; });
+  for (std::int64_t stage = deck.train.zero_stage + 1; stage <= 3; ++stage)
+    lists[2].push_back([stage](Deck& d) {
+      d.train.zero_stage = stage;
+      if (stage >= 2) d.train.accumulate = Accumulation::sharded;
+    });
+  for (const Neighbour& n : neighbours) {
+    const ScheduleDeck& schedule = n.deck.schedule;
+    const bool holds_less = schedule.name == ScheduleName::one_f_one_b || schedule.name == ScheduleName::zb_v;
+    if (n.kind == "schedule" && holds_less) lists[3].push_back([schedule](Deck& d) { d.schedule = schedule; });
+  }
+  return lists;
+}
+
+// The deck with all choices of at most one setting of each list; fewer first. Without the deck itself.
+std::vector<Deck> combinations(const Deck& deck, const std::vector<std::vector<DeckSetting>>& lists) {
+  struct Chosen {
+    Deck deck;
+    int settings;
+  };
+  std::vector<Chosen> all{{deck, 0}};
+  for (const auto& list : lists) {
+    const auto before = all;
+    for (const DeckSetting& set : list)
+      for (Chosen chosen : before) {
+        set(chosen.deck);
+        ++chosen.settings;
+        all.push_back(std::move(chosen));
+      }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.settings < b.settings; });
+  std::vector<Deck> decks;
+  for (std::size_t i = 1; i < all.size(); ++i) decks.push_back(std::move(all[i].deck));
+  return decks;
+}
+
+// The first of some decks that fits in place of the setup's.
+class NearestFit {
+ public:
+  NearestFit(const RunSetup& setup, RunKind kind, std::size_t limit, FitOn on)
+      : setup_(setup), kind_(kind), limit_(limit), on_(on) {}
+
+  bool fits(Deck deck) {
+    try {
+      check_deck(deck, setup_.mesh.world());
+    } catch (const BadInput&) {
+      return false;
+    }
+    const RankMemory memory = rank_memory(on_devices(make_setup(deck), setup_.capability), kind_);
+    const std::size_t bytes = on_ == FitOn::gpu ? memory.total() : memory.plan.total();
+    if (bytes < bytes_) {
+      bytes_ = bytes;
+      keys_ = layout_difference(setup_.deck, deck);
+    }
+    return bytes <= limit_;
+  }
+  bool first_of(const std::vector<Deck>& decks) {
+    return std::any_of(decks.begin(), decks.end(), [&](const Deck& deck) { return fits(deck); });
+  }
+  // Of the deck that needs least so far: the one that fits, where there is one.
+  std::size_t bytes() const { return bytes_; }
+  const std::string& keys() const { return keys_; }
+
+ private:
+  const RunSetup& setup_;
+  RunKind kind_;
+  std::size_t limit_;
+  FitOn on_;
+  std::size_t bytes_ = std::numeric_limits<std::size_t>::max();
+  std::string keys_;
+};
+
+bool is_of_mesh(const Neighbour& n) {
+  constexpr std::string_view kinds[] = {"tp", "pp", "cp", "dp", "ep", "etp"};
+  return std::find(std::begin(kinds), std::end(kinds), n.kind) != std::end(kinds);
+}
+
+// One setting or a neighbour's mesh, then several settings, then both.
+bool find_nearest(NearestFit& nearest, const Deck& deck, int ranks) {
+  const std::vector<Neighbour> neighbours = neighbours_of(deck, ranks);
+  const auto lists = memory_settings(deck, neighbours);
+  for (const auto& list : lists)
+    if (nearest.first_of(combinations(deck, {list}))) return true;
+  std::vector<Deck> meshes;
+  for (const Neighbour& n : neighbours)
+    if (is_of_mesh(n)) meshes.push_back(n.deck);
+  if (nearest.first_of(meshes) || nearest.first_of(combinations(deck, lists))) return true;
+  return std::any_of(meshes.begin(), meshes.end(), [&](const Deck& mesh) {
+    const std::vector<Deck> all = combinations(mesh, {lists[0], lists[1], lists[2]});
+    return !all.empty() && nearest.fits(all.back()) && nearest.first_of(all);
+  });
+}
+
+}  // namespace
+
+std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit, FitOn on) {
+  NearestFit nearest(setup, kind, limit, on);
+  const bool found = find_nearest(nearest, setup.deck, setup.mesh.world());
+  const std::string bytes = nearest.keys().empty() ? "" : format_bytes(nearest.bytes());
+  if (found) return "nearest change that fits: " + nearest.keys() + " (" + bytes + ")";
+  return "no change of mesh, schedule, train.recompute, train.microbatch_sequences and train.zero_stage makes it fit" +
+         (bytes.empty() ? "" : " (least: " + bytes + " with " + nearest.keys() + ")") +
+         "; legal: more ranks (mesh.pp, mesh.tp, mesh.dp_shard)" +
+         (on == FitOn::gpu ? ", or a larger GPU" : " on more nodes, or nodes with more memory");
+}
+
+namespace {
+
+constexpr int gpus_of_node = 8, most_gpus = 8192;
+constexpr double most_seconds = 10;
+
+// The deck on a mesh, with what needs least memory, and few microbatches: memory is of those that are in flight.
+Deck smallest_on(const Deck& deck, const MeshDeck& mesh) {
+  const bool shards = mesh.dp_shard * mesh.cp > 1;
+  Deck least =
+      with_choice(deck, mesh, {ScheduleName::one_f_one_b, 1, 1, shards ? 3 : 0, Recompute::full, deck.model.dispatch});
+  const std::int64_t data = mesh.dp_replicate * mesh.dp_shard;
+  least.train.batch_ramp.clear();
+  least.train.global_batch_sequences = std::min(deck.train.global_batch_sequences, 2 * mesh.pp * data);
+  return least;
+}
+
+// Bytes of a rank that has the deck's mesh; none where it isn't legal.
+std::optional<std::size_t> bytes_on(Deck deck, int ranks, int capability, bool all_stages) {
+  try {
+    check_deck(deck, ranks);
+  } catch (const BadInput&) {
+    return {};
+  }
+  const RunSetup setup = on_devices(make_setup(deck), capability);
+  return all_stages ? rank_memory(setup, RunKind::training).total()
+                    : planned_memory(setup, RunKind::training, 0).total();
+}
+
+// GPUs that have room for parameters and what the optimizer keeps of them; 1 where no single rank may have the deck.
+int least_gpus(const Deck& deck, std::size_t usable) {
+  MeshDeck one;
+  one.dp_shard = 1;
+  Deck whole = smallest_on(deck, one);
+  try {
+    check_deck(whole, 1);
+  } catch (const BadInput&) {
+    return 1;
+  }
+  const MemoryPlan plan = planned_memory(make_setup(whole), RunKind::training, 0);
+  const std::size_t state = plan.of(Category::parameters) + plan.of(Category::optimizer);
+  return static_cast<int>(std::clamp<std::size_t>(state / usable, 1, most_gpus));
+}
+
+}  // namespace
+
+FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  int ranks = least_gpus(deck, usable);
+  if (ranks > gpus_of_node) ranks = (ranks + gpus_of_node - 1) / gpus_of_node * gpus_of_node;
+  while (ranks <= most_gpus) {
+    for (const MeshDeck& mesh : meshes_of(deck, ranks, gpus_of_node)) {
+      if (spent() > most_seconds) return {};
+      if (mesh.dp_replicate > 1) continue;
+      Deck least = smallest_on(deck, mesh);
+      const auto first = bytes_on(least, ranks, capability, false);
+      if (!first || *first > usable) continue;
+      least.train.global_batch_sequences = deck.train.global_batch_sequences;
+      least.train.batch_ramp = deck.train.batch_ramp;
+      const auto bytes = bytes_on(least, ranks, capability, true);
+      if (bytes && *bytes <= usable) return {ranks, layout_difference(deck, least), *bytes};
+    }
+    const int step = ranks < gpus_of_node ? 1 : std::max<int>(gpus_of_node, std::bit_floor(to_size(ranks)) / 8);
+    ranks = ranks + step;
+  }
+  return {};
+}
+
+std::string FewestGpus::text() const {
+  if (ranks == 0) return "fewest GPUs that it fits on: not found";
+  return "fewest GPUs that it fits on: " + std::to_string(ranks) + ", with " + keys + " (" + format_bytes(bytes) + ")";
+}
+
+}  // namespace forge

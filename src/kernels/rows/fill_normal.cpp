@@ -1,0 +1,24 @@
+#include "core/normal.hpp"
+
+#include "device/parallel.hpp"
+#include "kernels/kernels.hpp"
+
+namespace forge {
+
+template <class T>
+void fill_normal(Stream& stream, const NormalNumbers& numbers, std::int64_t first, std::int64_t pitch, View<T, 2> to) {
+  constexpr std::int64_t block = 8192;  // numbers of one team
+  const std::int64_t n = to.columns(), parts = (n + block - 1) / block;
+  parallel_rows(stream, to.rows() * parts, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
+    const std::int64_t row = task / parts, begin = task % parts * block, from = first + row * pitch + begin;
+    T* const out = to.row(row) + begin;
+    team.each(n - begin < block ? n - begin : block,
+              [=](std::int64_t j) { out[j] = T(static_cast<acc_t<T>>(numbers(from + j))); });
+  });
+}
+
+#define FORGE_NORMAL(T) \
+  template void fill_normal<T>(Stream&, const NormalNumbers&, std::int64_t, std::int64_t, View<T, 2>);
+FORGE_COMPUTE_TYPES(FORGE_NORMAL)
+
+}  // namespace forge

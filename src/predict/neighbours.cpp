@@ -1,0 +1,181 @@
+#include "predict/neighbours.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "config/keys.hpp"
+#include "config/schedule_name.hpp"
+#include "core/error.hpp"
+#include "core/in_parallel.hpp"
+#include "schedule/check_deck.hpp"
+
+namespace forge {
+
+namespace {
+
+struct DeckChange {
+  const char* kind;
+  std::function<void(Deck&)> apply;
+};
+using MeshAxis = std::int64_t MeshDeck::*;
+
+// Moves a factor of two from one axis to another, where the first has it. `follows`: etp that is as tp stays so.
+std::function<void(Deck&)> factor_moved(MeshAxis from, MeshAxis to, bool follows) {
+  return [=](Deck& d) {
+    MeshDeck& m = d.mesh;
+    if (m.*from % 2 != 0) return;
+    const bool as_tp = follows && m.etp == m.tp;
+    m.*from /= 2;
+    m.*to *= 2;
+    m.etp = as_tp ? m.tp : std::min(m.etp, m.tp);
+  };
+}
+
+void add_moves(std::vector<DeckChange>& list) {
+  struct Named {
+    const char* kind;  // moves are named by the first of their two axes in this order
+    MeshAxis axis;
+  };
+  constexpr Named axes[] = {{"tp", &MeshDeck::tp},
+                            {"pp", &MeshDeck::pp},
+                            {"cp", &MeshDeck::cp},
+                            {"dp", &MeshDeck::dp_shard},
+                            {"dp", &MeshDeck::dp_replicate}};
+  for (const Named& a : axes)
+    for (const Named& b : axes) {
+      if (&a >= &b) continue;
+      for (const bool follows : {true, false}) {
+        list.push_back({a.kind, factor_moved(a.axis, b.axis, follows)});
+        list.push_back({a.kind, factor_moved(b.axis, a.axis, follows)});
+      }
+    }
+  list.push_back({"ep", [](Deck& d) { d.mesh.ep *= 2; }});
+  list.push_back({"ep", [](Deck& d) { d.mesh.ep = std::max<std::int64_t>(1, d.mesh.ep / 2); }});
+  list.push_back({"etp", [](Deck& d) { d.mesh.etp = d.mesh.etp == 1 ? d.mesh.tp : 1; }});
+}
+
+void set_zero_stage(Deck& d, std::int64_t stage, Accumulation accumulate) {
+  d.train.zero_stage = stage;
+  d.train.accumulate = accumulate;
+  if (stage == 3) return;
+  d.train.gather = GatherPolicy::microbatch;
+  d.train.fp8_gather = false;
+}
+
+void add_training_changes(std::vector<DeckChange>& list) {
+  list.push_back({"microbatch", [](Deck& d) { d.train.microbatch_sequences *= 2; }});
+  list.push_back({"microbatch", [](Deck& d) {
+                    d.train.microbatch_sequences = std::max<std::int64_t>(1, d.train.microbatch_sequences / 2);
+                  }});
+  for (const Recompute r : {Recompute::none, Recompute::selective, Recompute::full})
+    list.push_back({"recompute", [r](Deck& d) { d.train.recompute = r; }});
+  for (const Accumulation accumulate : {Accumulation::unsharded, Accumulation::sharded})
+    list.push_back({"accumulate", [=](Deck& d) { d.train.accumulate = accumulate; }});
+  for (const Accumulation accumulate : {Accumulation::automatic, Accumulation::sharded})
+    for (const std::int64_t stage : {0, 1, 2, 3})
+      list.push_back({"zero", [=](Deck& d) { set_zero_stage(d, stage, accumulate); }});
+  list.push_back({"gather", [](Deck& d) {
+                    const bool step = d.train.gather == GatherPolicy::step;
+                    d.train.gather = step ? GatherPolicy::microbatch : GatherPolicy::step;
+                  }});
+  list.push_back({"dispatch", [](Deck& d) {
+                    const bool rows_go = d.model.dispatch == DispatchMethod::all_to_all;
+                    if (d.model.experts > 0)
+                      d.model.dispatch = rows_go ? DispatchMethod::all_gather : DispatchMethod::all_to_all;
+                  }});
+}
+
+void add_schedules(std::vector<DeckChange>& list) {
+  for (const ScheduleName name :
+       {ScheduleName::one_f_one_b, ScheduleName::zero_bubble, ScheduleName::zb_v, ScheduleName::interleaved})
+    list.push_back({"schedule", [name](Deck& d) {
+                      const int chunks = name == ScheduleName::interleaved ? 2 : chunks_of(name);
+                      if (d.mesh.pp > 1) d.schedule = {name, chunks, d.schedule.split, ""};
+                    }});
+  list.push_back({"schedule", [](Deck& d) {
+                    if (d.schedule.name == ScheduleName::interleaved) d.schedule.virtual_stages *= 2;
+                  }});
+}
+
+// What no longer divides after a change takes the next value that does.
+void adjust(Deck& d, const Deck& from, int ranks) {
+  MeshDeck& m = d.mesh;
+  const std::int64_t stage = ranks / m.pp, data = m.dp_replicate * m.dp_shard;
+  while (m.ep % 2 == 0 && m.ep <= from.mesh.ep && stage % (m.ep * m.etp) != 0) m.ep /= 2;
+  std::int64_t& sequences = d.train.microbatch_sequences;
+  while (sequences % 2 == 0 && sequences <= from.train.microbatch_sequences &&
+         d.train.global_batch_sequences % (sequences * data) != 0)
+    sequences /= 2;
+  if (m.pp == 1 && from.mesh.pp > 1 && d.schedule.file.empty())
+    d.schedule = {ScheduleName::one_f_one_b, 1, d.schedule.split, ""};
+  const bool as_many = m.pp * d.schedule.virtual_stages == from.mesh.pp * from.schedule.virtual_stages;
+  if (!as_many && d.schedule.split != "balanced") d.schedule.split = "even";
+}
+
+// The deck's file may leave etp and accumulate open: what isn't as they would then be is said.
+bool says_etp(const Deck& from, const Deck& to, bool differs) {
+  return to.model.experts > 0 && (differs || (to.mesh.tp != from.mesh.tp && to.mesh.etp != to.mesh.tp));
+}
+bool says_accumulate(const Deck& from, const Deck& to) {
+  const bool sharded = to.train.zero_stage >= 2;
+  return from.train.zero_stage != to.train.zero_stage &&
+         to.train.accumulate != (sharded ? Accumulation::sharded : Accumulation::unsharded);
+}
+
+}  // namespace
+
+std::string layout_difference(const Deck& from, const Deck& to) {
+  std::string text;
+  for (const Key& key : all_keys()) {
+    const bool layout = key.section == "mesh" || key.section == "schedule" || key.section == "train" ||
+                        key.qualified() == "model.dispatch";
+    const std::string name = key.qualified();
+    const bool differs = value_text(key, from) != value_text(key, to);
+    if (layout && (name == "mesh.etp" ? says_etp(from, to, differs)
+                                      : differs || (name == "train.accumulate" && says_accumulate(from, to))))
+      text += (text.empty() ? "" : " ") + name + "=" + value_text(key, to);
+  }
+  return text;
+}
+
+std::vector<Neighbour> neighbours_of(const Deck& deck, int ranks) {
+  std::vector<DeckChange> changes;
+  add_moves(changes);
+  add_training_changes(changes);
+  add_schedules(changes);
+  std::vector<Neighbour> list;
+  for (const DeckChange& change : changes) {
+    Deck other = deck;
+    change.apply(other);
+    if (layout_difference(deck, other).empty()) continue;
+    adjust(other, deck, ranks);
+    try {
+      check_deck(other, ranks);
+    } catch (const BadInput&) {
+      continue;
+    }
+    const std::string difference = layout_difference(deck, other);
+    const bool known =
+        std::any_of(list.begin(), list.end(), [&](const Neighbour& n) { return n.change == difference; });
+    if (!difference.empty() && !known) list.push_back({change.kind, difference, std::move(other)});
+  }
+  return list;
+}
+
+std::vector<PredictedNeighbour> predicted_neighbours(const Machine& machine, const Outcome& outcome) {
+  std::vector<PredictedNeighbour> list;
+  for (Neighbour& n : neighbours_of(outcome.deck, static_cast<int>(ranks_of(outcome.deck.mesh))))
+    list.push_back({std::move(n), 0, 0, false});
+  in_parallel(list.size(), [&](std::size_t i) {
+    const Outcome other = outcome_of(machine, list[i].of.deck);
+    list[i].seconds = other.time.seconds;
+    list[i].bytes = other.memory.total();
+    list[i].fits = other.fits();
+  });
+  std::stable_sort(list.begin(), list.end(), [](const PredictedNeighbour& a, const PredictedNeighbour& b) {
+    return a.fits != b.fits ? a.fits : a.seconds < b.seconds;
+  });
+  return list;
+}
+
+}  // namespace forge

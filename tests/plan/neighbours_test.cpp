@@ -1,0 +1,118 @@
+#include "predict/neighbours.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "../equivalence/models.hpp"
+#include "config/schedule_name.hpp"
+#include "predict/advice.hpp"
+#include "schedule/check_deck.hpp"
+
+namespace forge::test {
+namespace {
+
+// Checked for its ranks, in bf16.
+Deck deck_on(int ranks, bool experts, const MeshDeck& mesh) {
+  Deck deck = (experts ? moe_models() : test_models()).front().deck;
+  deck.train.precision = PrecisionName::bf16;
+  deck.train.head_chunk_rows = 0;
+  deck.train.microbatch_sequences = 2;
+  deck.mesh = mesh;
+  check_deck(deck, ranks);
+  return deck;
+}
+
+bool has(const std::vector<Neighbour>& list, const std::string& change) {
+  return std::any_of(list.begin(), list.end(), [&](const Neighbour& n) { return n.change == change; });
+}
+
+TEST(Neighbours, AreLegalAndDiffer) {
+  const Deck deck = deck_on(8, true, {.dp_shard = 4, .tp = 2, .ep = 2});
+  const auto list = neighbours_of(deck, 8);
+  EXPECT_GT(list.size(), 12u);
+  for (const Neighbour& n : list) {
+    Deck again = n.deck;
+    EXPECT_NO_THROW(check_deck(again, 8)) << n.change;
+    EXPECT_EQ(ranks_of(n.deck.mesh), 8) << n.change;
+    EXPECT_EQ(n.change, layout_difference(deck, n.deck));
+    EXPECT_EQ(n.deck.train.global_batch_sequences, deck.train.global_batch_sequences);
+    EXPECT_EQ(std::count_if(list.begin(), list.end(), [&](const Neighbour& o) { return o.change == n.change; }), 1);
+  }
+}
+
+// check_deck writes tp as etp where the deck leaves it open.
+TEST(Neighbours, ChangeTpWhereEtpFollows) {
+  const Deck dense = deck_on(4, false, {.dp_shard = 2, .tp = 2});
+  ASSERT_EQ(dense.mesh.etp, 2);
+  EXPECT_TRUE(has(neighbours_of(dense, 4), "mesh.dp_shard=4 mesh.tp=1"));
+  const Deck experts = deck_on(4, true, {.dp_shard = 2, .tp = 2});
+  ASSERT_EQ(experts.mesh.etp, 2);
+  EXPECT_TRUE(has(neighbours_of(experts, 4), "mesh.dp_shard=4 mesh.tp=1 mesh.etp=1"));
+  const Deck whole = deck_on(4, true, {.dp_shard = 2, .tp = 2, .etp = 1});
+  EXPECT_TRUE(has(neighbours_of(whole, 4), "mesh.dp_shard=4 mesh.tp=1"));
+  // A deck that leaves etp open would have it as tp.
+  const auto open = neighbours_of(deck_on(4, true, {.dp_shard = 4}), 4);
+  EXPECT_TRUE(has(open, "mesh.dp_shard=2 mesh.tp=2 mesh.etp=1"));
+  EXPECT_TRUE(has(open, "mesh.dp_shard=2 mesh.tp=2 mesh.etp=2"));
+}
+
+TEST(Neighbours, ChangeSchedulesStagesOfZeroAndAccumulation) {
+  Deck deck = deck_on(4, false, {.pp = 2, .dp_shard = 2});
+  const auto list = neighbours_of(deck, 4);
+  for (const char* change :
+       {"schedule.name=zero_bubble", "train.zero_stage=1", "train.zero_stage=1 train.accumulate=sharded",
+        "train.zero_stage=2 train.accumulate=sharded", "train.zero_stage=3 train.accumulate=sharded",
+        "train.microbatch_sequences=1", "train.microbatch_sequences=4"})
+    EXPECT_TRUE(has(list, change)) << change;
+  // Keys that only ZeRO-3 has go with it.
+  deck.train.zero_stage = 3;
+  deck.train.accumulate = Accumulation::automatic;
+  deck.train.gather = GatherPolicy::step;
+  check_deck(deck, 4);
+  EXPECT_TRUE(has(neighbours_of(deck, 4), "train.zero_stage=2 train.gather=microbatch"));
+  EXPECT_TRUE(has(neighbours_of(deck, 4), "train.zero_stage=1 train.accumulate=sharded train.gather=microbatch"));
+  EXPECT_TRUE(has(neighbours_of(deck, 4), "train.zero_stage=1 train.accumulate=unsharded train.gather=microbatch"));
+  // A microbatch that no longer divides the batch, a schedule without stages.
+  deck = deck_on(4, false, {.pp = 2, .dp_shard = 2});
+  deck.train.global_batch_sequences = 4;
+  deck.schedule.name = ScheduleName::zero_bubble;
+  check_deck(deck, 4);
+  EXPECT_TRUE(has(neighbours_of(deck, 4), "mesh.pp=1 mesh.dp_shard=4 schedule.name=1f1b train.microbatch_sequences=1"));
+}
+
+PredictedNeighbour predicted(const Deck& deck, const std::string& kind, double seconds, std::size_t bytes) {
+  return {{kind, kind == "etp" ? "mesh.etp=1" : "another", deck}, seconds, bytes, true};
+}
+
+TEST(Advice, IsGivenWithAReasonAlone) {
+  const Machine machine = read_machine("h100_8");
+  Outcome o = outcome_of(machine, deck_on(4, true, {.pp = 2, .tp = 2}));
+  o.time.wire = {};
+  const double seconds = o.time.seconds;
+  const std::size_t bytes = o.memory.total();
+  Deck whole = o.deck;
+  whole.mesh.etp = 1;
+  EXPECT_TRUE(advice_of(o, {predicted(whole, "etp", seconds, bytes)}).empty());
+  const auto of_experts = advice_of(o, {predicted(whole, "etp", 0.8 * seconds, bytes)});
+  ASSERT_EQ(of_experts.size(), 1u);
+  EXPECT_EQ(of_experts[0].substr(0, 14), "mesh.etp = 2: ");
+  EXPECT_NE(of_experts[0].find("mesh.etp = 1 (+25.0 %)"), std::string::npos) << of_experts[0];
+
+  o.time.wire[0] = 2 * seconds;
+  const auto of_links = advice_of(o, {predicted(o.deck, "dp", 0.8 * seconds, bytes)});
+  ASSERT_EQ(of_links.size(), 1u);
+  EXPECT_NE(of_links[0].find("better: another (+25.0 %), or --search"), std::string::npos) << of_links[0];
+  o.time.wire = {};
+
+  Deck plain = o.deck;
+  o.deck.schedule.name = ScheduleName::zero_bubble;
+  EXPECT_TRUE(advice_of(o, {predicted(plain, "schedule", seconds, bytes)}).empty());
+  EXPECT_TRUE(advice_of(o, {predicted(plain, "schedule", 1.1 * seconds, bytes / 2)}).empty());
+  const auto of_schedule = advice_of(o, {predicted(plain, "schedule", seconds, bytes / 2)});
+  ASSERT_EQ(of_schedule.size(), 1u);
+  EXPECT_EQ(of_schedule[0].substr(0, 33), "schedule.name = zero_bubble: 1f1b") << of_schedule[0];
+}
+
+}  // namespace
+}  // namespace forge::test
