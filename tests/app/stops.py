@@ -262,7 +262,7 @@ def record():
     expect(abs(float(shown[5][4]) / speed - 1) < 1e-2 or abs(float(shown[5][4]) - speed) <= 1, "the speed is no mean since the line before")
     keys = ["step", "time", "elapsed_seconds", "tokens", "loss", "total_loss", "grad_norm", "learning_rate", "step_seconds",
             "tokens_per_second", "mfu", "peak_bytes", "updated"]
-    expect(list(lines[0]) == keys, list(lines[0]))
+    expect(list(lines[0]) == [*keys, "start_seconds"] and list(lines[1]) == keys, list(lines[0]))
     validation = lines[-1]
     expect(list(validation) == [*keys[:3], "validation_loss", "validation_perplexity", "validation_labels"], validation)
     expect(math.isclose(validation["validation_perplexity"], math.exp(validation["validation_loss"])), validation)

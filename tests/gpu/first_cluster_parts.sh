@@ -123,7 +123,7 @@ part_runs() {
   local name
   make_decks
   for name in "${names[@]}"; do
-    run_case "$name" 400 "$here/timed_run.sh" "$out/runs/$name" "${all[@]}" "$forge" "$out/decks/$name.yaml" --fresh
+    run_case "$name" 400 "$here/timed_run.sh" "$out/runs/$name" "${all[@]}" "$forge" "$out/decks/$name.yaml"
   done
 }
 

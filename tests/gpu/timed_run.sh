@@ -3,6 +3,7 @@
 set -euo pipefail
 directory=$1
 shift
+rm -rf "$directory"  # of a case that did not end
 "$@"
 "${PYTHON:-python3}" - "$directory/metrics.jsonl" << 'PY'
 import json, statistics, sys
