@@ -28,7 +28,7 @@ template <class T, class TY = T>
 void linear_forward(const Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y,
                     bool rounded = false) {
   note_product(ctx, y, x.columns(), rounded);
-  if (ctx.cache && x.rows() <= few_rows)
+  if (ctx.cache && x.rows() <= few_rows && few_rows_pay(dtype_of<T>))
     few_rows_product<T, TY>(ctx.stream, x, w, y);
   else
     ctx.gemm(ctx.stream, Transpose::no, Transpose::yes, 1.0, x, w, 0.0, y);
@@ -89,7 +89,7 @@ void expert_rows(const Context<T>& ctx, const ExpertRows& rows, Transpose tb, Vi
   const bool grouped = ctx.buffers.grouped;
   note_experts<T>(ctx, false, rows, y.columns(), x.columns(), rounded, grouped);
   if (grouped) return ctx.gemm.template grouped_rows<T>(ctx.stream, rows.groups, tb, x, w, y);
-  if (ctx.cache && tb == Transpose::yes && x.rows() <= few_rows) {
+  if (ctx.cache && tb == Transpose::yes && x.rows() <= few_rows && few_rows_pay(dtype_of<T>)) {
     for (std::int64_t e = 0; e < w.rows(); ++e) {
       const std::int64_t begin = rows.offsets[to_size(e)], end = rows.offsets[to_size(e) + 1];
       const View<const T, 2> matrix(w.row(e), {{w.extent(1), w.extent(2)}});

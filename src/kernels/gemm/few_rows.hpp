@@ -12,5 +12,8 @@ namespace forge {
 inline constexpr std::int64_t few_rows = 8;
 template <class T, class TY>
 void few_rows_product(Stream& stream, View<const T, 2> x, View<const T, 2> w, View<TY, 2> y);
+// Whether it is taken for weights of this type: on GPUs, and on processors for bf16 where these have no tiles for it;
+// elsewhere the library's products are as fast or faster (generation_bench).
+bool few_rows_pay(DType weights);
 
 }  // namespace forge

@@ -1,6 +1,7 @@
 #include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/gemm/few_rows.hpp"
+#include "kernels/gemm/gemm_matmul.hpp"
 
 //   y_ij = Σ_k x_ik W_jk
 // A thread takes four rows j of W at a time: their sums don't wait for each other, and stay in the first-level cache
@@ -54,6 +55,10 @@ void few_rows_product(Stream& stream, View<const T, 2> x, View<const T, 2> w, Vi
     if (j + at_once <= N) return four_rows(x, w, y, j);
     for (; j < N; ++j) one_row(team, x, w, y, j);
   });
+}
+
+bool few_rows_pay(DType weights) {
+  return weights == DType::bf16 && !Bf16Matmul::fast();
 }
 
 #define FORGE_FEW_ROWS(T, TY) \
