@@ -171,7 +171,7 @@ disk_of() { # KIB STOP_ON_FAILURE
     5)
       full=$((full + 1))
       grep -q "No space left on device" "$work/output" || fail "$what: not the cause: $(cat "$work/output")"
-      ! grep -q "errno = \|18446744073709551615" "$work/output" || fail "$what: libhdf5's words: $(cat "$work/output")"
+      ! grep -q "error message = \|18446744073709551615" "$work/output" || fail "$what: libhdf5's words: $(cat "$work/output")"
       ! grep -q "checkpoint: " "$work/output" || grep -q "disk full: the checkpoint needs .* had .* free: " "$work/output" ||
         fail "$what: without figures: $(cat "$work/output")"
       ;;

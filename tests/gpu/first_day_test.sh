@@ -138,7 +138,8 @@ done
 mkdir "$work/moved"
 tar -xzf "$work/rehearsal/results.tar.gz" -C "$work/moved"
 expect 0 "gradients: passed, not run again" "$day" --rehearse --build "$build" --reference "$build" --output "$work/moved"
-cmp -s <(sed 1,3d "$work/rehearsal/table.md") <(sed 1,3d "$work/moved/table.md") || fail "results that moved make another table"
+cmp -s <(sed 1,3d "$work/rehearsal/table.md") <(sed 1,3d "$work/moved/table.md") ||
+  fail "results that moved make another table: $(diff "$work/rehearsal/table.md" "$work/moved/table.md")"
 rehearse() { "$day" --rehearse --build "$1" --output "$work/rehearsal" --part program; }
 expect 0 "program: passed, not run again" rehearse "$build"
 mkdir "$work/other"
