@@ -19,7 +19,7 @@ import time
 from compare import environment
 
 DECK = """\
-model: {{family: gpt2, layers: 12, width: 768, heads: 12, vocabulary: 50257, max_positions: 1024, tied_embeddings: true}}
+model: {{family: gpt2, layers: 12, width: 768, heads: 12, ffn: 3072, activation: gelu_tanh, vocabulary: 50257, max_positions: 1024, tied_embeddings: true}}
 train: {{steps: 1, global_batch_sequences: 1, microbatch_sequences: 1, sequence_tokens: 1024, precision: {precision}}}
 data: {{files: [{folder}/none.bin]}}
 machine: {{threads: {threads}}}
