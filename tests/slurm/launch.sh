@@ -51,7 +51,7 @@ expect 0 "written" srun -n 2 --mpi=none env -u SLURM_STEP_ID bash -c '"$@" --out
 nothing_left
 # The first hour on a cluster, rehearsed with a rank on each node.
 expect 0 "code 0" salloc -N 8 --ntasks-per-node=1 "$repository/tests/gpu/first_cluster.sh" --rehearse --machine h100_8 \
-  --build "$FORGE_ROOT/build/cpu" --output "$work/first_cluster"
+  --build "$FORGE_ROOT/build/cpu" --output "$work/first_cluster" --part start --part calibrate --part layouts --part runs
 grep -q "8 ranks on 8 nodes" "$work/first_cluster/calibrate/measured.yaml" || fail "not measured on 8 nodes: $(cat "$work/first_cluster/summary.txt")"
 nothing_left
 # Threads of a rank are what srun gives it.
