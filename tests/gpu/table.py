@@ -143,7 +143,7 @@ def said(folder):
     lines = []
     for part in ("replay", "replay_v3", "beside"):
         rows = []
-        for path in sorted(glob.glob(os.path.join(folder, part, "*.result")), key=os.path.getmtime):
+        for path in sorted(glob.glob(os.path.join(folder, part, "*.result"))):
             with open(path) as result, open(path.removesuffix("result") + "log") as log:
                 words = result.read().split(None, 2)
                 commands = [line[2:].strip() for line in log if line.startswith("$ forge")]
