@@ -61,12 +61,6 @@ bool few_rows_pay(DType weights) {
   return weights == DType::bf16 && !Bf16Matmul::fast();
 }
 
-#define FORGE_FEW_ROWS(T, TY) \
-  template void few_rows_product<T, TY>(Stream&, View<const T, 2>, View<const T, 2>, View<TY, 2>);
-FORGE_FEW_ROWS(double, double)
-FORGE_FEW_ROWS(float, float)
-FORGE_FEW_ROWS(bf16, bf16)
-FORGE_FEW_ROWS(bf16, float)
-#undef FORGE_FEW_ROWS
+FORGE_INSTANTIATE_FEW_ROWS
 
 }  // namespace forge
