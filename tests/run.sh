@@ -6,8 +6,8 @@
 #      libFuzzer on each of three kinds, where clang is (--long: a minute); FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
 #      of the preset's architectures, and the tests run on it (label gpu). CUTLASS's kernels only there and with --long.
-#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, a sixth of verify, 16 to 18 layouts and a planted
-#      mistake drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
+#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: each second test of kernels and networks, a sixth of verify, 16 to 18
+#      layouts and a planted mistake, drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
 #   5. with --long: the cpu preset by the oldest clang from 16 on that is here; it computes what g++'s does (labels of 1: kernels, verify).
 # JOBS sets how many compilers run at once (default: the cores); of tests it is two more. The last lines are what was skipped, and the wall
 # and processor seconds of each part.
@@ -88,6 +88,8 @@ run_cuda() {
 run_vgpu() {
   local tests=(device kernels kernels_moe kernels_gemm kernels_attention kernels_attention_specialized kernels_fp8_matmul kernels_grouped_product nn vgpu comm_device_threads) targets=() chosen=()
   if [ "${FORGE_LONG:-}" != 1 ]; then
+    local -x GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX
+    GTEST_SHARD_INDEX=$(. tests/volume.sh && draw_below 2)
     targets=(forge "${tests[@]/#/test_}" test_sample nvtx_tool)
     chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(pools|training)|kernels_fp8_matmul_sm_89|verify|vgpu_(steps|seeds|nccl_failure|precision|ranges)|app_(device_memory|shared_gpu))\$")
   fi

