@@ -77,7 +77,7 @@ class Forge:
         family = dense if not m.experts else "qwen3_moe" if m.qk_norm else "mixtral"
         experts = f",\n   experts: {m.experts}, experts_per_token: {m.active}" if m.experts else ""
         heads = f",\n   head_dim: {m.head_dim}, qk_norm: {str(m.qk_norm).lower()}" if m.head or m.qk_norm else ""
-        heads += ", qkv_bias: true" * m.qkv_bias
+        heads += ", qkv_bias: true" * m.qkv_bias + ", tied_embeddings: true" * m.tied
         states = ", moments: bf16, master_weights: bf16, gradients: bf16" * m.bf16_states
         return f"""\
 model:
@@ -85,7 +85,7 @@ model:
    vocabulary: {m.vocabulary}{experts}{heads}}}
 train:
   {{steps: {steps}, global_batch_sequences: {m.batch}, microbatch_sequences: {m.batch // m.microbatches}, sequence_tokens: {m.tokens},
-   precision: {self.precision}}}
+   precision: {self.precision}, recompute: {m.recompute}}}
 optimizer: {{learning_rate: 3.0e-4, schedule: constant{states}}}
 data: {{files: [{self.folder}/{self.name}.bin], dtype: uint32}}
 output: {{directory: {self.folder}/run, every_steps: {steps}}}

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""How fast forge generates at GPT-2's size (124 M parameters, random weights), in fp32 and bf16, programs in turn.
+"""How fast forge generates at GPT-2's size (124 M parameters, random weights), in fp32 and bf16, programs in turn; or by a
+model of models.py.
 
-    python3 tests/benchmark/generate.py [--forge build/cpu/forge OTHER/forge ...] [--prompt 512] [--length 48]
+    python3 tests/benchmark/generate.py [--forge build/cpu/forge OTHER/forge ...] [--model NAME] [--prompt 512] [--length 48]
 
 Text: 1 / the median time between two tokens as they are printed. Prompt: its tokens by the time of their pass, which a
 program says itself. Every repeat runs each program once; what is printed is the median of repeats, and the ratio of the
@@ -16,7 +17,8 @@ import subprocess
 import tempfile
 import time
 
-from compare import environment
+from compare import Forge, environment
+from models import GPU_MODELS, MODELS
 
 DECK = """\
 model: {{family: gpt2, layers: 12, width: 768, heads: 12, ffn: 3072, activation: gelu_tanh, vocabulary: 50257, max_positions: 1024, tied_embeddings: true}}
@@ -28,7 +30,7 @@ machine: {{threads: {threads}}}
 
 def rates(program, deck, threads, prompt, length):
     """Tokens a second of text, and of the prompt, or None where the program doesn't say it."""
-    tokens = ",".join(str(7 * i % 50257) for i in range(prompt))
+    tokens = ",".join(str(7 * i % 97) for i in range(prompt))
     command = [program, "generate", deck, "--initial", "--tokens", tokens, "--length", str(length), "--ignore-end"]
     with subprocess.Popen(
         command, env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
@@ -48,6 +50,7 @@ def rates(program, deck, threads, prompt, length):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--forge", nargs="+", default=["build/cpu/forge"])
+    parser.add_argument("--model", choices=MODELS | GPU_MODELS, help="default: GPT-2, small")
     parser.add_argument("--precision", nargs="+", default=["fp32", "bf16"])
     parser.add_argument("--prompt", type=int, default=512, help="its tokens")
     parser.add_argument("--length", type=int, default=48, help="tokens of text")
@@ -58,8 +61,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for precision in arguments.precision:
             deck = os.path.join(folder, f"{precision}.yaml")
+            text = DECK.format(precision=precision, folder=folder, threads=arguments.threads)
+            if arguments.model:
+                text = Forge(programs[0], arguments.model, precision, arguments.threads, folder).deck(1)
             with open(deck, "w") as file:
-                file.write(DECK.format(precision=precision, folder=folder, threads=arguments.threads))
+                file.write(text)
             found = {p: [] for p in programs}
             for repeat in range(arguments.repeats):
                 shift = repeat % len(programs)  # so that nobody always runs behind the same other
@@ -71,6 +77,8 @@ def main():
                 said = [q for _, q in found[p] if q]
                 prompt = f"{statistics.median(said):8.0f}" if said else f"{'-':>8s}"
                 print(f"{precision}  text {text:7.1f}  prompt {prompt} tokens/s  {ratio:5.2f} of it: {p}", flush=True)
+                if arguments.model:
+                    print(f"summary: {arguments.model}, {precision}: {text:.1f} tokens/s of text, {prompt.strip()} of the prompt")
 
 
 if __name__ == "__main__":

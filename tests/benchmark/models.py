@@ -21,6 +21,8 @@ class Model:
     qkv_bias: bool = False
     microbatches: int = 1  # of forge's step
     bf16_states: bool = False  # forge's master weights, moments and sums of gradients
+    tied: bool = False  # the head is the embedding's table
+    recompute: str = "none"  # forge's
 
     @property
     def head_dim(self):
@@ -65,18 +67,38 @@ MODELS = {
     "moe22m": Model(256, 6, 8, 4, 512, 4096, 8, 256, steps=6, experts=8, active=2),
 }
 
-# For a GPU (tests/gpu): some layers of inputs/7b.yaml and of inputs/qwen3_30b_8gpu_tp4_pp2.yaml; Qwen2.5-7B as LLMQ's benchmark trains
-# it; and toys to try the scripts with.
+# For a GPU (tests/gpu): GPT-2's size, Llama 3.2's 1B, some layers of a 7B, of OLMoE and of Qwen3-30B-A3B, KempnerForge's 7B; Qwen2.5 as
+# LLMQ's benchmark trains it, with 16 microbatches a step; and toys to try the scripts with.
 GPU_MODELS = {
+    "gpt2_size": Model(768, 12, 12, 12, 2048, 50304, 32, 1024, steps=20),
+    "llama_1b": Model(2048, 16, 32, 8, 8192, 128256, 4, 4096, steps=12),
     "7b_8layers_1k": Model(4096, 8, 32, 8, 14336, 128256, 8, 1024, steps=12),
     "7b_8layers_4k": Model(4096, 8, 32, 8, 14336, 128256, 2, 4096, steps=12),
+    "7b_3layers_32k": Model(4096, 3, 32, 8, 14336, 32000, 1, 32768, steps=8),
+    "7b_3layers_128k": Model(4096, 3, 32, 8, 14336, 32000, 1, 131072, steps=3),
+    "7b_kempnerforge": Model(
+        4096, 32, 32, 8, 14336, 128256, 8, 4096, steps=3, microbatches=4, bf16_states=True, recompute="full"
+    ),
+    "olmoe_4layers": Model(2048, 4, 16, 16, 1024, 50304, 4, 4096, steps=12, experts=64, active=8, qk_norm=True),
     "qwen3_30b_4layers": Model(
         2048, 4, 32, 4, 768, 151936, 2, 4096, steps=12, experts=128, active=8, head=128, qk_norm=True
+    ),
+    "qwen25_05b_llmq": Model(
+        896, 24, 14, 2, 4864, 151936, 512, 1024, steps=1, qkv_bias=True, microbatches=16, bf16_states=True, tied=True
+    ),
+    "qwen25_15b_llmq": Model(
+        1536, 28, 12, 2, 8960, 151936, 512, 1024, steps=1, qkv_bias=True, microbatches=16, bf16_states=True, tied=True
+    ),
+    "qwen25_3b_llmq": Model(
+        2048, 36, 16, 2, 11008, 151936, 256, 1024, steps=1, qkv_bias=True, microbatches=16, bf16_states=True, tied=True
     ),
     "qwen25_7b_llmq": Model(
         3584, 28, 28, 4, 18944, 152064, 64, 1024, steps=1, qkv_bias=True, microbatches=16, bf16_states=True
     ),
     "toy": Model(64, 2, 4, 2, 96, 97, 2, 32, steps=2),
-    "toy_llmq": Model(64, 2, 4, 2, 96, 97, 4, 32, steps=2, qkv_bias=True, microbatches=2, bf16_states=True),
+    "toy_llmq": Model(
+        64, 2, 4, 2, 96, 97, 4, 32, steps=2, qkv_bias=True, microbatches=2, bf16_states=True, tied=True
+    ),
+    "toy_full": Model(64, 2, 4, 2, 96, 97, 4, 32, steps=2, microbatches=2, bf16_states=True, recompute="full"),
     "toy_moe": Model(64, 2, 4, 2, 48, 97, 2, 32, steps=2, experts=8, active=2, head=32, qk_norm=True),
 }

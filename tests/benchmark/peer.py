@@ -134,6 +134,8 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(model, experts) for _ in range(model.layers))
         self.norm = RMSNorm(model.width)
         self.head = nn.Linear(model.width, model.vocabulary, bias=False)
+        if model.tied:
+            self.head.weight = self.embedding.weight
         angle = torch.outer(
             torch.arange(model.tokens), 10000.0 ** (-torch.arange(0, model.head_dim, 2) / model.head_dim)
         )

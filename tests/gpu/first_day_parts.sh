@@ -1,14 +1,13 @@
 # The parts of first_day.sh, which sources this: their names in order, begin and finish, and for each part a function that
 # calls run_case NAME LIMIT COMMAND… for its cases.
-correctness_parts=(replay beside steps_llmq steps_fp8 replay_v3 verify gradients tests sanitizer ranks program)
-parts=(replay beside steps_llmq steps_fp8 replay_v3 verify gradients tests sanitizer kernels steps_dense steps_experts kernel_times ranks program)
+correctness_parts=(replay beside sizes replay_v3 verify gradients tests sanitizer ranks program)
+parts=(replay beside sizes replay_v3 verify gradients tests sanitizer kernels steps_dense steps_experts kernel_times ranks program)
 
 about() {
   case $1 in
     replay) echo "one rank of decks of 16 to 1024 GPUs alone, without the others' traffic and with the plan's seconds of it" ;;
     beside) echo "products, attention and rows beside a kernel that moves bytes as a collective does: overlap_speed of machines" ;;
-    steps_llmq) echo "whole steps of Qwen2.5-7B as LLMQ's benchmark has them: 16 microbatches of 4 x 1024 tokens, states in bf16" ;;
-    steps_fp8) echo "whole steps in FP8, beside bf16" ;;
+    sizes) echo "whole steps of models from 4.7 M to 8 B, of LLMQ's and KempnerForge's cases, long context and experts, and generation" ;;
     replay_v3) echo "one rank of DeepSeek-V3 on 1024 GPUs, for 141 GB" ;;
     verify) echo "every problem of verify/ in fp64 and fp32, against PyTorch's references" ;;
     gradients) echo "gradients in fp64, fp32 and bf16 against the CPU build's, for every problem of verify/" ;;
@@ -245,12 +244,29 @@ steps() {
 }
 contenders="forge pytorch"
 [ "$rehearse" = yes ] || contenders="$contenders forge_again forge_cudnn forge_own_experts forge_fp8 forge_cuda_cores"
-# part_steps…: of a rehearsal toys.
-part_steps_llmq() { steps 100 forge "$([ "$rehearse" = yes ] && echo toy_llmq || echo qwen25_7b_llmq)"; }
-part_steps_fp8() {
-  steps 100 "forge forge_fp8" "$([ "$rehearse" = yes ] && echo toy || echo 7b_8layers_4k)"
-  steps 100 forge_fp8 "$([ "$rehearse" = yes ] && echo toy_llmq || echo qwen25_7b_llmq)"
+# generated MODEL PROMPT LENGTH: one text by a model in bf16.
+generated() {
+  run_case "generate_$1" 100 "$python" tests/benchmark/generate.py --forge "$forge" --model "$1" --precision bf16 --prompt "$2" \
+    --length "$3" --repeats 1
 }
+# The cases that say most first.
+part_sizes() {
+  if [ "$rehearse" = yes ]; then
+    steps 100 "forge pytorch" toy
+    steps 100 "forge forge_fp8" toy_llmq toy_full
+    generated toy 8 8
+    return
+  fi
+  steps 100 "forge pytorch" gpt2_size
+  steps 100 "forge forge_fp8 pytorch" 7b_8layers_4k
+  steps 100 "forge forge_fp8" qwen25_7b_llmq
+  generated llama_1b 512 256
+  steps 100 "forge pytorch" 7b_3layers_32k llama_1b olmoe_4layers qwen3_30b_4layers
+  steps 100 forge 7b_kempnerforge
+  steps 100 "forge forge_fp8" qwen25_05b_llmq qwen25_15b_llmq qwen25_3b_llmq
+  steps 100 "forge pytorch" 162m tiny 7b_3layers_128k
+}
+# part_steps…: of a rehearsal toys.
 part_steps_dense() { if [ "$rehearse" = yes ]; then steps 260 "$contenders" toy; else steps 260 "$contenders" 7b_8layers_1k 7b_8layers_4k; fi; }
 part_steps_experts() { if [ "$rehearse" = yes ]; then steps 260 "$contenders" toy_moe; else steps 260 "$contenders" qwen3_30b_4layers; fi; }
 

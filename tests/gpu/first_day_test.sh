@@ -126,12 +126,12 @@ done
 # all parts, at tiny sizes
 expect 0 "code 0" "$day" --rehearse --build "$build" --reference "$build" --output "$work/rehearsal"
 grep '^== \|failed' "$work/output"
-for part in replay beside steps_llmq steps_fp8 replay_v3 verify gradients tests kernels steps_dense steps_experts ranks program; do
+for part in replay beside sizes replay_v3 verify gradients tests kernels steps_dense steps_experts ranks program; do
   grep -q "^| $part | passed" "$work/rehearsal/table.md" || fail "$part did not pass: $(cat "$work/rehearsal/summary.txt")"
 done
 grep -q "^### REHEARSAL" "$work/rehearsal/table.md" || fail "the table of a rehearsal looks like a measurement"
-for row in "7B down, weight gradient" "| backward | B=" "AdamW, fp32" "uneven, forward" "| toy | 2 x 32 | forge" "| toy_moe | 2 x 32 | forge" "| toy_llmq | 4 x 32 | forge" \
-  "tokens/s a rank, collectives" "of their speed alone" "| 405b_planned | a step"; do
+for row in "7B down, weight gradient" "| backward | B=" "AdamW, fp32" "uneven, forward" "| toy | 2 x 32 | forge" "| toy_moe | 2 x 32 | forge" "| toy_llmq | 4 x 32 | forge, FP8" \
+  "| toy_full | 4 x 32 | forge" "| generate_toy | toy, bf16: " "tokens/s a rank, collectives" "of their speed alone" "| 405b_planned | a step"; do
   grep -qF "$row" "$work/rehearsal/table.md" || fail "the table has no row $row"
 done
 # going on with what another machine has sent back

@@ -15,7 +15,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benchmark"))
 from compare import WARM_UP, Forge
-from models import GPU_MODELS
+from models import GPU_MODELS, MODELS
 
 
 # What a contender sets beside the deck.
@@ -56,7 +56,13 @@ def forge(arguments, model):
     seconds = program.step_seconds(model.steps)
     for trace in glob.glob(os.path.join(arguments.folder, "run", "profile", "*.json")):
         shutil.copy(trace, arguments.output.removesuffix(".json") + ".trace.json")
-    return {"label": LABELS.get(arguments.contender, "forge"), "seconds": seconds}
+    return {"label": LABELS.get(arguments.contender, "forge"), "seconds": seconds, "start_seconds": start_seconds(arguments.folder)}
+
+
+def start_seconds(folder):
+    """The parts of forge's start (docs/running.md), and all of it."""
+    with open(os.path.join(folder, "run", "metrics.jsonl")) as file:
+        return next(line["start_seconds"] for line in map(json.loads, file) if "start_seconds" in line)
 
 
 def pytorch(arguments, model):
@@ -95,11 +101,11 @@ def pytorch(arguments, model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("contender", choices=["forge", "forge_again", *LABELS, "pytorch"])
-    parser.add_argument("model", choices=GPU_MODELS)
+    parser.add_argument("model", choices=MODELS | GPU_MODELS)
     for option in ("--device", "--forge", "--folder", "--output"):
         parser.add_argument(option, required=True)
     arguments = parser.parse_args()
-    model = GPU_MODELS[arguments.model]
+    model = (MODELS | GPU_MODELS)[arguments.model]
     os.makedirs(arguments.folder, exist_ok=True)
     result = (pytorch if arguments.contender == "pytorch" else forge)(arguments, model)
     result |= {"model": arguments.model, "contender": arguments.contender, "step_tokens": model.step_tokens}
@@ -108,7 +114,8 @@ def main():
         json.dump(result, file)
     print(json.dumps(result))
     speed = result["step_tokens"] / result["seconds"]
-    print(f"summary: {1e3 * result['seconds']:.1f} ms a step, {speed:.0f} tokens/s, {speed * result['flops_per_token'] / 989.4e10:.1f} % of 989.4 TFLOP/s")
+    start = f"; {sum(result['start_seconds'].values()):.1f} s to the first step" if "start_seconds" in result else ""
+    print(f"summary: {1e3 * result['seconds']:.1f} ms a step, {speed:.0f} tokens/s, {speed * result['flops_per_token'] / 989.4e10:.1f} % of 989.4 TFLOP/s{start}")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def codes(lines):
 
 def steps(folder):
     results = []
-    for path in sorted(glob.glob(os.path.join(folder, "steps_*", "*.json"))):
+    for path in sorted(path for part in ("sizes", "steps_*") for path in glob.glob(os.path.join(folder, part, "*.json"))):
         if path.endswith(".trace.json"):
             continue
         with open(path) as file:
@@ -139,11 +139,11 @@ def steps(folder):
 
 
 def said(folder):
-    """Cases of replays and of kernels beside a collective's: their lines, with the commands."""
+    """Cases of replays, of kernels beside a collective's and of generation: their lines, with the commands."""
     lines = []
-    for part in ("replay", "replay_v3", "beside"):
+    for part, cases in (("replay", "*"), ("replay_v3", "*"), ("beside", "*"), ("sizes", "generate_*")):
         rows = []
-        for path in sorted(glob.glob(os.path.join(folder, part, "*.result"))):
+        for path in sorted(glob.glob(os.path.join(folder, part, f"{cases}.result"))):
             with open(path) as result, open(path.removesuffix("result") + "log") as log:
                 words = result.read().split(None, 2)
                 commands = [line[2:].strip() for line in log if line.startswith("$ forge")]
