@@ -17,7 +17,9 @@ constexpr std::string_view expect = "--expect-tests=";
 int run_tests(int argc, char** argv) {
   // A part that is counted is no half: tests/run.sh sets the halves of a whole executable.
   for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]).starts_with(expect)) unsetenv("GTEST_TOTAL_SHARDS");
+    if (!std::string_view(argv[i]).starts_with(expect)) continue;
+    unsetenv("GTEST_TOTAL_SHARDS");
+    unsetenv("GTEST_SHARD_INDEX");
   }
   testing::InitGoogleTest(&argc, argv);
   int expected = -1;

@@ -45,7 +45,6 @@ def constants_of(text):
 class Fit:
     def __init__(self, options):
         self.options, self.program = options, File("programs", options.program)
-        self.names = options.constants.split(",")
         if options.source in compare_peers.RUNS:
             self.runs, self.predict = compare_peers.read_runs(options.source), compare_peers.predict
             self.machine = compare_peers.RUNS[options.source][0]
@@ -54,6 +53,9 @@ class Fit:
         else:
             self.runs, self.predict, self.machine = fast_runs(options.source), compare_runs.predict, "h100_8_efa"
         self.machine = File("machines", options.machine or self.machine)
+        measured = constants_of(self.machine.text)
+        self.names = options.constants.split(",") if options.constants else [
+            name for name in NEUTRAL if not name.startswith(OF_MACHINE) or name[len(OF_MACHINE):] in measured]
         self.left = list(dict.fromkeys(run["left"] for run in self.runs))
         self.known = {}
 
@@ -143,7 +145,7 @@ def main():
     parser.add_argument("source")
     parser.add_argument("--program", default="nanotron")
     parser.add_argument("--machine")
-    parser.add_argument("--constants", default=",".join(NEUTRAL))
+    parser.add_argument("--constants", help="default: all, those named network.… where the machine's file has them")
     for flag in ("--step", "--leave-out", "--leave-out-step"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--output")
