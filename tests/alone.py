@@ -32,6 +32,11 @@ def commands_of(build):
 
 
 DEVICE = re.compile(r'#include [<"](cuda|cub/|cublas|cudnn|cutlass|cute/|nccl|nvtx|vgpu/)')
+KERNELS, GUARD = re.compile(r"__(device|global)__"), re.compile(r"#if.*(CUDACC|FORGE_CUDA|FORGE_DEVICE)")
+
+
+def of_devices(text):
+    return bool(DEVICE.search(text) or (KERNELS.search(text) and not GUARD.search(text)))
 
 
 def headers_of(build, root):
@@ -48,7 +53,7 @@ def headers_of(build, root):
         names = re.findall(r'^#include "([^"]+)"', text[path], re.M)
         own = {p / n for p in (path.parent, root / "src", root / "tests") for n in names} & text.keys()
         seen.add(path)
-        return bool(DEVICE.search(text[path])) or any(needs_device(p, seen) for p in own - seen)
+        return of_devices(text[path]) or any(needs_device(p, seen) for p in own - seen)
 
     for path in sorted(text):
         if not needs_device(path, set()):

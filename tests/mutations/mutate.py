@@ -133,13 +133,16 @@ def copy(root, build, to):
     for path in root.glob("CMake*"):
         shutil.copy2(path, source)
     made = source / build
+    # Not the end of another path, nor the beginning of a name: /forge isn't in build/forge and CMakeFiles/forge.dir.
+    root_path = re.compile(rb"(?:(?<=-[IL])|(?<![\w./-]))" + re.escape(str(root).encode()) + rb"(?![\w.-])")
+    new_path = str(source).encode()
     leave = lambda directory, names: [n for n in names if n == "Testing" or is_program(directory, n)]
     shutil.copytree(root / build, made, symlinks=True, dirs_exist_ok=True, ignore=leave)
     for path in made.rglob("*"):
         if not path.is_file() or path.is_symlink() or path.suffix in (".o", ".a", ".so", ".gch"):
             continue
         before, data = path.stat(), path.read_bytes()
-        new = data.replace(str(root).encode(), str(source).encode())
+        new = root_path.sub(lambda _: new_path, data)
         if path.name in ("flags.make", "build.ninja"):  # a mistake may leave a variable without use
             new = new.replace(b" -Werror", b"")
         if new != data:
