@@ -80,7 +80,7 @@ TEST(Suggest, AsManyUnknownKeysAsADeckHolds) {
   std::string deck = "model:\n";
   for (int i = 0; deck.size() < 1'000'000; ++i) deck += "  learning_rat" + std::to_string(i) + ": 1\n";
   const std::clock_t start = std::clock();
-  expect_bad_input([&] { read_deck(deck, "deck.yaml", {}, Needs::model_only); }, {"unknown key", "more"});
+  test::expect_bad_input([&] { read_deck(deck, "deck.yaml", {}, Needs::model_only); }, {"unknown key", "more"});
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 10);
 }
 
