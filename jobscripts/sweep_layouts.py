@@ -236,6 +236,8 @@ def create(directory, options):
     sweep = make(options)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda layout: resolve(forge, layout, sweep["settings"], here), sweep["layouts"]))
+    if all("refused" in layout for layout in sweep["layouts"]):
+        raise Refused(f"no layout is legal; the first one: {sweep['layouts'][0]['refused']}")
     for layout in sweep["layouts"]:
         figures = layout.pop("per_rank", None)
         if figures and layout["ranks"] and not layout["predicted"]:
