@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from statistics import median
 
 from sweep_layouts import HERE, NO_MEMORY, place, result_of, telling, write_text
 
@@ -21,7 +22,12 @@ SET_DEATH_SIGNAL, SET_SUBREAPER = 1, 36
 
 def grace_of(sweep):
     """Seconds for a program that was asked to leave."""
-    return min(sweep["seconds"], 300 if sweep["saves"] else 30)
+    return min(sweep["seconds"] / 2, 300 if sweep["saves"] else 30)
+
+
+def deadlines_of(sweep, layout):
+    """Seconds of the first step, and of a later one: the deck's, or those in which forge can name the ranks that hang before this process ends them."""
+    return [min(deadline or 10**9, max(1, int(sweep["seconds"] / share))) for deadline, share in zip(layout["deadlines"], (2, 4))]
 
 
 def control(option, value):
@@ -101,9 +107,8 @@ def command_of(sweep, directory, number):
         settings.update({"checkpoint.directory": str(here / "checkpoints"), "checkpoint.resume": "auto", "checkpoint.end_margin_seconds": "0"})
     else:
         settings.update({**SAVES_NOTHING, "output.save_hf": "false", "output.sample_tokens": "0"})
-    # forge names the ranks that hang before this process ends them.
-    for key, deadline in zip(("machine.first_deadline_seconds", "machine.deadline_seconds"), layout["deadlines"]):
-        settings[key] = str(min(deadline or 10**9, max(1, int(sweep["seconds"] / 2))))
+    for key, deadline in zip(("machine.first_deadline_seconds", "machine.deadline_seconds"), deadlines_of(sweep, layout)):
+        settings[key] = str(deadline)
     program = [sweep["forge"], str(directory / layout["deck"])]
     for key, value in settings.items():
         program += ["--set", f"{key}={value}"]
@@ -135,20 +140,18 @@ def lines_of(path):
         return []
 
 
-def classify(code, lines, steps, over):
-    """(class, line) of a job that has ended; None where it was asked to leave and has nothing to say. over: seconds after which it was ended."""
+def classify(code, lines, steps, over=""):
+    """(class, line) of a job that has ended; None where a signal ended it that isn't its own. over: in which words its time was over, and silent at the end
+    where it had been without a step for longer than a deadline."""
     line = telling(lines)
     if code == 0:
         return "ok", next((text for text in reversed(lines) if re.match(r"\d+/\d+ ", text)), "")
     if code == 86:
         return "hang", line
-    if over is not None:
-        if code in LEFT and len(steps) > 1:
-            return "ok", f"its {over:g} s were over in step {steps[-1]['step']}"
-        said = f"its {over:g} s were over " + (f"behind step {steps[-1]['step']}" if steps else "before its first step")
-        if code in LEFT:
-            return "failed", said
-        return "hang", f"{said}, and it did not leave; its last line: {lines[-1] if lines else 'none'}"
+    if over:
+        if "silent" in over:
+            return "hang", f"{over}; its last line: {lines[-1] if lines else 'none'}"
+        return ("ok" if len(steps) > 1 else "failed"), over
     killed = next((text for text in lines if KILLED.search(text)), None)
     if code in LEFT and not killed:
         return None
@@ -173,7 +176,7 @@ class Job:
                                         preexec_fn=dies_with_parent(signal.SIGKILL if direct else signal.SIGTERM))
 
     def wait(self, seconds, asked=lambda: False):
-        """Its exit code; None where it still runs when its time is over, or when `asked` says so."""
+        """Its exit code; None where it still runs when its time is over, or when `asked`, which is called all the time, says so."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not asked():
             if self.process.poll() is not None:
@@ -189,6 +192,25 @@ class Job:
             self.process.kill()
             code = self.process.wait()
         return code
+
+
+class Silence:
+    """How long a run has been without a new line in its metrics."""
+
+    def __init__(self, path):
+        self.path, self.size, self.since = path, None, time.monotonic()
+
+    def look(self):
+        size = self.path.stat().st_size if self.path.exists() else None
+        if size != self.size:
+            self.size, self.since = size, time.monotonic()
+
+    def words(self, sweep, layout, steps):
+        """That its time is over."""
+        said = f"its {sweep['seconds']:g} s were over " + (f"in step {steps[-1]['step']}" if steps else "before its first step")
+        silent = time.monotonic() - self.since
+        usual = max(deadlines_of(sweep, layout)[1], 10 * median([step["step_seconds"] for step in steps])) if steps else sweep["seconds"]
+        return said + (f", and it was silent for {silent:.0f} s" if silent > usual else "")
 
 
 def run_one(directory, sweep, number):
@@ -212,16 +234,16 @@ def run_one(directory, sweep, number):
         else:
             write_text(starts, str(started + 1))
             with open(here / "output", "w", encoding="utf-8") as log:
-                job = Job(sweep, directory, number, log)
-                code, over = job.wait(sweep["seconds"], lambda: asked), None
+                job, silence, over = Job(sweep, directory, number, log), Silence(here / "run/metrics.jsonl"), ""
+                code = job.wait(sweep["seconds"], lambda: silence.look() or asked)
                 if code is None:
-                    over = None if asked else sweep["seconds"]
+                    over = "" if asked else silence.words(sweep, sweep["layouts"][number - 1], steps_of(here / "run"))
                     code = job.leave(grace_of(sweep))
                 end_all()
             if not asked:
                 ended = classify(code, lines_of(here / "output"), steps_of(here / "run"), over)
             elif code == 0:
-                ended = classify(code, lines_of(here / "output"), [], None)
+                ended = classify(code, lines_of(here / "output"), [])
             else:
                 write_text(starts, str(started))
         if ended is None:

@@ -52,7 +52,7 @@ TABLE = """mesh.tp,mesh.pp,mesh.dp_shard,model.layers,model.width
 ,,,64,16384
 """
 CLASSES = {1: "ok", 2: "ok", 3: "invalid", 4: "hang", 5: "failed", 6: "hang", 7: "failed", 8: "out of memory"}
-LINES = {2: "8/8 ", 3: "mesh.tp = 3 does not divide model.heads = 4", 4: "a deadline was missed", 5: "ended by signal 9 (SIGKILL) behind step ", 6: "did not leave",
+LINES = {2: "8/8 ", 3: "mesh.tp = 3 does not divide model.heads = 4", 4: "a deadline was missed", 5: "ended by signal 9 (SIGKILL) behind step ", 6: "and it was silent for ",
          7: "fails on purpose", 8: "the deck doesn't fit"}
 
 
@@ -107,7 +107,7 @@ def steps_of(place):
 def check_kills():
     """The sweep is killed three times, in three ways, and each layout has one row in the end."""
     (WORK / "table.csv").write_text(TABLE)
-    arguments = ["run", "swept", "deck.yaml", "--layouts", "table.csv", "--forge", WORK / "faulty", "--threads", "--minutes", 0.2]
+    arguments = ["run", "swept", "deck.yaml", "--layouts", "table.csv", "--forge", WORK / "faulty", "--threads", "--minutes", 0.4]
     place = WORK / "swept"
     for number, way in ((1, "kill"), (2, "term"), (2, "supervisor")):
         began = time.time()
@@ -175,6 +175,18 @@ def check_search():
     expect(all(float(row["predicted_step_seconds"]) > 0 for row in rows_of("planned").values()), "--machine predicts")
 
 
+def check_time():
+    """A layout that is alive when its time is over is measured. One that has been started five times without a result has failed."""
+    run("run", "timed", "deck.yaml", "--grid", "train.seed=1", "--steps", 10**9, "--minutes", 0.15, "--forge", FORGE, "--ranks", 2, "--set", "mesh.tp=2")
+    row = rows_of("timed")[1]
+    said = re.fullmatch(r"its 9 s were over in step (\d+)", row["line"])
+    expect(row["class"] == "ok" and said and 1 < int(said[1]) <= int(row["steps"]) and float(row["step_seconds"]) > 0, f"timed: {row}")
+    nothing_left("timed")
+    (WORK / "timed/0001/result.json").unlink()
+    (WORK / "timed/0001/starts").write_text("5")
+    run("run", "timed", has="failed: started 5 times, and never came to an end; its last line: ")
+
+
 def check_report():
     text = run("report", "of_decks", "swept", "--output", "pictures")
     rows = [row for row in rows_of("of_decks").values() if row["class"] == "ok"]
@@ -219,6 +231,7 @@ def main():
     check_kills()
     check_rows()
     check_search()
+    check_time()
     check_report()
     check_refusals()
     sys.exit(bool(failures))
