@@ -90,7 +90,7 @@ def submit(directory, sweep, numbers, options):
         done = subprocess.run(command, input=script, cwd=sweep["directory"], capture_output=True, text=True)
         if done.returncode:
             raise Refused(f"sbatch: {done.stderr.strip()}")
-        say(f"job {done.stdout.strip()}: {len(group)} layouts on {nodes} nodes with {tasks} ranks each, {minutes} minutes each")
+        say(f"job {done.stdout.strip()}: {len(group)} layouts, nodes {nodes} with {tasks} ranks each, {minutes} minutes each")
 
 
 def run_on_slurm(directory, sweep, options):

@@ -66,9 +66,9 @@ def heat_map(title, rows, columns, cells, corner):
 
 
 class Axes:
-    """A plane with ticks in a picture; logarithmic where asked."""
+    """A plane with ticks in a picture, at marks where they are given; logarithmic where asked."""
 
-    def __init__(self, title, across, up, xs, ys, logarithmic=(False, False)):
+    def __init__(self, title, across, up, xs, ys, logarithmic=(False, False), marks=None):
         self.picture, self.logarithmic = Picture(720, 460, title), logarithmic
         self.box = (80, 40, 480, 360)  # left, top, width, height
         self.ranges = [self.range_of(values, log) for values, log in zip((xs, ys), logarithmic)]
@@ -76,7 +76,7 @@ class Axes:
         self.picture.text(18, self.box[1] + self.box[3] / 2, up, anchor="middle", turn=-90)
         left, top, width, height = self.box
         self.picture.line([(left, top), (left, top + height), (left + width, top + height)], "#222", 1)
-        for value in self.ticks(0):
+        for value in marks or self.ticks(0):
             x = self.at(value, None)[0]
             self.picture.line([(x, top), (x, top + height)], "#e5e5e5", 1)
             self.picture.text(x, top + height + 18, number(value), size=10, anchor="middle")

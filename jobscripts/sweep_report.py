@@ -85,8 +85,12 @@ def named(row, without=None):
     return [f"{key.partition('.')[2]} {value}".strip() for key, value in row["words"] if key != without]
 
 
+def nodes_of(count):
+    return f"{count} node{'s' if count > 1 else ''}"
+
+
 def label(row):
-    words = [row["deck"], *([f"{row['nodes']} nodes"] if row["nodes"] else []), *named(row)]
+    words = [row["deck"], *([nodes_of(row["nodes"])] if row["nodes"] else []), *named(row)]
     return f"{row['from']}/{row['layout']:04d} ({', '.join(words)})"
 
 
@@ -145,7 +149,8 @@ def draw_speed(best):
     rows = list(best.values())
     values = [speed(row) for row in rows]
     values += [row["predicted_tokens_per_second"] / row["ranks"] for row in rows if row.get("predicted_tokens_per_second")]
-    axes = Axes("Tokens a second of a rank, the fastest layouts; predicted: dashed", "ranks", "tokens/s", [row["ranks"] for row in rows], [0, *values], (True, False))
+    axes = Axes("Tokens a second of a rank, the fastest layouts; predicted: dashed", "ranks", "tokens/s", [row["ranks"] for row in rows], [0, *values], (True, False),
+                sorted({row["ranks"] for row in rows})[:12])
     for i, deck in enumerate(dict.fromkeys(row["deck"] for row in rows)):
         mine = sorted((row for row in rows if row["deck"] == deck), key=lambda row: row["ranks"])
         axes.curve([(row["ranks"], speed(row), label(row)) for row in mine], INKS[i % len(INKS)], deck)
@@ -161,9 +166,9 @@ RATE = "optimizer.learning_rate"
 def draw_rates(done):
     """The last loss over the learning rate, a curve for each choice of the other settings; None where rates don't vary."""
     rows = [row for row in done if RATE in row["settings"] and "loss" in row and float(row["settings"][RATE]) > 0]
-    curves = {}
+    curves, several = {}, len({row["ranks"] for row in rows}) > 1
     for row in rows:
-        name = ", ".join([row["deck"], *named(row, RATE)])
+        name = ", ".join([row["deck"], *([f"{row['ranks']} ranks"] if several else []), *named(row, RATE)])
         curves.setdefault(name, []).append((float(row["settings"][RATE]), row["loss"], label(row)))
     if len({rate for points in curves.values() for rate, _, _ in points}) < 2:
         return None
@@ -178,7 +183,7 @@ def text_of(rows, best, compared):
     counts = Counter(row["class"] for row in rows)
     lines = [f"{len(rows)} layouts: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()), ""]
     for (deck, nodes), row in sorted(best.items(), key=lambda item: (item[0][0], item[0][1])):
-        lines.append(f"best of {deck} on {nodes} nodes: {number(speed(row))} tokens/s a rank, MFU {100 * row['mfu']:.2f} %, {label(row)}")
+        lines.append(f"best of {deck} on {nodes_of(nodes)}: {number(speed(row))} tokens/s a rank, MFU {100 * row['mfu']:.2f} %, {label(row)}")
     if compared:
         errors = sorted(abs(error_of(row)) for row in compared)
         worst = sorted(compared, key=lambda row: -abs(error_of(row)))[:3]
