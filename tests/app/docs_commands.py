@@ -193,7 +193,8 @@ def check_script(where, words):
         return fail(where, f"there is no {path}")
     if path.endswith(".sh") and not os.access(path, os.X_OK):
         fail(where, f"{path} is not executable")
-    for word in words[1:]:
+    own = words[1:words.index("--")] if "--" in words else words[1:]  # what follows is another program's
+    for word in own:
         if word.startswith("--") and word.split("=")[0] not in read(path):
             fail(where, f"{path} doesn't know {word}")
 

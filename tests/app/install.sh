@@ -22,8 +22,8 @@ else
   [ "$(grep -c 'inputs/.*yaml$' "$work/found")" -ge 60 ] || fail "the decks are not installed"
 fi
 expect 0 "forge " "$work/prefix/bin/forge" version
-for script in local slurm_gpu slurm_cpu slurm_container slurm_sweep; do
-  [ -x "$share/jobscripts/$script.sh" ] || fail "$script.sh can't be started"
+for script in local.sh slurm_gpu.sh slurm_cpu.sh slurm_container.sh sweep.py; do
+  [ -x "$share/jobscripts/$script" ] || fail "$script can't be started"
 done
 
 # The script for one machine trains without sources: with the program that was installed, in the directory where it is called.

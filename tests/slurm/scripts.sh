@@ -51,45 +51,8 @@ run() {
   rm -rf "$work/place"
 }
 
-# Two lines of the sweep, side by side, submitted where the checkout is; one of them is told to leave in step 12, and goes on.
-submit_sweep() { # DECK
-  local settings
-  echo "4 ranks: $(basename "$1")"
-  settings "$1" 4
-  settings+=(--set train.steps=30 --set optimizer.schedule=constant --set optimizer.warmup_steps=0)
-  cd "$FORGE_ROOT"
-  array=$(FORGE_ROOT='' FORGE_FAULT=slow:0:12:3 sbatch --parsable --array=1,3 --output="$work/sweep.%a.out" jobscripts/slurm_sweep.sh \
-    "inputs/$(basename "$1")" "${settings[@]}")
-  cd "$work"
-  sweep=$FORGE_ROOT/runs/sweep_$array
-  in_step_12() { grep -q '"step": 11,' "$sweep/3/metrics.jsonl"; }
-  wait_until 180 in_step_12
-  scancel --signal=USR1 "${array}_3"
-}
-look_at_sweep() {
-  local line
-  for line in 1 3; do
-    wait_until 180 grep -q "saved step_00000030" "$work/sweep.$line.out"
-  done
-  wait_until 180 sh -c '[ -z "$(squeue -h)" ]'
-  grep -q "stopped: saved step_00000012 and left: SIGUSR1" "$work/sweep.3.out" || fail "no word of the signal: $(cat "$work/sweep.3.out")"
-  grep -q "restarted from runs/sweep_$array/3/checkpoints/step_00000012" "$work/sweep.3.out" ||
-    fail "line 3 of the sweep did not go on: $(cat "$work/sweep.3.out")"
-  ! grep -q "stopped\|restarted" "$work/sweep.1.out" || fail "line 1 of the sweep was disturbed: $(cat "$work/sweep.1.out")"
-  rates() { grep '"loss"' "$sweep/$1/metrics.jsonl" | sed 's/.*"learning_rate": \([^,]*\),.*/\1/' | uniq -c | tr -s ' '; }
-  [ "$(rates 1)" = " 30 3e-04" ] || fail "line 1 of the sweep trained with $(rates 1)"
-  [ "$(rates 3)" = " 30 1e-04" ] || fail "line 3 of the sweep trained with $(rates 3)"
-  grep -q "weight_decay: 0$" "$sweep/3/deck.yaml" || fail "line 3 of the sweep has $(grep weight_decay "$sweep/3/deck.yaml")"
-  rm -rf "$sweep" "$work"/sweep.*.out
-}
-
-# A job of slurm_cpu.sh while the sweep runs, and waits to be started again.
-mapfile -t cpu < <(decks 0)
-mapfile -t swept < <(decks 3)
-for i in "${!cpu[@]}"; do
-  submit_sweep "${swept[i]}"
-  run 8 "8 ranks on 4 nodes" "${cpu[i]}" "$repository/jobscripts/slurm_cpu.sh"
-  look_at_sweep
+for deck in $(decks 0); do
+  run 8 "8 ranks on 4 nodes" "$deck" "$repository/jobscripts/slurm_cpu.sh"
 done
 
 # Of an installation, which nothing in the environment tells.

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""jobscripts/track.py RUN --to wandb [--follow] [--online]: sends metrics.jsonl of the run directory RUN to a tracker, beside a job with --follow, or
+afterwards. A job that is started again goes on in the same run of the tracker, and so does a track.py that is started again: RUN/track.wandb.json
+has what was sent, and no step is sent twice. A fresh training is another run.
+
+Offline, the default, W&B's files are in RUN/wandb; `wandb sync --id ID RUN/wandb/offline-run-*` uploads them. Needs the package wandb
+(pip install -r jobscripts/requirements.txt)."""
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+
+BATCH = 64  # lines that are sent behind one note of it: a tracker that is killed may lose as many, and sends none twice
+PLAIN = {"loss": "train/loss", "total_loss": "train/total_loss", "mtp_loss": "train/mtp_loss", "grad_norm": "train/grad_norm",
+         "learning_rate": "train/learning_rate", "tokens": "train/tokens", "largest_logit": "train/largest_logit",
+         "clipped_heads": "train/clipped_heads", "step_seconds": "perf/step_seconds", "tokens_per_second": "perf/tokens_per_second",
+         "mfu": "perf/mfu", "peak_bytes": "perf/peak_bytes", "sequences": "perf/sequences"}
+stopped = []
+
+
+class Refused(Exception):
+    """Bad input: a text for people."""
+
+
+def number(value):
+    """JSON has no NaN: null stands for it."""
+    return float("nan") if value is None else value
+
+
+def figures_of(entry, facts):
+    """{name: value} of a line, as users of trackers call it; facts: of the whole run, beside the MFU."""
+    hours = {"train/hours": entry["elapsed_seconds"] / 3600} if "elapsed_seconds" in entry else {}
+    if "loss" not in entry:
+        place = f"validation/{entry['set']}" if "set" in entry else "validation"
+        found = {name: number(entry[f"validation_{name}"]) for name in ("loss", "perplexity") if f"validation_{name}" in entry}
+        return {f"{place}/{name}": value for name, value in found.items()}
+    found = {**hours, **facts, **{name: number(entry[key]) for key, name in PLAIN.items() if key in entry}}
+    found["train/skipped"] = 0 if entry.get("updated", True) else 1
+    layers = entry.get("experts", [])
+    if layers:
+        mean = lambda key: sum(layer[key] for layer in layers) / len(layers)
+        found.update({"perf/dropped_share": mean("dropped_share"), "experts/load_max": max(layer["load_max"] for layer in layers),
+                      "experts/load_min": min(layer["load_min"] for layer in layers), "experts/entropy": mean("entropy"),
+                      "experts/balance_loss": mean("balance_loss")})
+    for name, source in entry.get("sources", {}).items():
+        found.update({f"sources/{name}/{key}": number(source[key]) for key in ("loss", "tokens", "epochs")})
+    for name, norms in entry.get("norms", {}).items():
+        found.update({f"norms/{name}/{key}": number(value) for key, value in norms.items()})
+    if "computation" in entry:
+        found.update({"perf/computation_seconds": number(entry["computation"]["median"]), "perf/slow_ranks": entry["computation"]["slow"]})
+    return found
+
+
+def deck_of(run):
+    """{section: {key: value}} of deck.yaml, which has each key with its value."""
+    deck, section = {}, None
+    try:
+        lines = (run / "deck.yaml").read_text(encoding="utf-8", errors="replace").split("\n")
+    except FileNotFoundError:
+        return deck
+    for line in lines:
+        head, pair = re.fullmatch(r"(\w+):", line), re.fullmatch(r"  (\w+): (.*)", line)
+        if head:
+            section = deck.setdefault(head[1], {})
+        elif pair and section is not None:
+            try:
+                section[pair[1]] = json.loads(pair[2])
+            except json.JSONDecodeError:
+                section[pair[1]] = pair[2]
+    return deck
+
+
+def job_of(run):
+    try:
+        return json.loads((run / "job_info.json").read_text(encoding="utf-8", errors="replace"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def facts_of(deck, job):
+    """What an MFU has to be read with."""
+    facts = {"perf/sequences": job["global_batch_sequences"]} if "global_batch_sequences" in job else {}
+    if deck.get("model", {}).get("experts"):
+        facts["perf/forced_balance"] = 1 if deck["model"].get("forced_balance") else 0
+    return facts
+
+
+class Metrics:
+    """The whole lines of a metrics.jsonl that grows, and that a restart cuts."""
+
+    def __init__(self, path):
+        self.path, self.offset, self.last, self.first = path, 0, b"", None
+
+    def read(self):
+        """(objects that are new, whether they begin another training). A line without an end is left for later."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return [], False
+        with file:
+            first = file.readline()
+            if not first.endswith(b"\n"):
+                return [], False
+            other = self.first is not None and first != self.first
+            file.seek(max(0, self.offset - len(self.last)))
+            if other or file.read(len(self.last)) != self.last or os.fstat(file.fileno()).st_size < self.offset:
+                self.offset = 0
+            self.first, objects = first, []
+            file.seek(self.offset)
+            while len(objects) < BATCH:
+                line = file.readline()
+                if not line.endswith(b"\n"):
+                    break
+                self.offset, self.last = self.offset + len(line), line
+                entry = self.object_of(line)
+                objects += [entry] if entry else []
+        return objects, other
+
+    def object_of(self, line):
+        try:
+            entry = json.loads(line.decode("utf-8", "replace"))
+        except json.JSONDecodeError:
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+            print(f"track.py: {self.path}: a line that is no step's, left out: {line[:60]!r}", file=sys.stderr)
+            return None
+        return entry
+
+
+class State:
+    """What was sent, in a file beside the metrics."""
+
+    def __init__(self, run, tracker):
+        self.path = run / f"track.{tracker}.json"
+        self.text = {}
+        if self.path.exists():
+            try:
+                self.text = json.loads(self.path.read_text(encoding="utf-8"))
+            except json.JSONDecodeError as error:
+                raise Refused(f"{self.path}: no JSON ({error}); legal: what track.py wrote, or remove it to send all once more, as another run") from error
+
+    def begins(self, first):
+        """A run of the tracker for the training whose first line has this hash: the one that it has, or another."""
+        if self.text.get("first") != first:
+            self.text = {"id": secrets.token_hex(4), "first": first, "step": -1, "seen": []}
+            self.write()
+
+    def take(self, entry):
+        """Whether a line is new; from now on it isn't."""
+        kind = "train" if "loss" in entry else f"validation/{entry.get('set', '')}"
+        if entry["step"] < self.text["step"] or (entry["step"] == self.text["step"] and kind in self.text["seen"]):
+            return False
+        if entry["step"] > self.text["step"]:
+            self.text.update(step=entry["step"], seen=[])
+        self.text["seen"].append(kind)
+        return True
+
+    def write(self):
+        partial = self.path.with_name(f"{self.path.name}.partial")
+        partial.write_text(json.dumps(self.text) + "\n", encoding="utf-8")
+        os.replace(partial, self.path)
+
+
+class Wandb:
+    """A run of Weights & Biases."""
+
+    def __init__(self, run, identity, deck, job, options):
+        try:
+            import wandb
+        except ImportError as error:
+            raise Refused(f"the package {error.name} is missing: pip install -r jobscripts/requirements.txt") from error
+        try:
+            settings = wandb.Settings(console="off", x_disable_stats=True)  # this process is not the job
+        except (TypeError, ValueError):
+            settings = wandb.Settings(console="off")
+        more = {"resume": "allow"} if options.online else {}
+        self.run = wandb.init(project=options.project, name=options.name or run.name, id=identity, dir=str(run), settings=settings,
+                              mode="online" if options.online else "offline", config={"deck": deck, "job": job}, **more)
+
+    def send(self, figures, step):
+        self.run.log(figures, step=step)
+
+    def finish(self):
+        self.run.finish()
+
+
+def sent_by(step_lines, tracker):
+    """Sends lines, those of a step together: how many steps and validations."""
+    by_step = {}
+    for entry, figures in step_lines:
+        by_step.setdefault(entry["step"], {}).update(figures)
+    for step, figures in by_step.items():
+        tracker.send(figures, step)
+    steps = sum("loss" in entry for entry, _ in step_lines)
+    return steps, len(step_lines) - steps
+
+
+def is_over(run, step):
+    """The last step was sent, and the job has gone: it removes its lock."""
+    last = job_of(run).get("steps")
+    return last is not None and step >= last and not (run / ".lock").exists()
+
+
+def track(run, options):
+    state = State(run, options.to)
+    metrics, tracker, counts = Metrics(run / "metrics.jsonl"), None, [0, 0]
+    moved, facts = time.monotonic(), {}
+    try:
+        while True:
+            over = options.follow and is_over(run, state.text.get("step", -1))  # before the lines are read: none comes later
+            entries, other = metrics.read()
+            if metrics.first is not None and (tracker is None or other):
+                if tracker:
+                    tracker.finish()
+                state.begins(hashlib.sha256(metrics.first).hexdigest())
+                deck, job = deck_of(run), job_of(run)
+                facts = facts_of(deck, job)
+                tracker = Wandb(run, state.text["id"], deck, job, options)
+            new = [(entry, figures_of(entry, facts)) for entry in entries if state.take(entry)]
+            if new:
+                state.write()
+                counts = [sum(pair) for pair in zip(counts, sent_by(new, tracker))]
+                moved = time.monotonic()
+            if entries and not stopped:
+                continue
+            if not options.follow or stopped or over or time.monotonic() - moved > 60 * options.idle:
+                break
+            time.sleep(options.every)
+    finally:
+        if tracker:
+            tracker.finish()
+    if tracker is None and not options.follow:
+        raise Refused(f"{run}: no whole line in metrics.jsonl")
+    identity = state.text.get("id", "none")
+    print(f"{run}: {counts[0]} steps and {counts[1]} validations sent to run {identity}"
+          + ("" if options.online or tracker is None else f"; upload: wandb sync --id {identity} {run}/wandb/offline-run-*"))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="track.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a run directory (output.directory)")
+    parser.add_argument("--to", required=True, choices=["wandb"])
+    parser.add_argument("--follow", action="store_true", help="goes on until the run's last step was sent; waits for a run that isn't there yet")
+    parser.add_argument("--idle", type=float, default=60, metavar="MINUTES", help="with --follow: without a new line for so long it ends (default 60)")
+    parser.add_argument("--every", type=float, default=2, metavar="SECONDS", help="with --follow: between two looks (default 2)")
+    parser.add_argument("--online", action="store_true", help="sends over the network (default: into files)")
+    parser.add_argument("--project", default="forge")
+    parser.add_argument("--name", help="of the run (default: the directory's)")
+    options = parser.parse_args()
+    run = options.run.resolve()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stopped.append(True))
+    try:
+        if not run.is_dir() and not options.follow:
+            raise Refused(f"{options.run}: no such directory; legal: a run directory (output.directory), or --follow, which waits for it")
+        end = time.monotonic() + 60 * options.idle
+        while not run.is_dir():
+            if stopped or time.monotonic() > end:
+                raise Refused(f"{options.run}: no such directory, and none came")
+            time.sleep(options.every)
+        with (run / ".track.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Refused(f"{options.run}: another track.py sends this run") from error
+            track(run, options)
+        return 0
+    except Refused as error:
+        print(f"track.py: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"track.py: {error}", file=sys.stderr)
+        return 5
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""track.py FORGE: jobscripts/track.py sends each line of metrics.jsonl once, under the names of its docs, beside a job and afterwards, over torn lines,
+restarts of the job and kills of its own; a fresh training is another run. With the package wandb in offline mode where Python (PYTHON) has it, read
+back from its files; and with a stand-in that writes down its calls."""
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+FORGE = os.path.abspath(sys.argv[1])
+TRACK = str(Path(__file__).resolve().parents[2] / "jobscripts/track.py")
+PYTHON = os.environ.get("PYTHON", sys.executable)
+scratch = tempfile.TemporaryDirectory()
+WORK = Path(scratch.name)
+failures = []
+DECK = f"""model: {{layers: 2, width: 16, heads: 2, ffn: 24, vocabulary: 256, experts: 4, experts_per_token: 2, expert_ffn: 16, capacity_factor: 1}}
+train: {{steps: 6, global_batch_sequences: 4, microbatch_sequences: 2, sequence_tokens: 32, precision: fp32, validate_every_steps: 2}}
+optimizer: {{learning_rate: 1e-2, schedule: constant}}
+data: {{files: [{WORK}/tokens.bin], validation_files: [{WORK}/tokens.bin], dtype: uint16}}
+checkpoint: {{every_steps: 3, resume: auto}}
+machine: {{threads: 1, peak_tflops: 1}}
+"""
+STUB = """import json, os
+class Settings:
+    def __init__(self, **more): pass
+class Run:
+    def __init__(self, more): self.more = more; self.note(["init", more])
+    def note(self, what):
+        with open(os.environ["CALLS"], "a") as file: file.write(json.dumps(what) + chr(10))
+    def log(self, figures, step): self.note(["log", self.more["id"], step, figures])
+    def finish(self): self.note(["finish", self.more["id"]])
+def init(settings, **more): return Run(more)
+"""
+READER = """import glob, json, struct, sys
+from wandb.proto import wandb_internal_pb2 as messages
+for path in sorted(glob.glob(sys.argv[1] + "/wandb/offline-run-*/*.wandb")):
+    data, at, whole, run = open(path, "rb").read(), 7, b"", None
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, at)
+        whole, at = whole + data[at + 7:at + 7 + size], at + 7 + size
+        if kind not in (1, 4):
+            continue
+        record = messages.Record()
+        record.ParseFromString(whole)
+        whole = b""
+        if record.WhichOneof("record_type") == "run":
+            run = record.run.run_id
+        if record.WhichOneof("record_type") == "history":
+            figures = {(item.nested_key[0] if item.nested_key else item.key): json.loads(item.value_json) for item in record.history.item}
+            print(json.dumps([run, record.history.step.num, {name: value for name, value in figures.items() if name[0] != "_"}]))
+"""
+
+
+def expect(holds, what):
+    if not holds:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+class Kind:
+    """The package, or the stand-in."""
+
+    def __init__(self, name):
+        self.name, self.calls = name, WORK / f"{name}.calls"
+        self.environment = dict(os.environ, WANDB_SILENT="true", CALLS=str(self.calls))
+        if name == "stub":
+            self.environment["PYTHONPATH"] = str(WORK / "stub")
+
+    def start(self, run, *more):
+        return subprocess.Popen([PYTHON, TRACK, str(run), "--to", "wandb", *map(str, more)], env=self.environment, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+
+    def track(self, run, *more, code=0, has=""):
+        process = self.start(run, *more)
+        said = process.communicate()[0]
+        expect(process.returncode == code and has in said, f"{self.name} {run.name} {more}: code {process.returncode}, no '{has}': {said}")
+
+    def rows(self, run):
+        """[(run of the tracker, step, figures)], in the order in which they were sent."""
+        if self.name == "stub":
+            lines = [json.loads(line) for line in self.calls.read_text().split("\n")[:-1]] if self.calls.exists() else []
+            return [tuple(line[1:]) for line in lines if line[0] == "log"]
+        done = subprocess.run([PYTHON, "-c", READER, str(run)], env=self.environment, capture_output=True, text=True)
+        expect(done.returncode == 0, f"the files of wandb can't be read: {done.stderr}")
+        return [tuple(json.loads(line)) for line in done.stdout.split("\n")[:-1]]
+
+
+def train(run, *more, fault="", wait=True):
+    command = [FORGE, "deck.yaml", "--set", f"output.directory={run}", "--set", f"checkpoint.directory={run}.saved", *more]
+    job = subprocess.Popen(command, cwd=WORK, env=dict(os.environ, **({"FORGE_FAULT": fault} if fault else {})), stdout=subprocess.DEVNULL)
+    expect(not wait or job.wait() == 0, f"the job {more} fails")
+    return job
+
+
+def entries_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
+
+
+def close(a, b):
+    return math.isclose(a, b, rel_tol=1e-12)
+
+
+def check_figures(kind, run):
+    """Each name with its value, of an experts' run."""
+    kind.track(run, has="6 steps and 3 validations")
+    rows = {step: figures for _, step, figures in kind.rows(run)}
+    expect(list(rows) == [1, 2, 3, 4, 5, 6], f"{kind.name}: steps {list(rows)}")
+    validations = {entry["step"]: entry for entry in entries_of(run) if "loss" not in entry}
+    expect(list(validations) == [2, 4, 6], f"the run validates in {list(validations)}")
+    dropped = 0
+    for entry in [entry for entry in entries_of(run) if "loss" in entry]:
+        figures = rows[entry["step"]]
+        for key, name in (("loss", "train/loss"), ("grad_norm", "train/grad_norm"), ("learning_rate", "train/learning_rate"), ("tokens", "train/tokens"),
+                          ("tokens_per_second", "perf/tokens_per_second"), ("mfu", "perf/mfu"), ("peak_bytes", "perf/peak_bytes")):
+            expect(close(figures[name], entry[key]), f"{name} of step {entry['step']} is {figures.get(name)}, not {entry[key]}")
+        share = sum(layer["dropped_share"] for layer in entry["experts"]) / 2
+        dropped += share
+        expect(close(figures["perf/dropped_share"], share) and figures["perf/forced_balance"] == 0 and figures["perf/sequences"] == 4, f"beside MFU: {figures}")
+        said = validations.get(entry["step"])
+        expect(figures.get("validation/loss") == (said and said["validation_loss"]), f"validation of step {entry['step']}: {figures.get('validation/loss')}")
+    expect(dropped > 0, "nothing is dropped: this tests nothing")
+    kind.track(run, has="0 steps and 0 validations")
+
+
+def check_restart(kind, run):
+    """A torn line is waited for; a job that goes on from an older checkpoint repeats steps that are not sent again."""
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "loss": 1.5, "grad')
+    kind.track(run, has="0 steps")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('_norm": null}\nno JSON\n')
+    kind.track(run, has="1 steps and 0 validations")
+    train(run, "--restart", f"{run}.saved/step_00000003", "--set", "train.steps=10")
+    kind.track(run, has="3 steps and 2 validations")
+    rows = kind.rows(run)
+    expect([step for _, step, _ in rows] == list(range(1, 11)) and len({name for name, _, _ in rows}) == 1, f"{kind.name}: {[row[:2] for row in rows]}")
+    expect(math.isnan(float(rows[6][2]["train/grad_norm"])) and rows[6][2]["train/loss"] == 1.5, f"a norm that is no number: {rows[6]}")
+    expect(rows[9][2]["train/loss"] == [e for e in entries_of(run) if e["step"] == 10][0]["loss"], "step 10")
+    train(run, "--fresh", "--set", "model.forced_balance=true")
+    kind.track(run, has="6 steps and 3 validations")
+    later = kind.rows(run)[10:]
+    expect([step for _, step, _ in later] == list(range(1, 7)) and {name for name, _, _ in later} != {rows[0][0]}, "a fresh training is another run")
+    expect(all(figures["perf/forced_balance"] == 1 for _, _, figures in later), "forced balance is said")
+
+
+def check_beside(kind, run):
+    """Beside a job that waits in steps 3 and 6; the tracker is killed in between, and another one goes on; it ends after the job."""
+    before = len(kind.rows(run))
+    tracker = kind.start(run, "--follow", "--every", 0.1, "--idle", 2)
+    job = train(run, "--set", "train.steps=8", fault="slow:0:3:3,slow:0:6:6", wait=False)
+    end = time.monotonic() + 60
+    sent = lambda: json.loads((run / "track.wandb.json").read_text())["step"] if (run / "track.wandb.json").exists() else 0
+    while sent() < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    expect(sent() >= 2, "nothing is sent while the job runs")
+    kind.track(run, code=2, has="another track.py sends this run")
+    expect(job.poll() is None, "the job is over: this tests nothing")
+    time.sleep(0.5)
+    tracker.send_signal(signal.SIGKILL)
+    tracker.communicate()
+    kind.track(run, "--follow", "--every", 0.1, has=" sent to run ")
+    expect(job.poll() == 0, f"the tracker ends before the job, which has {job.poll()}")
+    job.wait()
+    rows = kind.rows(run)[before:]
+    steps = [step for _, step, figures in rows if "train/loss" in figures]
+    expect(len(set(steps)) == len(steps) and sorted(steps) == steps and steps[-1] == 8, f"{kind.name}: steps {steps}")
+    expect(len({name for name, _, _ in rows}) == 1, f"a tracker that is started again has another run: {rows}")
+    if kind.name == "stub":  # which has each call at once; the package's files lag behind a tracker that is killed
+        expect(steps == list(range(1, 9)), f"steps {steps}")
+
+
+def check_refusals():
+    stub = Kind("stub")
+    stub.track(WORK / "none", code=2, has="no such directory; legal: a run directory")
+    (WORK / "empty").mkdir()
+    stub.track(WORK / "empty", code=2, has="no whole line in metrics.jsonl")
+    (WORK / "empty/track.wandb.json").write_text("{")
+    stub.track(WORK / "empty", code=2, has="track.wandb.json: no JSON")
+    (WORK / "missing").mkdir()
+    (WORK / "missing/wandb.py").write_text('raise ImportError("no", name="wandb")\n')
+    stub.environment["PYTHONPATH"] = str(WORK / "missing")
+    (WORK / "lone").mkdir()
+    (WORK / "lone/metrics.jsonl").write_text('{"step": 1, "loss": 2}\n')
+    stub.track(WORK / "lone", code=2, has="the package wandb is missing: pip install -r jobscripts/requirements.txt")
+
+
+def main():
+    (WORK / "deck.yaml").write_text(DECK)
+    (WORK / "tokens.bin").write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(4000)))
+    (WORK / "stub").mkdir()
+    (WORK / "stub/wandb.py").write_text(STUB)
+    kinds = ["stub"]
+    if subprocess.run([PYTHON, "-c", "import wandb"], capture_output=True).returncode == 0:
+        kinds.append("wheel")
+    else:
+        print("LEFT OUT: the package wandb: Python has none (pip install wandb; PYTHON names a Python that has it)")
+    for name in kinds:
+        kind = Kind(name)
+        run = WORK / f"{name}.run"
+        train(run)
+        check_figures(kind, run)
+        check_restart(kind, run)
+        kind.calls.unlink(missing_ok=True)
+        check_beside(kind, WORK / f"{name}.beside")
+    check_refusals()
+    sys.exit(bool(failures))
+
+
+main()

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# sweep.sh FORGE: jobscripts/sweep.py with an array of Slurm: 12 layouts of two nodes each (FORGE_LONG=1: 40), of which one is illegal, one
+# hangs and one has a rank that is killed. The sweep is killed, its array is cancelled, and it is asked to end; it goes on each time, to one
+# row for each layout. It leaves no process and no job.
+set -euo pipefail
+forge=$(readlink -f "$1")
+. "$(dirname "$0")/common.sh"
+if is_long; then count=40; else count=12; fi
+
+write_deck swept 6
+{
+  echo "mesh.tp,mesh.pp,train.seed"
+  for i in $(seq $count); do
+    case $i in 3) echo "3,1,$i" ;; *[02468]) echo "2,1,$i" ;; *) echo "1,2,$i" ;; esac
+  done
+} > "$work/layouts.csv"
+cat > "$work/faulty" << FAULTY
+#!/usr/bin/env bash
+for word in "\$@"; do
+  case \$word in
+    output.directory=*/0004/run) export FORGE_FAULT=hang:1:3 ;;
+    output.directory=*/0005/run) export FORGE_FAULT=kill:1:3 ;;
+  esac
+done
+exec $forge "\$@"
+FAULTY
+chmod +x "$work/faulty"
+
+sweep() { exec python3 "$repository/jobscripts/sweep.py" run "$work/sweep" "$@"; }
+results() { { find "$work/sweep" -name result.json 2> /dev/null || true; } | wc -l; }
+more_than() { [ "$(results)" -gt "$1" ]; }
+more_or_over() { more_than "$1" || ! kill -0 "$driver"; }
+no_jobs() { [ -z "$(squeue -h)" ]; }
+# start ARGUMENTS…: the sweep beside this script, until it has another result.
+start() {
+  local before
+  before=$(results)
+  (sweep "$@") >> "$work/said" 2>&1 &
+  driver=$!
+  wait_until 180 more_or_over "$before"
+}
+ended() { # CODE
+  local code=0
+  wait $driver || code=$?
+  [ $code -eq "$1" ] || fail "the sweep ends with $code, not $1: $(cat "$work/said")"
+}
+
+start "$work/swept.yaml" --layouts "$work/layouts.csv" --slurm --ranks-per-node 1 --ranks 2 --minutes 1 --at-once 2 --forge "$work/faulty" -- --cpus-per-task=1
+kill -KILL $driver
+ended 137
+
+! no_jobs || fail "the array doesn't go on without the sweep"
+start
+[ "$(squeue -h -o %F | sort -u | wc -l)" -eq 1 ] || fail "a second array beside the first: $(squeue)"
+scancel -n "$(sed -n 's/.*"name": "\(.*\)".*/\1/p' "$work/sweep/sweep.json")"
+ended 75
+wait_until 60 no_jobs
+more_than 1 && ! more_than $((count - 3)) || fail "$(results) results when the array was cancelled"
+start
+kill -TERM $driver
+ended 75
+wait_until 60 no_jobs
+nothing_left
+true > "$work/said"
+(sweep) >> "$work/said" 2>&1 &
+driver=$!
+ended 0
+grep -q "sweep.csv: $((count - 3)) ok, 1 invalid, 1 hang, 1 failed\$" "$work/said" || fail "the sweep says $(cat "$work/said")"
+wait_until 30 no_jobs
+nothing_left
+
+python3 - "$work/sweep/sweep.csv" $count << 'PY' || fail "other rows: $(cat "$work/sweep/sweep.csv")"
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1], newline="")))
+count = int(sys.argv[2])
+assert [row["layout"] for row in rows] == [str(n) for n in range(1, count + 1)]
+assert [row["train.seed"] for row in rows] == [row["layout"] for row in rows]
+classes = {3: "invalid", 4: "hang", 5: "failed"}
+lines = {3: "does not divide", 4: "rank 1: step 3", 5: ""}
+for n, row in enumerate(rows, 1):
+    assert row["class"] == classes.get(n, "ok") and lines.get(n, "6/6 ") in row["line"], row
+    if n not in classes:
+        assert row["steps"] == "6" and row["nodes"] == "2" and float(row["tokens_per_second"]) > 0, row
+assert rows[4]["code"] in ("137", "143", "6"), rows[4]
+PY
+finish
