@@ -95,7 +95,10 @@ std::string near_file(const std::string& path) {
     const std::string there = entry->path().filename().string(), own = lower(there);
     if (own[0] == '.' && meant[0] != '.') continue;
     const bool stem = lower(fs::path(own).stem().string()) == lower(fs::path(meant).stem().string());
-    const std::size_t distance = own == meant ? 0 : stem ? 1 : own[0] == meant[0] ? edit_distance(own, meant) : least;
+    const std::size_t distance = own == meant         ? 0
+                                 : stem               ? 1
+                                 : own[0] == meant[0] ? edit_distance(own, meant)
+                                                      : meant.size() + 64;
     if (distance < least || (distance == least && !best.empty() && there < best)) least = distance, best = there;
   }
   return best.empty() ? "" : folder + best;
