@@ -44,13 +44,16 @@ def entries(path):
             lines = file.readlines()
     except OSError as error:
         refuse(f"{path}: {error.strerror}; legal: a run directory (output.directory), or its metrics.jsonl")
-    objects = []
+    objects, bad = [], []
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
             objects += [entry] if isinstance(entry, dict) else []
         except json.JSONDecodeError:
-            print(f"{path}:{number}: no JSON object, left out", file=sys.stderr)
+            bad.append(number)
+    if bad:
+        more = f", nor are {len(bad) - 1} more lines, which are" if len(bad) > 1 else ", and is"
+        print(f"{path}:{bad[0]}: no JSON object{more} left out", file=sys.stderr)
     return objects
 
 

@@ -77,12 +77,16 @@ def lines_of(path):
         magic = file.read(4)
     if magic[:4] == b"\x28\xb5\x2f\xfd" or magic[:3] in (b"BZh", b"\xfd7z", b"PK\x03") or magic == b"PAR1":
         raise Refused(f"{path}: compressed, or no lines; legal: JSON lines as text or in gzip")
+    if magic[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise Refused(f"{path}: UTF-16 text; legal: JSON lines in UTF-8, as iconv -f UTF-16 -t UTF-8 writes them")
     opened = gzip.open(path, "rb") if magic[:2] == b"\x1f\x8b" else open(path, "rb")
     try:
         with opened as file:
             for number, line in enumerate(file, 1):
                 if number == 1:
                     line = line.removeprefix(b"\xef\xbb\xbf")
+                if number == 1 and line.lstrip().startswith(b"["):
+                    raise Refused(f"{path}: an array of JSON; legal: an object on each line, as jq -c .[] writes them")
                 if line.strip():
                     yield f"{path}:{number}", line.decode("utf-8", "replace")
     except (EOFError, gzip.BadGzipFile, gzip.zlib.error) as error:

@@ -260,8 +260,11 @@ def chatml(tokenizer):
 
 
 def load_tokenizer(line):
+    if os.path.isfile(line.tokenizer):
+        raise Refused(f"{line.tokenizer}: a file; legal: its directory, {os.path.dirname(line.tokenizer) or '.'}")
     if not os.path.isdir(line.tokenizer):
         raise Refused(f"{line.tokenizer}: no directory here; of a name on the hub: hf download {line.tokenizer} --local-dir DIRECTORY")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # of PyTorch, which no tokenizer needs
     try:
         from transformers import AutoTokenizer
         import jinja2  # noqa: F401  transformers asks for it when it renders
@@ -270,9 +273,14 @@ def load_tokenizer(line):
     try:
         tokenizer = AutoTokenizer.from_pretrained(line.tokenizer, local_files_only=True)
     except Exception as error:
-        raise Refused(f"{line.tokenizer}: no tokenizer that transformers reads: {error}") from error
+        below = os.path.join(line.tokenizer, "hf")
+        if os.path.isdir(below):  # of a run
+            raise Refused(f"{line.tokenizer}: a directory without a tokenizer; legal: a Hugging Face directory, here {below}") from error
+        raise Refused(f"{line.tokenizer}: no tokenizer that transformers reads: {str(error).splitlines()[0]}") from error
     if line.chat_template == "chatml":
         tokenizer.chat_template = chatml(tokenizer)
+    elif line.chat_template and not os.path.isfile(line.chat_template):
+        raise Refused(f"--chat-template {line.chat_template}: no file; legal: a file with a template, or chatml")
     elif line.chat_template:
         with open(line.chat_template, encoding="utf-8") as file:
             tokenizer.chat_template = file.read()
@@ -326,7 +334,7 @@ def main():
             raise Refused(f"an id outside the vocabulary of {len(tokenizer)}")
         report(made, line, tokenizer, write(line.output, len(tokenizer), made))
     except OSError as error:
-        print(f"prepare_chat: {error}", file=sys.stderr)
+        print(f"prepare_chat: {error.filename}: {error.strerror}" if error.filename else f"prepare_chat: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)) else 5)
     except Refused as error:
         print(f"prepare_chat: {error}", file=sys.stderr)

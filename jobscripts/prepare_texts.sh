@@ -26,6 +26,10 @@ while [ $# -gt 0 ]; do
 done
 [ ${#words[@]} -ge 1 ] && [ ${#words[@]} -le 3 ] || refuse "$usage"
 texts=${words[0]} directory=${words[1]:-data/texts} ids=${words[2]:-4096}
+[[ ${words[1]:-} =~ ^[0-9]+$ ]] && refuse "$usage; ${words[1]} stands where the directory is named"
+case $directory in
+  "~"*) refuse "$directory: ~ is not expanded in quotes; legal: the home directory's own path" ;;
+esac
 [ -d "$texts" ] || refuse "$texts is no folder here ($PWD); legal: a folder of texts"
 [[ $ids =~ ^[1-9][0-9]*$ ]] || refuse "IDS = $ids; legal: a number of ids, such as 4096"
 IFS=, read -r -a list <<< "${endings//./}"
@@ -69,15 +73,21 @@ if [ "${#validation[@]}" -eq 0 ]; then
   validation=("${train[-1]}")
   unset 'train[-1]'
 fi
-mkdir -p "$directory"
+mkdir -p "$directory" || refuse "$directory can't be made; legal: a directory that is new or made by this script"
 rm -f "$directory/source"
 # A folder may have more files than a command line holds.
 lists=$(mktemp -d)
 trap 'rm -rf "$lists"' EXIT
 printf '%s\0' "${train[@]}" > "$lists/train"
 printf '%s\0' "${validation[@]}" > "$lists/validation"
-"$forge" tokenize --files-from "$lists/train" --train-bpe "$ids" --output "$directory/tokenizer.json"
+# Of each file the line that says what it is; the deck's lines come once, at the end.
+"$forge" tokenize --files-from "$lists/train" --train-bpe "$ids" --output "$directory/tokenizer.json" > "$lists/said"
+head -n 1 "$lists/said"
 for part in train validation; do
-  "$forge" tokenize --files-from "$lists/$part" --tokenizer "$directory/tokenizer.json" --document-end --output "$directory/$part.bin"
+  "$forge" tokenize --files-from "$lists/$part" --tokenizer "$directory/tokenizer.json" --document-end --output "$directory/$part.bin" \
+    > "$lists/$part.said"
+  head -n 1 "$lists/$part.said"
 done
+sed -n '2,$p' "$lists/train.said"
+echo "  and its data.validation_files: [$directory/validation.bin]"
 printf '%s\n' "$source" > "$directory/source"

@@ -11,13 +11,14 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=USR1@300
 set -uo pipefail
+[ -n "${SLURM_JOB_ID:-}" ] || { echo "${0##*/} is a job script; legal: sbatch $0 IMAGE.sif DECK" >&2; exit 2; }
 # Slurm runs a copy of this script: what it belongs to is FORGE_ROOT, or where sbatch was called, or what holds the original.
 root=${FORGE_ROOT:-$SLURM_SUBMIT_DIR}
 command=$(squeue -h -j "$SLURM_JOB_ID" -o %o | head -n 1)
 [ -e "$root/jobscripts/job.sh" ] || root=$(dirname "${command%" $*"}")/..
 . "$root/jobscripts/job.sh" || exit 2
-image=${1:?the image is missing}
-deck=${2:?the deck is missing}
+[ $# -ge 2 ] || { echo "${0##*/}: takes an image and a deck" >&2; exit 2; }
+image=$1 deck=$2
 shift 2
 
 # Data, checkpoints and the run directory lie outside of the image.

@@ -13,6 +13,7 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=USR1@300
 set -uo pipefail
+[ -n "${SLURM_JOB_ID:-}" ] || { echo "${0##*/} is a job script; legal: sbatch $0 [DECK]" >&2; exit 2; }
 # Slurm runs a copy of this script: what it belongs to is FORGE_ROOT, or where sbatch was called, or what holds the original.
 root=${FORGE_ROOT:-$SLURM_SUBMIT_DIR}
 command=$(squeue -h -j "$SLURM_JOB_ID" -o %o | head -n 1)

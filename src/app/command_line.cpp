@@ -208,7 +208,7 @@ void check_count(const CommandLine& c, const std::string& verb) {
   const std::string more = "; `forge " + verb + " --help` has an example";
   if (one && n != 1)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) +
-                   (n > 1 ? ": " + joined(c.inputs) : "") + word_hint(verb, c.inputs) + more);
+                   (n > 1 ? ": " + joined(c.inputs) : "") + word_hint(verb, c.inputs, c.set) + more);
   if (c.verb == Verb::tokenize && n == 0 && c.files_from.empty())
     throw BadInput("forge tokenize takes the text files to read" + more);
   if (c.verb == Verb::verify_checkpoint && n != 1)

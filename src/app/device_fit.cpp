@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "app/job.hpp"
+#include "config/suggest.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
@@ -36,11 +37,10 @@ std::size_t mib_of_size(const std::string& text) {
   while (digits < text.size() && digits < 9 && text[digits] >= '0' && text[digits] <= '9') ++digits;
   if (digits == 0) return 0;
   const std::size_t number = std::stoull(text.substr(0, digits));
-  const std::string unit = text.substr(
-      text.find_first_not_of(' ', digits) == std::string::npos ? text.size() : text.find_first_not_of(' ', digits));
-  if (unit == "GiB") return number << 10;
-  if (unit == "MiB") return number;
-  if (unit != "GB") return 0;
+  const std::string unit = letters_of(text.substr(digits));
+  if (unit == "gib") return number << 10;
+  if (unit == "mib") return number;
+  if (unit != "gb" && unit != "g") return 0;
   for (const SoldGpu& gpu : sold_gpus)
     if (gpu.size == std::to_string(number) + " GB") return gpu.mib;
   return number * 1000 * 1000 * 1000 >> 20;
@@ -51,7 +51,7 @@ std::size_t mib_of_size(const std::string& text) {
 AskedGpu gpu_of(const std::string& name) {
   std::string legal;
   for (const Gpu& gpu : gpus) {
-    if (name == gpu.name) return {name, gpu.mib, gpu.capability};
+    if (letters_of(name) == letters_of(gpu.name)) return {gpu.name, gpu.mib, gpu.capability};
     legal += (legal.empty() ? "" : ", ") + std::string(gpu.name);
   }
   if (const std::size_t mib = mib_of_size(name); mib > 0) return {name, mib};

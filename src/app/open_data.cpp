@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 #include "app/common_facts.hpp"
@@ -79,8 +80,8 @@ TrainingData open_data(const RunSetup& setup, const World& world) {
 
 namespace {
 
-// "": it goes with the model, or there is none that can be read.
-std::string vocabulary_warning(const ModelDeck& model) {
+// "": it goes with the model, or there is none. Before a training, also: it can't be read.
+std::string vocabulary_warning(const ModelDeck& model, bool trains) {
   std::int64_t ids = 0;
   std::string name;
   try {
@@ -89,8 +90,10 @@ std::string vocabulary_warning(const ModelDeck& model) {
     const Tokenizer tokenizer = Tokenizer::open(path);
     ids = tokenizer.vocabulary();
     name = tokenizer.name();
-  } catch (const BadInput&) {
-    return "";  // told by who needs it
+  } catch (const BadInput& error) {  // told again by who needs it
+    return trains && !model.tokenizer.empty()
+               ? std::string("model.tokenizer: ") + error.what() + "; exports of the run will have no tokenizer"
+               : "";
   }
   // Vocabularies are padded to a multiple of some number.
   const std::int64_t padding = std::max<std::int64_t>(128, model.vocabulary / 64);
@@ -102,9 +105,30 @@ std::string vocabulary_warning(const ModelDeck& model) {
          "; better: model.vocabulary = " + std::to_string(ids);
 }
 
+// Files that a run trains on twice as often, or is to be validated on too.
+void warn_of_files(const DataDeck& data, std::vector<std::string>& warnings) {
+  std::set<std::filesystem::path> trained;
+  const auto place = [](const std::string& file) { return std::filesystem::path(file).lexically_normal(); };
+  std::string twice, both;
+  const auto add = [&](const std::vector<std::string>& files) {
+    for (const std::string& file : files)
+      if (!trained.insert(place(file)).second) twice = file;
+  };
+  add(data.files);
+  for (const SourceDeck& source : data.sources) add(source.files);
+  for (const std::string& file : data.validation_files)
+    if (trained.contains(place(file))) both = file;
+  if (!twice.empty())
+    warnings.push_back("the training data have " + twice +
+                       " twice, whose samples come twice as often; better: once, or weights of data.sources");
+  if (!both.empty())
+    warnings.push_back("data.validation_files has " + both +
+                       ", which is trained on, too: the loss on it says nothing of other text; better: held-out files");
+}
+
 }  // namespace
 
-std::vector<std::string> data_warnings(const Deck& deck) {
+std::vector<std::string> data_warnings(const Deck& deck, bool trains) {
   constexpr std::int64_t ids_of_uint16 = 65536;
   std::vector<std::string> warnings;
   if (deck.data.dtype == TokenType::uint16 && deck.model.vocabulary > ids_of_uint16)
@@ -112,7 +136,8 @@ std::vector<std::string> data_warnings(const Deck& deck) {
         "data.dtype = uint16, and model.vocabulary = " + std::to_string(deck.model.vocabulary) +
         ": ids above 65535 can't be in such files, and files of uint32 that are read so have a token 0 " +
         "behind each other one; better: uint32, where the files were written so");
-  if (std::string text = vocabulary_warning(deck.model); !text.empty()) warnings.push_back(std::move(text));
+  if (std::string text = vocabulary_warning(deck.model, trains); !text.empty()) warnings.push_back(std::move(text));
+  warn_of_files(deck.data, warnings);
   return warnings;
 }
 

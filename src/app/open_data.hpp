@@ -13,7 +13,8 @@ namespace forge {
 TrainingData open_data(const RunSetup& setup, const World& world);
 
 // What of a deck's data and tokenizer doesn't go together and is legal, a sentence each: ids that data.dtype can't
-// hold, a tokenizer of another vocabulary than the model's.
-std::vector<std::string> data_warnings(const Deck& deck);
+// hold, a tokenizer of another vocabulary than the model's, a file twice. `trains`: also a tokenizer that can't be
+// read.
+std::vector<std::string> data_warnings(const Deck& deck, bool trains);
 
 }  // namespace forge

@@ -45,17 +45,16 @@ constexpr std::array option_meanings = {
     Meaning{"maxnewtokens maxtokens maxlength numtokens npredict", "--length N of forge generate"},
     Meaning{"temp", "--temperature X of forge generate"},
     Meaning{"dryrun noop check", "forge show DECK, which starts nothing"},
-    Meaning{"model modelpath ckpt checkpointpath checkpointdir", "--checkpoint DIR of evaluate and generate"},
-    Meaning{"out outputfile o", "--output"},
+    Meaning{"ckpt checkpointpath checkpointdir", "--checkpoint DIR of evaluate and generate"},
     Meaning{"force overwrite", "--fresh: earlier checkpoints are moved aside"},
     Meaning{"verbose quiet debug loglevel", "output.every_steps of the deck: steps between lines of the log"},
     Meaning{"device cpu cuda", "a build for each: build/cpu/forge computes on CPUs, build/cuda/forge on GPUs"},
 };
 
-// What a verb has for an option of another one.
+// What a verb has for an option of another one, or of other programs.
 struct OfOtherVerb {
   Verb verb;
-  const char* name;
+  const char* names;
   const char* own;
 };
 
@@ -64,8 +63,32 @@ constexpr std::array other_options = {
     OfOtherVerb{Verb::plan, "cost", "--machine"},
     OfOtherVerb{Verb::show, "machine", "--gpu: whether it fits; or --cost: FLOP, bytes and their floor"},
     OfOtherVerb{Verb::train, "checkpoint", "--restart"},
+    OfOtherVerb{Verb::train, "output o out outdir name runname", "--set output.directory=DIR"},
+    OfOtherVerb{Verb::train, "data dataset traindata", "--set 'data.files=[FILE]'"},
+    OfOtherVerb{Verb::train, "model modelpath m", "--set model.hf=DIR"},
     OfOtherVerb{Verb::evaluate, "restart", "--checkpoint"},
+    OfOtherVerb{Verb::evaluate, "data dataset file", "--set 'data.validation_files=[FILE]'"},
+    OfOtherVerb{Verb::evaluate, "model modelpath m", "the model's directory in the deck's place"},
+    OfOtherVerb{Verb::evaluate, "tasks task benchmark",
+                "no benchmarks: forge export writes the directory that lm-eval reads"},
     OfOtherVerb{Verb::generate, "restart", "--checkpoint"},
+    OfOtherVerb{Verb::generate, "model modelpath m", "the model's directory in the deck's place"},
+    OfOtherVerb{Verb::generate, "promptfile file f input", "--prompt \"$(cat FILE)\""},
+    OfOtherVerb{Verb::generate, "numsamples numreturnsequences samples n count",
+                "one text a start: other ones with --seed N"},
+    OfOtherVerb{Verb::generate, "dosample greedy", "--temperature X, 0 for the most likely token alone"},
+    OfOtherVerb{Verb::generate, "numbeams beams beamsize repetitionpenalty minp typicalp",
+                "--temperature, --top-k and --top-p"},
+    OfOtherVerb{Verb::tokenize, "input i file files text data", "the texts themselves, without an option"},
+    OfOtherVerb{Verb::tokenize, "outputprefix out o outputfile", "--output FILE"},
+    OfOtherVerb{Verb::tokenize, "appendeod eod eos addeos appendeos", "--document-end"},
+    OfOtherVerb{Verb::tokenize, "jsonkeys jsonkey key textkey column", "--field NAME"},
+    OfOtherVerb{Verb::tokenize, "vocabsize vocab vocabulary", "--train-bpe IDS"},
+    OfOtherVerb{Verb::tokenize, "workers numworkers numproc nproc n j jobs", "--threads N"},
+    OfOtherVerb{Verb::export_model, "checkpoint ckpt model input", "the checkpoint's directory, without an option"},
+    OfOtherVerb{Verb::export_model, "dtype precision torchdtype", "--type fp32|bf16|fp8"},
+    OfOtherVerb{Verb::export_model, "out o outdir outputdir", "--output HF_DIR"},
+    OfOtherVerb{Verb::gradients, "out o outputfile", "--output FILE"},
 };
 
 template <std::size_t N>
@@ -87,6 +110,7 @@ std::string own_option(Verb verb, const std::string& name, std::size_t most) {
   for (const OptionText& option : option_texts(verb)) {
     const std::string own = letters_of(name_of(option));
     const std::size_t distance = edit_distance(own, name);
+    if (distance > 1 && own[0] != name[0]) continue;  // another word
     if (distance <= most && distance < least) least = distance, best = name_of(option);
   }
   return best;
@@ -108,16 +132,23 @@ bool takes_settings(Verb verb) {
 }  // namespace
 
 std::string unknown_verb_text(const std::string& word) {
+  const std::string neither = shown(word) + " is neither a verb nor a deck";
+  if (std::filesystem::is_directory(word))
+    return neither +
+           ", but a directory; legal: a deck, a YAML file, which training takes; evaluate, generate, show and "
+           "plan take a run's, a checkpoint's or a Hugging Face directory, as in forge generate " +
+           word;
   std::vector<std::string> names;
+  const std::string letters = letters_of(word);
   std::string near;
+  for (const char* ending : {".yaml", ".yml"})
+    if (std::filesystem::exists(word + ending)) near = word + ending;
   for (const auto& [name, entry] : verbs()) {
     names.push_back(name);
-    if (edit_distance(name, word) <= far_enough(word)) near = name;
+    if (near.empty() && edit_distance(name, letters) <= far_enough(letters)) near = name;
   }
-  if (const char* meaning = meaning_of(verb_meanings, letters_of(word))) near = meaning;
-  const std::string directory = std::filesystem::is_directory(word) ? ", but a directory" : "";
-  return shown(word) + " is neither a verb nor a deck" + directory +
-         (near.empty() ? "" : "; did you mean " + near + "?") + "; verbs: " + joined(names);
+  if (const char* meaning = meaning_of(verb_meanings, letters)) near = meaning;
+  return neither + (near.empty() ? "" : "; did you mean " + near + "?") + "; verbs: " + joined(names);
 }
 
 std::string option_list(const std::string& verb) {
@@ -137,7 +168,9 @@ std::string option_hint(const std::string& verb, const std::string& option) {
   };
   if (const std::string own = own_option(of, letters, 0); !own.empty()) return "; did you mean " + own + "?";
   for (const OfOtherVerb& other : other_options)
-    if (other.verb == of && other.name == letters) return std::string("; forge ") + verb + " has " + other.own;
+    if (other.verb == of && has_word(other.names, letters)) return std::string("; forge ") + verb + " has " + other.own;
+  if (settings && has_word("s override overrides opt opts define d setting", letters))
+    return "; did you mean --set KEY=VALUE?";
   if (const char* meaning = meaning_of(option_meanings, letters)) return std::string("; forge has ") + meaning;
   if (const std::string key = to_set(Naming::spelling); !key.empty()) return key;
   if (const std::string own = own_option(of, letters, far_enough(letters)); !own.empty())
@@ -152,7 +185,19 @@ std::string option_hint(const std::string& verb, const std::string& option) {
   return key.key.empty() ? "; " + key.text : "; legal: --set " + key.key + "=VALUE";
 }
 
-std::string word_hint(const std::string& verb, const std::vector<std::string>& words) {
+std::string option_of_verbs(const std::string& word) {
+  const std::string others = verbs_with(letters_of(word));
+  return others.empty() ? "" : "; it is an option of " + others;
+}
+
+std::string word_hint(const std::string& verb, const std::vector<std::string>& words,
+                      const std::vector<std::string>& settings) {
+  const auto value = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+    return word.find('.') == std::string::npos || word[0] < 'A';  // no deck's name
+  });
+  for (const std::string& setting : settings)
+    if (setting.find('=') == std::string::npos && words.size() > 1 && value != words.end())
+      return "; a key and its value are one word: --set " + setting + "=" + *value;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (const std::size_t equals = word.find('='); equals != std::string::npos && words.size() > 1) {
@@ -162,7 +207,8 @@ std::string word_hint(const std::string& verb, const std::vector<std::string>& w
     if (words.size() > 1 && i == 0 && verb == "train" && verbs().contains(word))
       return "; a verb stands in front of all options: forge " + word + " …";
   }
-  return "";
+  return verb == "generate" && words.size() > 1 ? "; a text stands in quotes behind --prompt: --prompt 'Once upon'"
+                                                : "";
 }
 
 }  // namespace forge

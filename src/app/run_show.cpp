@@ -174,7 +174,7 @@ void run_show(const CommandLine& line) {
   const std::vector<MemoryPlan> memory = memory_by_stage(setup, RunKind::training);
   const Site site{.usable_bytes = gpu ? usable_bytes(gpu->mib << 20) : 0};
   std::vector<std::string> warnings = warnings_of(setup, site);
-  for (std::string& more : data_warnings(deck)) warnings.push_back(std::move(more));
+  for (std::string& more : data_warnings(deck, false)) warnings.push_back(std::move(more));
   if (line.shows_json) {
     std::fputs(show_json(line, setup, memory, warnings, gpu, machine).c_str(), stdout);
     return;

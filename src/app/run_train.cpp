@@ -75,7 +75,7 @@ std::string warnings_at(const RunSetup& setup, const World& world) {
   if (world.rank() > 0) return "";
   const int ranks_per_node = (world.size() + world.nodes() - 1) / world.nodes();
   std::vector<std::string> warnings = warnings_of(setup, {ranks_per_node, free_device_memory().value_or(0)});
-  append(warnings, data_warnings(setup.deck));
+  append(warnings, data_warnings(setup.deck, true));
   return warning_lines(warnings);
 }
 

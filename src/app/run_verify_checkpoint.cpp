@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
 #include "core/file_errors.hpp"
+#include "train/restart.hpp"
 
 namespace forge {
 
@@ -21,7 +22,7 @@ void run_verify_checkpoint(const CommandLine& line) {
     for (const StepDirectory& step : committed_steps(path)) directories.push_back(step.path);
   if (directories.empty())
     throw BadCheckpoint(path + " is neither a checkpoint (it has no " + manifest_name +
-                        ") nor a directory of checkpoints");
+                        ") nor a directory of checkpoints" + no_checkpoint_hint(path));
   std::size_t damaged = 0;
   for (const std::string& directory : directories) {
     const auto findings = verify_checkpoint(directory, static_cast<int>(std::thread::hardware_concurrency()));

@@ -31,7 +31,8 @@ void choose_checkpoint(const std::string& asked, Deck& deck, bool looks) {
   if (latest && deck.checkpoint.directory.empty())
     throw BadInput("--checkpoint latest: the deck has no checkpoint.directory; legal: give one, or --checkpoint DIR");
   const std::string from = latest ? deck.checkpoint.directory : asked;
-  if (looks) checkpoints_at(from, "--checkpoint " + std::string(latest ? "latest: checkpoint.directory " : ""));
+  const std::string asks = "--checkpoint " + std::string(latest ? "latest: checkpoint.directory " : "");
+  if (looks) checkpoints_at(from, asks, deck.checkpoint.directory);
   take_checkpoint(from, deck);
 }
 

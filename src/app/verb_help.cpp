@@ -114,7 +114,9 @@ std::string help_of_name(const std::string& name) {
                                       dot == std::string::npos ? name : name.substr(dot + 1));
       !keys.empty())
     return keys;
-  throw BadInput("help " + shown(name) + ": neither a verb nor a section or key of the deck" + help_suggestion(name));
+  const std::string option = option_of_verbs(name);
+  throw BadInput("help " + shown(name) + ": neither a verb nor a section or key of the deck" +
+                 (option.empty() ? help_suggestion(name) : option + "; `forge VERB --help` has it"));
 }
 
 }  // namespace forge

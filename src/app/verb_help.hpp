@@ -38,7 +38,11 @@ std::string unknown_verb_text(const std::string& word);
 std::string option_hint(const std::string& verb, const std::string& option);
 // "; legal: --set, --ranks, …": of a verb.
 std::string option_list(const std::string& verb);
-// What to do about a word that a verb has no place for: an assignment without --set, a verb behind its options.
-std::string word_hint(const std::string& verb, const std::vector<std::string>& words);
+// "; it is an option of train": of a word that is none of a verb, a section or a key. "": nor of an option.
+std::string option_of_verbs(const std::string& word);
+// What to do about a word that a verb has no place for: an assignment without --set, or with a space in its --set
+// (`settings`), a verb behind its options, a text without quotes.
+std::string word_hint(const std::string& verb, const std::vector<std::string>& words,
+                      const std::vector<std::string>& settings);
 
 }  // namespace forge

@@ -145,10 +145,10 @@ std::string CheckpointFiles::missing() const {
     try {
       const std::uint64_t bytes = as_damage([&] { return FileHandle::open_to_read(path, "shard").size(); });
       if (bytes == shard.bytes) continue;
-      text +=
-          path + " has " + std::to_string(bytes) + " bytes, its manifest says " + std::to_string(shard.bytes) + "; ";
+      text += (text.empty() ? "" : "; ") + path + " has " + std::to_string(bytes) + " bytes, its manifest says " +
+              std::to_string(shard.bytes);
     } catch (const BadCheckpoint& error) {
-      text += std::string(error.what()) + "; ";
+      text += (text.empty() ? "" : "; ") + std::string(error.what());
     }
   }
   return text;

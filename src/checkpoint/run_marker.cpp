@@ -65,6 +65,9 @@ MarkerFile read_file(const std::string& directory) {
   MarkerFile file;
   if (!reading([&] { return fs::exists(fs::symlink_status(path)); })) return file;
   io_call("read", path);
+  if (reading([&] { return fs::is_directory(path); }))
+    throw BadInput("checkpoint.directory " + directory + ": " + path +
+                   " is a directory, where forge keeps a list of the run's jobs; legal: another checkpoint.directory");
   std::istringstream in(read_text_file(path, most_bytes, "the list of a run's jobs"));
   int number = 0;
   for (std::string line; std::getline(in, line);) {

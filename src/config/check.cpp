@@ -11,6 +11,7 @@
 #include "config/kernel_choice.hpp"
 #include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
+#include "config/path_hint.hpp"
 #include "config/rate_points.hpp"
 #include "config/schedule_name.hpp"
 
@@ -236,6 +237,15 @@ void check_sample_vocabulary(const Deck& deck, Report& report) {
              byte_vocabulary_text + "); legal: model.tokenizer, or " + (prompt ? "no prompt" : "0"));
 }
 
+// Directories that a run makes.
+void check_places(const Deck& deck, Report& report) {
+  for (const auto& [key, path] : {std::pair{"output.directory", deck.output.directory},
+                                  {"checkpoint.directory", deck.checkpoint.directory},
+                                  {"data.packing_directory", deck.data.packing_directory}})
+    if (const std::string problem = unexpanded(path); !problem.empty())
+      report.add(std::string(key) + " = " + path + ": " + problem);
+}
+
 void check_output(const Deck& deck, Report& report) {
   check_sample_vocabulary(deck, report);
   const auto prompt = static_cast<std::int64_t>(std::max<std::size_t>(deck.output.sample_prompt.size(), 1));
@@ -342,6 +352,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
     if (good({"train", "optimizer"})) check_optimizer(deck, report);
     if (good({"model", "train", "data"})) check_data(deck, report);
     if (good({"model", "output"})) check_output(deck, report);
+    check_places(deck, report);
   }
   return bad;
 }

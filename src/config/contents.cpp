@@ -84,6 +84,12 @@ bool is_parquet(std::string_view h) {
   return has(h, 0, "PAR1\x15");
 }
 
+// Of Python's protocols 4 and 5: the mark of a frame, and its length.
+bool is_pickle(std::string_view h) {
+  return h.size() >= 11 && byte(h, 0) == 0x80 && (byte(h, 1) == 4 || byte(h, 1) == 5) && byte(h, 2) == 0x95 &&
+         has(h, 7, std::string_view("\0\0\0\0", 4));
+}
+
 bool is_bzip2(std::string_view h) {
   return h.size() >= 10 && has(h, 0, "BZh") && has(h, 4, "1AY&SY");
 }
@@ -97,6 +103,7 @@ std::string known_contents(std::string_view head) {
   if (is_bzip2(head)) return "bzip2 data";
   if (is_lzma(head)) return "lzma data";
   if (is_zip(head)) return "a ZIP archive (or a PyTorch file)";
+  if (is_pickle(head)) return "a pickle of Python";
   if (is_parquet(head)) return "a Parquet file";
   if (is_arrow_stream(head)) return "an Arrow stream, as the library datasets keeps it";
   if (is_safetensors(head)) return "a safetensors file";

@@ -215,8 +215,11 @@ bool DirectoryLock::try_lock() {
   for (int tries = 0; opening == ENOENT && tries < most_tries; ++tries) {
     const std::error_code failed = make_directories(directory_.path, made_);
     if (failed == std::errc::not_a_directory || failed == std::errc::file_exists)
-      throw BadInput(directory_.key + " " + directory_.path + ": a part of it is a file; legal: directories");
-    if (failed) throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message());
+      throw BadInput(directory_.key + " " + directory_.path +
+                     ": a part of it is a file, or a link to nothing; legal: directories");
+    if (failed)
+      throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message() +
+                     "; legal: a directory in which this user may write");
     unlock();
     lock_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     opening = lock_ < 0 ? errno : 0;

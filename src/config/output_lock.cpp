@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "config/output_file.hpp"
+#include "config/path_hint.hpp"
 #include "core/file_errors.hpp"
 
 namespace forge {
@@ -10,6 +11,8 @@ namespace forge {
 void check_output(const std::vector<std::string>& inputs, const std::string& output) {
   if (output.empty() || output.back() == '/')
     throw BadInput("the output '" + output + "' is no name of a file; legal: a file's name");
+  if (const std::string problem = unexpanded(output); !problem.empty())
+    throw BadInput("the output '" + output + "': " + problem);
   std::error_code ignored;
   if (std::filesystem::is_directory(output, ignored))
     throw BadInput("the output " + output + " is a directory; legal: a file's name");

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "config/text.hpp"
+#include "core/parse.hpp"
+
 namespace forge {
 
 namespace fs = std::filesystem;
@@ -14,6 +17,12 @@ bool is_ascii_letter(char c) {
 }
 bool is_ascii_digit(char c) {
   return c >= '0' && c <= '9';
+}
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
 }
 
 // "scheme://…", and "https:/…", which is left where a path was made of it.
@@ -56,21 +65,60 @@ bool is_hub_name(const std::string& path) {
 
 }  // namespace
 
+std::string unexpanded(const std::string& path) {
+  std::error_code error;
+  if (path.empty() || fs::exists(path, error)) return "";
+  if (path[0] == '~') return "~ is not expanded here; legal: the home directory's own path";
+  const std::size_t dollar = path.find('$');
+  const char next = dollar == std::string::npos || dollar + 1 == path.size() ? ' ' : path[dollar + 1];
+  if (next == '{' || next == '_' || is_ascii_letter(next))
+    return "variables are not expanded here; legal: the path itself";
+  if (path == "-") return "- is no standard input or output; legal: a path";
+  return is_url(path) ? "it is a URL; legal: a path" : "";
+}
+
+std::string near_file(const std::string& path) {
+  constexpr int most_entries = 10000;
+  std::string_view name = trimmed(path);
+  while (name.ends_with('/')) name.remove_suffix(1);
+  const std::size_t slash = name.rfind('/');
+  const std::string folder(name.substr(0, slash == std::string_view::npos ? 0 : slash + 1));
+  const std::string meant = lower(std::string(name.substr(folder.size())));
+  if (meant.empty() || meant.size() > 64) return "";
+  std::string best;
+  std::size_t least = meant.size() < 6 ? 2 : 3;
+  int entries = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder.empty() ? "." : folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (++entries > most_entries) break;
+    const std::string there = entry->path().filename().string(), own = lower(there);
+    if (own[0] == '.' && meant[0] != '.') continue;
+    const bool stem = lower(fs::path(own).stem().string()) == lower(fs::path(meant).stem().string());
+    const std::size_t distance = own == meant         ? 0
+                                 : stem               ? 1
+                                 : own[0] == meant[0] ? edit_distance(own, meant)
+                                                      : meant.size() + 64;
+    if (distance < least || (distance == least && !best.empty() && there < best)) least = distance, best = there;
+  }
+  return best.empty() ? "" : folder + best;
+}
+
 std::string path_hint(const std::string& path, PathUse use) {
   std::error_code error;
   if (path.empty()) return "; its name is empty";
   if (fs::exists(path, error)) return "";
-  if (path[0] == '~') return "; ~ is not expanded here; legal: the home directory's own path";
   if (is_url(path)) return "; URLs are not fetched; legal: a path, so download it first";
-  if (path.find('$') != std::string::npos) return "; variables are not expanded here; legal: the path itself";
+  if (const std::string text = unexpanded(path); !text.empty()) return "; " + text;
   if (is_pattern(path)) return "; patterns are not expanded here; legal: the name of each file";
   if (fs::is_symlink(fs::symlink_status(path, error)))
     return "; it is a link to " + fs::read_symlink(path, error).string() + ", which isn't there";
   std::string hint;
   if (path[0] != '/') {
     const std::string here = fs::current_path(error).string();
-    hint = "; looked for in the working directory" + (here.empty() ? "" : ", " + here);
+    hint = "; looked for in the working directory, " + (here.empty() ? "which is gone: cd to one that is there" : here);
   }
+  if (const std::string near = near_file(path); !near.empty()) hint += "; did you mean " + near + "?";
   if (use == PathUse::model && is_hub_name(path))
     hint += "; names of the Hugging Face hub are not resolved: `hf download " + path + "` prints the directory to give";
   return hint;

@@ -12,4 +12,12 @@ enum class PathUse { file, model };
 // which it was looked for. "": the path exists, or there is nothing to say.
 std::string path_hint(const std::string& path, PathUse use = PathUse::model);
 
+// Why a path that isn't there yet must not be made under this name: "~ is not expanded here; legal: …", or a variable,
+// a URL, "-". "": it may be.
+std::string unexpanded(const std::string& path);
+
+// The file or directory whose name differs least from a path that isn't there: in case, in its ending, by a letter or
+// two. "": none is near.
+std::string near_file(const std::string& path);
+
 }  // namespace forge

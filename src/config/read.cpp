@@ -56,10 +56,14 @@ bool has_comment(const std::string& text) {
 
 // The value of an option "section.key=value" as a deck's value. Texts and paths are taken as typed, whatever they hold;
 // in quotes they are YAML. Of other keys, null where there is none of the name, lists, maps and texts in quotes are
-// YAML, and may hold no comment, which would cut them; the rest is one word as typed. Nothing, null and ~ are null.
-// False where it isn't YAML, which is reported under `name`.
+// YAML, and may hold no comment, which would cut them; the rest is one word as typed. null and ~ are null, nothing is
+// where it is no text. False where it isn't YAML, or empty, which is reported under `name`.
 bool read_option(const std::string& typed, const std::string& name, const Key* key, YamlNode& value, Report& report) {
   const std::string word(trimmed(typed));
+  if (word.empty() && key && !is_text(*key)) {  // a shell's variable that isn't set
+    report.add(name, "is empty; legal: " + legal_values(*key) + "; null: the default");
+    return false;
+  }
   if (is_null(word)) return true;
   const char first = word.front();
   const bool quoted = first == '\'' || first == '"';

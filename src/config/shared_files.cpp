@@ -48,9 +48,17 @@ std::string shared_names(const std::string& name) {
 }
 
 std::string shared_file(const std::string& name, const char* what, const std::string& folder) {
-  if (name.find('/') != std::string::npos || fs::path(name).extension() == ".yaml") return name;
-  for (const std::string& place : shared_folders(folder))
-    if (const fs::path file = fs::path(place) / (name + ".yaml"); fs::exists(file)) return file.string();
+  std::error_code none;
+  const bool ending = fs::path(name).extension() == ".yaml";
+  if (name.find('/') != std::string::npos || (ending && fs::exists(name, none))) return name;
+  std::string stem = ending ? fs::path(name).stem().string() : name;
+  for (const bool exact : {true, false}) {
+    for (const std::string& place : shared_folders(folder))
+      if (const fs::path file = fs::path(place) / (stem + ".yaml"); fs::exists(file)) return file.string();
+    for (char& c : stem)
+      if (exact && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  if (ending || fs::is_regular_file(name, none)) return name;
   throw BadInput("no " + std::string(what) + " " + shown(name) + "; legal: a file, or of " + folder + ": " +
                  shared_names(folder));
 }

@@ -28,7 +28,9 @@ std::string nearest_in(const std::string& section, const std::string& letters) {
   std::size_t least = far_enough(letters) + 1;
   for (const Key& key : all_keys()) {
     if (!section.empty() && key.section != section) continue;
-    const std::size_t distance = edit_distance(letters, letters_of(key.name));
+    const std::string own = letters_of(key.name);
+    const std::size_t distance = edit_distance(letters, own);
+    if (distance > 1 && own[0] != letters[0]) continue;  // another word
     if (distance < least) least = distance, best = key.qualified();
   }
   return best;

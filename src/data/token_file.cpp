@@ -150,6 +150,10 @@ void refuse_foreign(const FileHandle& file, const std::string& path, bool is_npy
   file.read_at(size - tail.size(), tail.data(), tail.size());
   if (const std::string contents = known_foreign_contents(head); !contents.empty() && contents != "an .npy file")
     throw BadInput(path + ": is " + contents + "; legal: a file of token ids, as `forge tokenize` makes of texts");
+  // The mark of UTF-16 would be the ids 65279 or 65534.
+  if (!is_npy && (head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF")) && !wide_text(head.substr(2)).empty())
+    throw BadInput(path +
+                   ": is UTF-16 text, not token ids; legal: the file that `forge tokenize` makes of it in UTF-8");
   if (is_npy || head.empty() || !is_text(head) || !is_text(tail)) return;
   const std::set<char> values(head.begin(), head.end());
   if (!named_as_text(path) && (size < least_bytes || values.size() < least_values)) return;

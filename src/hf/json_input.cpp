@@ -1,5 +1,6 @@
 #include "hf/json_input.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -79,6 +80,21 @@ std::string with_named_numbers(const std::string& text) {
   return named;
 }
 
+// Where a text stops being JSON, and the usual reasons. `at`: the byte, from 1.
+std::string no_json_text(const std::string& text, std::size_t at) {
+  at = std::min(at > 0 ? at - 1 : 0, text.size());
+  const std::size_t before = at == 0 ? std::string::npos : text.find_last_not_of(" \t\r\n", at - 1);
+  const char found = at < text.size() ? text[at] : '\0';
+  const bool comma = (found == '}' || found == ']') && before != std::string::npos && text[before] == ',';
+  const std::string why = at == text.size()              ? "; it ends too early"
+                          : comma                        ? "; a comma stands before " + std::string(1, found)
+                          : found == '/' || found == '#' ? "; JSON has no comments"
+                          : found == '\''                ? "; JSON has double quotes"
+                                                         : "";
+  return "not JSON at byte " + std::to_string(at + 1) + ", line " +
+         std::to_string(1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')) + why;
+}
+
 }  // namespace
 
 json parse_json(const std::string& text, const std::string& file, JsonLimits limits) {
@@ -91,7 +107,7 @@ json parse_json(const std::string& text, const std::string& file, JsonLimits lim
       if (!contents.empty()) throw BadInput(file + ": is " + contents + "; legal: JSON in UTF-8");
     if (const std::string named = with_named_numbers(text); named.size() > text.size())
       return parse_json(named, file, limits);
-    throw BadInput(file + ": not JSON at byte " + std::to_string(e.byte));
+    throw BadInput(file + ": " + no_json_text(text, e.byte));
   } catch (const json::exception& e) {
     throw BadInput(file + ": not JSON: " + shown(e.what()));
   }

@@ -17,14 +17,21 @@ constexpr std::size_t task_bytes = 1 << 17;  // of small documents
 constexpr std::size_t most_document_bytes = std::size_t{1} << 38;
 constexpr std::size_t read_round_bytes = 2 << 20;
 
+// Of a map without the field that is asked for.
+const char* chat_hint(std::string_view line) {
+  for (const std::string_view name : {"\"messages\"", "\"conversations\"", "\"prompt\""})
+    if (line.find(name) != std::string_view::npos) return ", and jobscripts/prepare_chat.py reads chats";
+  return "";
+}
+
 [[noreturn]] void refuse_line(const TokenizeTextOptions& options, const TextTask& task, std::int64_t line,
-                              JsonLineKind found, std::size_t at) {
+                              std::string_view text, JsonLineKind found, std::size_t at) {
   const std::string where = options.inputs[task.file] + ":" + std::to_string(line) + ": ";
   if (found == JsonLineKind::no_json)
     throw BadInput(where + "not JSON at byte " + std::to_string(at) + " of the line; legal: a map {...} on each line");
   throw BadInput(where + "the field " + shown(options.field) +
                  (found == JsonLineKind::no_field ? " is missing" : " is no text") +
-                 "; legal: text; --field names another one");
+                 "; legal: text; --field names another one" + chat_hint(text));
 }
 
 // The text with U+FFFD in the place of what is ill-formed, which is counted; the text itself where nothing is. `line`:
@@ -153,13 +160,30 @@ void use_lines(const TokenizeTextOptions& options, const TextTask& task, IllForm
     line = repaired(line, options.inputs[task.file], line_number, buffer, ill_formed);
     std::size_t at = 0;
     const JsonLineKind found = read_json_field(line, options.field, text, at);
-    if (found != JsonLineKind::found) refuse_line(options, task, line_number, found, at);
+    if (found != JsonLineKind::found) refuse_line(options, task, line_number, line, found, at);
     use(std::string_view(text));
   }
 }
 
+void check_texts(const TokenizeTextOptions& options) {
+  constexpr std::size_t most = 10;
+  std::vector<std::string> wrong;
+  for (const std::string& input : options.inputs) {
+    try {
+      const TextFile file(input, options.field);
+    } catch (const BadInput& error) {
+      wrong.emplace_back(error.what());
+    }
+    if (wrong.size() == most) break;
+  }
+  if (wrong.size() == 1) throw BadInput(wrong.front());
+  if (!wrong.empty())
+    throw BadInput((wrong.size() == most ? "ten texts or more" : std::to_string(wrong.size()) + " texts") +
+                   " can't be read:\n  " + joined(wrong, "\n  "));
+}
+
 std::int64_t read_documents(const TokenizeTextOptions& options, const UseDocument& use, IllFormedBytes* ill_formed) {
-  for (const std::string& input : options.inputs) TextFile file(input, options.field);
+  check_texts(options);
   RoundReader reader(options, read_round_bytes, {});
   IllFormedBytes counted;
   std::int64_t bytes = 0;

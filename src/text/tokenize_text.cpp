@@ -111,7 +111,7 @@ void check(const Tokenizer& tokenizer, const TokenizeTextOptions& options) {
   if (options.format == OutputFormat::uint16 && tokenizer.vocabulary() > 65536)
     throw BadInput("--format uint16: " + tokenizer.name() + " has " + std::to_string(tokenizer.vocabulary()) +
                    " ids; legal: uint32 or npy");
-  for (const std::string& input : options.inputs) TextFile file(input, options.field);  // before anything is written
+  check_texts(options);  // before anything is written
   check_output(options.inputs, options.output);
 }
 

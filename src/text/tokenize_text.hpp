@@ -43,6 +43,9 @@ struct TokenizeTextResult {
 // failure leaves nothing.
 TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextOptions& options);
 
+// Throws one BadInput that names the inputs which are no texts, the first ten of them.
+void check_texts(const TokenizeTextOptions& options);
+
 // Calls `use` for each document of the inputs, in order, as tokenize_text reads them. Returns their bytes.
 std::int64_t read_documents(const TokenizeTextOptions& options, const std::function<void(std::string_view)>& use,
                             IllFormedBytes* ill_formed = nullptr);

@@ -6,6 +6,7 @@
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/file_errors.hpp"
+#include "core/parse.hpp"
 #include "tokenizer/directory_tokens.hpp"
 #include "tokenizer/files.hpp"
 #include "tokenizer/readers.hpp"
@@ -32,6 +33,21 @@ void check_contents(const std::string& text, const std::string& file) {
   if (!contents.empty())
     throw BadInput("the tokenizer " + file + ": is " + contents +
                    "; legal: a tokenizer.json, a SentencePiece model or a tiktoken file");
+}
+
+// A tiktoken file: of its first line, a word of base64 and a rank.
+void check_tiktoken(const std::string& text, const std::string& file) {
+  const std::string_view line =
+      std::string_view(text).substr(0, std::min<std::size_t>(text.find_first_of("\r\n"), 4096));
+  const std::size_t space = line.find(' ');
+  std::int64_t rank = 0;
+  const bool word =
+      space != std::string_view::npos && space > 0 && space % 4 == 0 && reads_as(line.substr(space + 1), rank);
+  if (!word)
+    throw BadInput("the tokenizer " + file +
+                   ": neither JSON nor a SentencePiece model, and its first line is none of a tiktoken file's (base64, "
+                   "space, number); legal: a tokenizer.json, "
+                   "a SentencePiece model or a tiktoken file");
 }
 
 std::string pattern_of(const std::string& path, const std::string& pattern) {
@@ -110,6 +126,7 @@ Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
   const bool json = begin != std::string::npos && text[begin] == '{';
   // A model's first field is its pieces: number 1, with a length.
   const bool sentencepiece = !text.empty() && text[0] == '\n';
+  if (!json && !sentencepiece) check_tiktoken(text, file);
   if (!pattern.empty() && (json || sentencepiece))
     throw BadInput("--pattern " + shown(pattern) + ": " + file + " has its own; legal: for a tiktoken file");
   const std::string cut = json || sentencepiece ? "" : pattern_of(file, pattern);

@@ -7,6 +7,7 @@
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/file_errors.hpp"
+#include "core/parse.hpp"
 #include "core/to_size.hpp"
 #include "hf/safetensors.hpp"
 
@@ -30,7 +31,7 @@ std::string without_slash(std::string path) {
 // What the command line lets a start continue from, the best first.
 std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck) {
   const std::string& directory = deck.directory;
-  if (!request.from.empty() && request.from != "latest") return checkpoints_at(request.from, "--restart ");
+  if (!request.from.empty() && request.from != "latest") return checkpoints_at(request.from, "--restart ", directory);
   if (directory.empty()) return {};
   const auto steps = committed_steps(directory);
   if (request.from == "latest" || (deck.resume == Resume::automatic && !request.fresh && !steps.empty())) {
@@ -148,13 +149,32 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
 
 }  // namespace
 
-std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked) {
+std::string no_checkpoint_hint(const std::string& path, const std::string& directory) {
+  const std::string from = without_slash(path), folder = fs::path(from).parent_path().string();
+  if (!directory.empty()) {
+    for (const StepDirectory& step : committed_steps(directory))
+      if (fs::path(step.path).filename() == from || std::to_string(step.step) == from)
+        return "; did you mean " + step.path + "?";
+    if (has_word("latest last newest true yes auto", from))
+      return "; legal: latest, the newest of " + directory + ", or a directory";
+  }
+  if (!folder.empty() && is_file(from) && holds_checkpoints(folder)) return "; legal: its directory, " + folder;
+  if (is_file(from) && (from.ends_with(".yaml") || from.ends_with(".yml")))
+    return "; it is a deck: the directory is meant that its checkpoint.directory names";
+  if (is_file(from + "/deck.yaml"))
+    return "; it is a run's directory: that of checkpoint.directory in " + from + "/deck.yaml is meant";
+  if (is_file(from + "/config.json")) return "; it is a Hugging Face directory, which model.hf of a deck names";
+  return path_hint(from, PathUse::file);
+}
+
+std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked,
+                                        const std::string& directory) {
   const std::string from = named_by_latest(without_slash(path));
   if (reading([&] { return fs::exists(from + "/" + manifest_name); })) return {from};
   const auto steps = committed_steps(from);
   if (steps.empty())
     throw BadCheckpoint(asked + path + ": neither a checkpoint (it has no " + manifest_name +
-                        ") nor a directory of checkpoints" + path_hint(from, PathUse::file));
+                        ") nor a directory of checkpoints" + no_checkpoint_hint(from, directory));
   return paths_of(steps);
 }
 

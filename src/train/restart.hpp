@@ -19,8 +19,13 @@ struct RestartRequest {
 };
 
 // A checkpoint itself, or those of a directory, the newest first; also the one that a file `latest` names. `asked`: who
-// names it, for the BadCheckpoint where there is none. Of one rank; looks at names only.
-std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked);
+// names it, for the BadCheckpoint where there is none; `directory`: the deck's, whose checkpoints may be meant. Of one
+// rank; looks at names only.
+std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked,
+                                        const std::string& directory = "");
+
+// The rest of a message, beginning with "; ", on a path that is no checkpoint: what it is, or which one is meant.
+std::string no_checkpoint_hint(const std::string& path, const std::string& directory = "");
 
 // Whether there is such a checkpoint.
 bool holds_checkpoints(const std::string& path);

@@ -17,6 +17,8 @@ import os
 class Tokenizer:
     is_fast, eos_token, all_special_ids = True, "\4", [256, 257, 258, 259]
     def __init__(self, directory, local_files_only):
+        if directory.endswith("trained"):
+            raise OSError("none of (1) …\n(2) …")
         path = os.path.join(directory, "chat_template.jinja")
         self.chat_template = open(path).read() if os.path.exists(path) else None
     def __len__(self):
@@ -134,6 +136,16 @@ bad_line 2 "puts no special token behind any turn" open '{"prompt": "q", "comple
 bad_line 2 "has no chat template; legal: --chat-template" none '{"prompt": "q", "completion": "a"}'
 expect 2 "hf download org/model" "${prepare[@]}" org/model "$work/chats.jsonl" --output "$work/bad.bin"
 expect 2 "no_such.jsonl" "${prepare[@]}" "$work/plain" "$work/no_such.jsonl" --output "$work/bad.bin"
+expect 2 "--chat-template llama3: no file; legal: a file with a template, or chatml" "${prepare[@]}" "$work/plain" "$work/chats.jsonl" --chat-template llama3 --output "$work/bad.bin"
+expect 2 "plain/chat_template.jinja: a file; legal: its directory" "${prepare[@]}" "$work/plain/chat_template.jinja" "$work/chats.jsonl" --output "$work/bad.bin"
+mkdir "$work/trained"
+expect 2 "trained: no tokenizer that transformers reads: none of (1)" "${prepare[@]}" "$work/trained" "$work/chats.jsonl" --output "$work/bad.bin"
+mkdir "$work/trained/hf"
+expect 2 "trained: a directory without a tokenizer; legal: a Hugging Face directory, here $work/trained/hf" "${prepare[@]}" "$work/trained" "$work/chats.jsonl" --output "$work/bad.bin"
+printf '[\n{"messages": []}\n]\n' > "$work/array.json"
+expect 2 "array.json: an array of JSON; legal: an object on each line, as jq" "${prepare[@]}" "$work/plain" "$work/array.json" --output "$work/bad.bin"
+{ printf '\377\376'; iconv -t UTF-16LE "$work/chats.jsonl"; } > "$work/wide.jsonl"
+expect 2 "wide.jsonl: UTF-16 text" "${prepare[@]}" "$work/plain" "$work/wide.jsonl" --output "$work/bad.bin"
 mkdir "$work/empty"
 echo 'raise ImportError("no", name="transformers")' > "$work/empty/transformers.py"
 expect 2 "the package transformers is missing: pip install -r" env "PYTHONPATH=$work/empty" "$python" jobscripts/prepare_chat.py "$work/plain" "$work/chats.jsonl" --output "$work/bad.bin"

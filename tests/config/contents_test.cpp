@@ -24,6 +24,7 @@ TEST(Contents, AreKnownByTheirFirstBytes) {
        "ELF"},
       {"\x89PNG\r\n\x1A\n"s, "PNG"},
       {"\xFF\xD8\xFF\xE0\0\x10JFIF"s, "JPEG"},
+      {"\x80\x04\x95\x20\x1F\0\0\0\0\0\0]"s, "pickle"},
       {"\x40\0\0\0\0\0\0\0{\"a\":1}"s, "safetensors"},
       {std::string(257, 'a') + "ustar", "tar"}};
   for (const auto& [head, name] : cases) EXPECT_NE(known_contents(head).find(name), std::string::npos) << name;

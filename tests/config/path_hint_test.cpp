@@ -42,6 +42,28 @@ TEST(PathHint, NamesTheWorkingDirectoryOfARelativePath) {
   EXPECT_EQ(hint("."), "");
 }
 
+TEST(PathHint, NamesAFileOfNearlyTheSameName) {
+  const fs::path folder = fs::temp_directory_path() / ("near_file_" + std::to_string(::getpid()));
+  fs::create_directories(folder / "step_00000004");
+  std::ofstream(folder / "deck.yaml") << "x";
+  std::ofstream(folder / "train.bin") << "x";
+  const auto near = [&](const std::string& name) { return fs::path(near_file((folder / name).string())).filename(); };
+  for (const char* name : {"deck.yml", "DECK.YAML", "dekc.yaml", "deck.yaml ", "deck"})
+    EXPECT_EQ(near(name), "deck.yaml") << name;
+  EXPECT_EQ(near("step_00000005"), "step_00000004");
+  for (const char* name : {"valid.bin", "zebra.yaml", "brain.bin", "x"}) EXPECT_EQ(near(name), "") << name;
+  EXPECT_NE(hint((folder / "Train.bin").string()).find("; did you mean " + (folder / "train.bin").string() + "?"),
+            std::string::npos);
+  fs::remove_all(folder);
+}
+
+TEST(PathHint, OutputsAreNamedAsTheyAreMade) {
+  for (const char* path : {"~/x", "$HOME/x", "runs/${USER}", "s3://bucket/x", "-"})
+    EXPECT_NE(unexpanded(path), "") << path;
+  for (const char* path : {"", "runs/x", "runs/~x", "price$", "a-b", "runs/a:b"})
+    EXPECT_EQ(unexpanded(path), "") << path;
+}
+
 TEST(PathHint, NamesALinkThatLeadsNowhere) {
   const fs::path link = fs::temp_directory_path() / ("path_hint_" + std::to_string(::getpid()));
   fs::create_symlink("no_such_target", link);

@@ -62,7 +62,7 @@ TEST(Read, OptionsChangeMakeAndRepeat) {
   EXPECT_EQ(with({"mesh.dp_shard=3"}).mesh.dp_shard, 3);
   EXPECT_EQ(with({"data.files=[c.bin]"}).data.files, std::vector<std::string>{"c.bin"});
   EXPECT_EQ(with({"output.sample_prompt=\"a: b=c\""}).output.sample_prompt, "a: b=c");
-  EXPECT_EQ(with({"train.seed="}).train.seed, 0u);
+  EXPECT_EQ(with({"train.seed=null"}).train.seed, 0u);
   EXPECT_EQ(read("", {"model.hf=dir", "train.steps=1", "train.global_batch_sequences=1", "train.sequence_tokens=1",
                       "optimizer.learning_rate=1", "data.files=[a]", "output.directory=o"})
                 .model.hf,
@@ -70,6 +70,8 @@ TEST(Read, OptionsChangeMakeAndRepeat) {
 }
 
 TEST(Read, BadOptions) {
+  expect_bad_input([] { with({"train.seed="}); }, {"--set train.seed", "is empty; legal: integer"});
+  EXPECT_EQ(with({"model.tokenizer="}).model.tokenizer, "");
   for (const char* option : {"train=3", "a.b.c=3", "=", "."})
     expect_bad_input([&] { with({option}); }, {"--set", "legal: --set section.key=value", option});
   expect_bad_input([] { with({"steps=3"}); }, {"--set steps=3", "legal: --set train.steps=3"});
@@ -283,8 +285,8 @@ TEST(Read, RequiredKeys) {
                    {"model.layers is missing", "model.width", "model.heads", "model.ffn", "model.vocabulary",
                     "or give model.hf", "train.steps is missing", "train.global_batch_sequences",
                     "train.sequence_tokens", "optimizer.learning_rate", "data.files", "output.directory"});
-  EXPECT_EQ(message_of([] { read(minimal, {"model.layers=", "model.hf=dir"}); }), "");
-  expect_bad_input([] { with({"model.layers="}); }, {"model.layers is missing"});
+  EXPECT_EQ(message_of([] { read(minimal, {"model.layers=null", "model.hf=dir"}); }), "");
+  expect_bad_input([] { with({"model.layers=null"}); }, {"model.layers is missing"});
   expect_bad_input([] { with({"model.layers=0"}); }, {"model.layers = 0", "legal: integer, 1 to"});
 }
 

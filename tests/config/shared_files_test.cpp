@@ -24,6 +24,7 @@ TEST(SharedFiles, AreFoundBelowTheWorkingDirectoryThenForgeRootThenTheSourceTree
   setenv("FORGE_ROOT", (work / "root").c_str(), 1);
   EXPECT_EQ(shared_file("both", "machine", "inputs/machines"), "inputs/machines/both.yaml");
   EXPECT_EQ(shared_file("own", "machine", "inputs/machines"), (work / "root/inputs/machines/own.yaml").string());
+  EXPECT_EQ(shared_file("Both.yaml", "machine", "inputs/machines"), "inputs/machines/both.yaml");
   EXPECT_EQ(shared_file("a/b", "machine", "inputs/machines"), "a/b");
   EXPECT_EQ(shared_file("b.yaml", "machine", "inputs/machines"), "b.yaml");
   // This test's own program is in a build of the source tree, which has the shipped ones.
