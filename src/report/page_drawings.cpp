@@ -182,7 +182,7 @@ function chart(title, lines, options = {}) {
     const toX = (x) => box.left + ((x - left) / (right - left)) * (box.right - box.left);
     const toY = (y) => {
       const share = (form(Math.max(y, log ? low : y)) - form(low)) / (form(high) - form(low));
-      return box.bottom - Math.min(Math.max(share, -0.02), 1.02) * (box.bottom - box.top);
+      return box.bottom - Math.min(Math.max(share, -9), 9) * (box.bottom - box.top);
     };
     for (const y of log ? powers(low, high) : ticks(low, high, 5)) {
       svg.append(shape("line", { class: "grid", x1: box.left, x2: box.right, y1: toY(y), y2: toY(y) }));

@@ -14,8 +14,8 @@ const namesOf = (run, quantity) => Object.keys(run.series).filter((name) => name
 const validationNames = (run) => namesOf(run, "validation_loss");
 const setOf = (name) => name.split("/").slice(1).join("/") || "validation";
 
-function table(titles, rows) {
-  return node("div", { class: "scroll" }, node("table", {}, node("tr", {}, ...titles.map((t) => node("th", {}, t))),
+function table(titles, rows, kind = "") {
+  return node("div", { class: "scroll" }, node("table", { class: kind }, node("tr", {}, ...titles.map((t) => node("th", {}, t))),
     ...rows.map((row) => node("tr", {}, ...row.map((cell) => (cell instanceof Node ? cell : node("td", {}, String(cell))))))));
 }
 const nameOf = (run, i) => node("td", {}, chip(colourOf(i)), run.name);
@@ -47,7 +47,7 @@ function addHead() {
   page.append(node("h1", {}, runs.length > 1 ? `${runs.length} runs of forge` : `Run ${runs[0].name}`));
   document.title = "forge: " + runs.map((run) => run.name).join(", ");
   const facts = runs.map(factsOf);
-  page.append(table(["run", ...Object.keys(facts[0])], runs.map((run, i) => [nameOf(run, i), ...Object.values(facts[i])])));
+  page.append(table(["run", ...Object.keys(facts[0])], runs.map((run, i) => [nameOf(run, i), ...Object.values(facts[i])]), "facts"));
   page.append(node("p", { class: "faint" }, "Hours are those of the run without the time between its jobs; tokens/s and MFU are medians of steps."));
   for (const run of runs) for (const note of run.notes)
     page.append(node("div", { class: "note" }, (runs.length > 1 ? run.name + ": " : "") + note));

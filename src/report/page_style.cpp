@@ -36,7 +36,7 @@ svg .event { stroke-width: 1; stroke-dasharray: 3 3; opacity: 0.7; }
 table { border-collapse: collapse; font-size: 13px; }
 td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--faint); font-weight: 500; }
-td.different { background: color-mix(in srgb, var(--c1) 18%, transparent); }
+.facts td, .facts th { white-space: nowrap; }
 pre { margin: 6px 0; padding: 10px; background: var(--card); border: 1px solid var(--line); border-radius: 6px; overflow-x: auto;
   white-space: pre-wrap; overflow-wrap: anywhere; font: 12px/1.4 ui-monospace, monospace; }
 .note { border-left: 3px solid var(--alert); padding: 2px 10px; margin: 4px 0; }

@@ -205,6 +205,7 @@ void RunDirectory::keep_what_fails() {
 void RunDirectory::sync() {
   metrics_.sync();
   log_.sync();
+  if (tensorboard_) tensorboard_->file().sync();
   if (named_ || keeps_) return;
   sync_directory(path_);
   const fs::path parent = fs::absolute(path_ + "/.").lexically_normal().parent_path().parent_path();
