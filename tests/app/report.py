@@ -24,6 +24,23 @@ checkpoint: {directory: saved, every_steps: 8}
 machine: {threads: 1, peak_tflops: 1}
 """
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+# Behind the page's own script: every choice of its controls and maps in turn, and a zoom; then what was drawn wrong.
+EXERCISE = """
+const wrong = [], drawn = [];
+addEventListener("error", (event) => wrong.push(event.message));
+const look = () => {
+  drawn.push([...document.querySelectorAll("svg path")].length);
+  if (document.querySelector("main").innerHTML.includes("NaN")) wrong.push("NaN");
+};
+for (const choice of document.querySelectorAll("select"))
+  for (const option of choice.options) { choice.value = option.value; choice.dispatchEvent(new Event("change")); look(); }
+for (const box of document.querySelectorAll("input")) { box.click(); look(); }
+for (const box of document.querySelectorAll("input")) { box.click(); look(); }
+const first = document.querySelector("svg"), at = first.getBoundingClientRect().left;
+const point = (kind, x) => first.dispatchEvent(new PointerEvent(kind, { clientX: at + x, clientY: 9 }));
+point("pointermove", 200); point("pointerdown", 150); point("pointerup", 300); look();
+document.body.append(node("p", { id: "seen" }, `${wrong.length} wrong: ${wrong}; ${Math.min(...drawn)} lines at least; ${tip.textContent}`));
+"""
 failures = []
 
 
@@ -131,8 +148,17 @@ def check_browser():
     if not browser:
         return print("LEFT OUT: no browser here draws the page")
     page_of("first", "run")
-    drawn = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{os.getcwd()}/report.html"],
-                           capture_output=True, text=True, timeout=120).stdout
+
+    def drawn_by(page):
+        return subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{os.getcwd()}/{page}"],
+                              capture_output=True, text=True, timeout=120).stdout
+
+    page = pathlib.Path("report.html").read_text()
+    begin, end = page.rsplit("</script>", 1)
+    pathlib.Path("exercised.html").write_text(begin + EXERCISE + "</script>" + end)
+    seen = re.search(r'<p id="seen">(.*?)</p>', drawn_by("exercised.html"), re.S)
+    expect(seen and re.match(r"0 wrong: ; \d+ lines at least; .*loss, step \d+: ", seen[1]), f"the controls: {seen and seen[1]}")
+    drawn = drawn_by("report.html")
     expect(drawn.count("<svg") >= 7 and drawn.count("<canvas") == 4, f"{drawn.count('<svg')} charts, {drawn.count('<canvas')} maps")
     expect("Differences of the decks" in drawn and "&lt;/script&gt;&lt;b onload=x&gt;" in drawn and "<b " not in drawn, "texts of the page")
 
