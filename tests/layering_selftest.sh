@@ -10,7 +10,7 @@ failures=0
 # A tree that keeps the rules, so that each planted line is the only violation.
 fresh() {
   rm -rf "${copy:?}"/*
-  for folder in core config hf tokenizer text model layout schedule plan device comm kernels nn parallel optim data checkpoint train predict app; do
+  for folder in core config hf tokenizer text model layout schedule plan device comm kernels nn parallel optim data checkpoint train predict report app; do
     mkdir -p "$copy/src/$folder" "$copy/tests/$folder"
     printf '#pragma once\n' > "$copy/src/$folder/${folder}_a.hpp"
     printf '#include "%s/%s_a.hpp"\n#include <vector>\n#include <sys/stat.h>\n' "$folder" "$folder" > "$copy/src/$folder/${folder}_a.cpp"

@@ -19,6 +19,7 @@ namespace po = boost::program_options;
 namespace {
 
 constexpr int most_best = 1000;
+constexpr std::size_t most_reported = 32;
 constexpr int most_imbalance = 1000, most_blocks = 1024, most_steps = 1000;
 constexpr std::int64_t most_length = 1 << 24;
 
@@ -139,7 +140,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
                     "go on from the newest checkpoint of checkpoint.directory that is whole, or from this one")(
         "fresh", po::bool_switch(&c.fresh), "start anew; earlier checkpoints are moved aside");
   if (takes_trained_model(verb)) add_trained_model_options(o, c);
-  if (verb == Verb::gradients || verb == Verb::tokenize)
+  if (verb == Verb::gradients || verb == Verb::tokenize || verb == Verb::report)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
   if (verb == Verb::export_model) add_export_options(o, c);
   if (verb == Verb::show) add_show_options(o, c);
@@ -211,6 +212,9 @@ void check_count(const CommandLine& c, const std::string& verb) {
                    (n > 1 ? ": " + joined(c.inputs) : "") + word_hint(verb, c.inputs, c.set) + more);
   if (c.verb == Verb::tokenize && n == 0 && c.files_from.empty())
     throw BadInput("forge tokenize takes the text files to read" + more);
+  if (c.verb == Verb::report && (n == 0 || n > most_reported))
+    throw BadInput("forge report takes 1 to " + std::to_string(most_reported) + " runs, not " + std::to_string(n) +
+                   more);
   if (c.verb == Verb::verify_checkpoint && n != 1)
     throw BadInput(
         "forge verify-checkpoint takes one directory: a checkpoint, or checkpoint.directory with all of them");

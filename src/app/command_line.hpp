@@ -16,6 +16,7 @@ enum class Verb {
   calibrate,
   generate,
   tokenize,
+  report,
   verify,
   verify_checkpoint,
   export_model,
@@ -26,10 +27,10 @@ enum class Verb {
 // The command line as values. What a verb doesn't take is an error, not ignored.
 struct CommandLine {
   Verb verb = Verb::train;
-  std::vector<std::string>
-      inputs;  // the deck, or a directory in its place; texts of tokenize; problems of verify; what help is asked for
-  std::vector<std::string> set;  // --set key=value
-  std::string output;            // gradients, tokenize, plan, calibrate; the directory of export
+  std::vector<std::string> inputs;  // the deck, or a directory in its place; texts of tokenize; runs of report;
+                                    // problems of verify; what help is asked for
+  std::vector<std::string> set;     // --set key=value
+  std::string output;               // gradients, tokenize, plan, calibrate, report; the directory of export
   int ranks = 0;                 // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
   std::vector<int> rank_counts;  // plan --search: all of its --ranks
   std::string restart;           // train: "", "latest" or a directory

@@ -46,13 +46,11 @@ struct VerbAlone {
   Verb verb;
   void (*run)(const CommandLine& line);
 };
-constexpr VerbAlone alone[] = {{Verb::show, forge::run_show},
-                               {Verb::plan, forge::run_plan},
-                               {Verb::tokenize, forge::run_tokenize},
-                               {Verb::export_model, forge::run_export},
-                               {Verb::verify_checkpoint, forge::run_verify_checkpoint},
-                               {Verb::help, forge::run_help},
-                               {Verb::version, forge::run_version}};
+constexpr VerbAlone alone[] = {
+    {Verb::show, forge::run_show},         {Verb::plan, forge::run_plan},
+    {Verb::tokenize, forge::run_tokenize}, {Verb::export_model, forge::run_export},
+    {Verb::report, forge::run_report},     {Verb::verify_checkpoint, forge::run_verify_checkpoint},
+    {Verb::help, forge::run_help},         {Verb::version, forge::run_version}};
 
 // A verb that needs a model, as one of the ranks. Of what it throws nothing else is caught here or further up.
 Left run_as_rank(const CommandLine& line, const forge::World& world) {

@@ -28,6 +28,7 @@ constexpr std::array verb_meanings = {
     Meaning{"estimate predicttime search autotune optimise optimize simulate", "plan"},
     Meaning{"bench benchmark measure", "calibrate"},
     Meaning{"preprocess prepare encode tokenise tok traintokenizer bpe", "tokenize"},
+    Meaning{"plot draw chart charts dashboard tensorboard html reports", "report"},
     Meaning{"check", "show, which checks a deck, or verify-checkpoint"},
     Meaning{"fsck verifycheckpoints checkpoint", "verify-checkpoint"},
     Meaning{"import importhf fromhf load",

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 // What a verb writes under the name that its option gives, not the directories of several files.
 std::vector<std::string> written_files(const CommandLine& c) {
   std::vector<std::string> files;
-  const bool writes_output = c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate;
+  const bool writes_output =
+      c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate || c.verb == Verb::report;
   if (writes_output) files.push_back(c.output);
   if (c.verb == Verb::calibrate && c.output.empty()) files.push_back("inputs/machines/this.yaml");
   if (c.verb == Verb::plan || c.verb == Verb::replay) files.insert(files.end(), {c.json, c.trace});
@@ -37,6 +38,10 @@ std::vector<std::string> read_files(const CommandLine& c) {
     files.insert(files.end(), {name, "inputs/machines/" + name + ".yaml"});
   }
   files.insert(files.end(), c.replayed.begin(), c.replayed.end());
+  if (c.verb == Verb::report)
+    for (const std::string& run : c.inputs)
+      for (const char* name : {"/deck.yaml", "/metrics.jsonl", "/log.txt", "/job_info.json"})
+        files.push_back(run + name);
   for (const std::string& run : c.fit)
     for (const char* name : {"/deck.yaml", "/metrics.jsonl"}) files.push_back(run + name);
   std::erase(files, "");
@@ -69,8 +74,8 @@ std::vector<std::string> files_of(const Deck& deck) {
 }  // namespace
 
 void check_outputs(const CommandLine& line) {
-  const bool needs_output =
-      line.verb == Verb::gradients || line.verb == Verb::tokenize || line.verb == Verb::export_model;
+  const bool needs_output = line.verb == Verb::gradients || line.verb == Verb::tokenize ||
+                            line.verb == Verb::export_model || line.verb == Verb::report;
   if (needs_output && line.output.empty()) throw BadInput("--output is empty; legal: the name of what is written");
   const std::vector<std::string> written = written_files(line), read = read_files(line);
   for (std::size_t i = 0; i < written.size(); ++i) {

@@ -72,18 +72,22 @@ void write_sample(Job<T>& job, const TrainingLog& log, Leaving* leaving) {
                      static_cast<std::int64_t>(prompt.size()) + o.sample_tokens,
                      job.session->routers().read_biases(job.session->stream()));
   TextPrinter printer(model_text);
-  log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" +
-          printable_text(replace_ill_formed(o.sample_prompt)));
+  std::string sample = printable_text(replace_ill_formed(o.sample_prompt));
+  log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" + sample);
   const SamplingOptions options{o.sample_temperature, 0, 1, job.setup.deck.train.seed, model_text.ends()};
   const auto add = [&](std::int32_t id) {
-    if (const std::string text = printer.add(id); !text.empty()) log.say(text);
+    const std::string text = printer.add(id);
+    if (!text.empty()) log.say(text);
+    sample += text;
     return true;
   };
   continue_tokens(decoder, prompt, o.sample_tokens, options, job.session->heartbeat(), add, [&] {
     if (leaving) leaving->agree(0);
     return leaving && leaving->agreed();
   });
-  log.say(printer.finish() + "\n");
+  const std::string rest = printer.finish();
+  log.say(rest + "\n");
+  log.text(job.setup.deck.train.steps, "sample", replace_ill_formed(sample + rest));
   if (leaving && !leaving->agreed()) leaving->agree(0, 1);
 }
 

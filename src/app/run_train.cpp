@@ -90,6 +90,8 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
   watchdog.start_other(0, "run directory");
   start.if_it_fails.reset();
   if (RunDirectory* const directory = start.directory()) {
+    const std::int64_t every = histogram_steps(deck.output.every_steps, deck.train.steps);
+    if (deck.output.tensorboard) directory->track({every, job.setup.spec.options.forced_balance});
     if (!deck.checkpoint.directory.empty())
       append(start.notes, take_effect(start.plan, deck.checkpoint, progress.step));
     if (progress.step > 0)
@@ -114,6 +116,7 @@ void write_header(const JobTexts& texts, const Start& start, const std::string& 
     directory->write_file("job_info", texts.header);
     directory->write_file("job_info.json", texts.json);
   }
+  log.text(progress.step + 1, "deck", write_deck(deck));
   if (progress.step >= deck.train.steps)
     log.say("nothing to train: the checkpoint has all of train.steps = " + std::to_string(deck.train.steps) +
             "; to go on, raise it: --set train.steps=" + std::to_string(2 * deck.train.steps) + "\n");

@@ -69,6 +69,9 @@ const std::map<std::string, VerbEntry>& verbs() {
        {Verb::tokenize, "TEXT…", "make a token file from text, or train a tokenizer",
         "forge tokenize book.txt --tokenizer tokenizer.json --output tokens.bin\n"
         "forge tokenize book.txt --train-bpe 4096 --output tokenizer.json"}},
+      {"report",
+       {Verb::report, "RUN…", "draw runs as one page of HTML: curves, times, events, decks, samples",
+        "forge report runs/quickstart --output report.html\nforge report runs/a runs/b --output both.html"}},
       {"verify",
        {Verb::verify, "[PROBLEM…]", "run the problems of verify/ and compare with their references",
         "forge verify llama"}},

@@ -15,6 +15,7 @@ void run_replay(const CommandLine& line, const World& world);
 void run_calibrate(const CommandLine& line, const World& world);
 void run_generate(const CommandLine& line, const World& world);
 void run_tokenize(const CommandLine& line);
+void run_report(const CommandLine& line);
 void run_verify(const CommandLine& line, const World& world);
 void run_export(const CommandLine& line);
 void run_verify_checkpoint(const CommandLine& line);

@@ -18,7 +18,10 @@ constexpr const char* no_adapters = "forge has no adapters (LoRA): all parameter
 constexpr const char* no_preferences =
     "forge has no preference losses (DPO, PPO, GRPO): it trains on the next token alone";
 constexpr const char* no_trackers =
-    "forge has no trackers: every step stands in metrics.jsonl of output.directory, a JSON object a line";
+    "forge sends nothing to trackers: every step stands in metrics.jsonl of output.directory, a JSON object a line, "
+    "and "
+    "with output.tensorboard: true in TensorBoard's event files";
+constexpr const char* event_files = "event files for TensorBoard are output.tensorboard: true";
 constexpr const char* run_length = "a run is as long as train.steps says; its head says how many epochs that is";
 constexpr const char* from_launcher = "ranks come from the launcher (mpirun -n N, srun), or from --ranks N";
 constexpr const char* of_command_line = "a restart is said on the command line: --restart, or --restart DIR";
@@ -206,12 +209,12 @@ constexpr std::array beginnings = {
     Alias{"wandb", "", no_trackers},
     Alias{"usewandb", "", no_trackers},
     Alias{"enablewandb", "", no_trackers},
-    Alias{"tensorboard", "", no_trackers},
-    Alias{"enabletensorboard", "", no_trackers},
+    Alias{"tensorboard", "", event_files},
+    Alias{"enabletensorboard", "", event_files},
     Alias{"mlflow", "", no_trackers},
     Alias{"reportto", "", no_trackers},
     Alias{"comet", "", no_trackers},
-    Alias{"usetensorboard", "", no_trackers},
+    Alias{"usetensorboard", "", event_files},
 };
 
 constexpr std::array aliases_of_sections = {

@@ -292,6 +292,7 @@ struct OutputDeck {
   std::int64_t sample_tokens = 0;      // 0 = no sample
   double sample_temperature = 0.7;
   bool save_hf = false;      // write the trained model as a Hugging Face directory, <directory>/hf
+  bool tensorboard = false;  // write event files for TensorBoard, <directory>/tensorboard
   std::int64_t profile = 0;  // the step whose timeline each rank writes; 0 = none
 };
 

@@ -141,6 +141,16 @@ std::string lock_text(const std::string& who, const std::string& nonce, std::uin
          std::to_string(restart_of_this_job()) + " " + number + "\n";
 }
 
+std::string holder_of_lock(const std::string& file) {
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return "";
+  const bool held = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  if (!held) return "";
+  const std::string who = read_lock_text(file).who;
+  return who.empty() ? "another process" : who;
+}
+
 DirectoryLock::DirectoryLock(LockedDirectory directory, LockTimes times)
     : directory_(std::move(directory)),
       times_(times),

@@ -25,6 +25,9 @@ LockText read_lock_text(const std::string& file);
 // The text of this process, which is `who`; `beats`: a number that changes.
 std::string lock_text(const std::string& who, const std::string& nonce, std::uint64_t beats);
 
+// Who holds the lock of this file at the moment, as its text says; "": nobody whom this node knows of, or no file.
+std::string holder_of_lock(const std::string& file);
+
 // What is locked: a key of the deck, its directory, which is made where it isn't there, and a file in that. `output`:
 // the one file there that is meant, "": all of the directory.
 struct LockedDirectory {

@@ -299,6 +299,8 @@ void add_output(std::vector<Key>& keys) {
   k.integer<&O::profile>("profile", may_change, 0, most_steps, "",
                          "step whose timeline each rank writes for Perfetto or Chrome, "
                          "<directory>/profile/step_<step>_rank_<rank>.json; 0 = none");
+  k.flag<&O::tensorboard>("tensorboard", may_change,
+                          "write curves, experts' load, deck and sample for TensorBoard, too: <directory>/tensorboard");
 }
 
 void add_machine(std::vector<Key>& keys) {

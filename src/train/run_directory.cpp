@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "checkpoint/shard_writer.hpp"
+#include "config/file_lines.hpp"
 #include "config/output_file.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
@@ -21,7 +22,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t most_at_once = std::size_t{1} << 20;
-constexpr std::size_t most_line = std::size_t{64} << 20;  // a longer one is none of forge's
 
 bool is_json(const std::string& line) {
   try {
@@ -39,27 +39,6 @@ std::int64_t step_of_line(const std::string& line) {
   std::int64_t step = -1;
   if (at != std::string::npos) std::from_chars(line.data() + at + key.size(), line.data() + line.size(), step);
   return step >= 0 && line.back() == '}' && is_json(line) ? step : -1;
-}
-
-// Calls f(line, offset) for each line that has an end.
-template <class F>
-void for_each_line(const FileHandle& file, F f) {
-  const std::uint64_t size = file.size();
-  std::string line, block;
-  std::uint64_t begin = 0;
-  for (std::uint64_t at = 0; at < size; at += block.size()) {
-    block.resize(to_size(std::min<std::uint64_t>(size - at, most_at_once)));
-    file.read_at(at, block.data(), block.size());
-    for (std::size_t i = 0; i < block.size();) {
-      const std::size_t end = std::min(block.find('\n', i), block.size());
-      if (line.size() < most_line) line.append(block, i, end - i);
-      if (end == block.size()) break;
-      f(line, begin);
-      line.clear();
-      i = end + 1;
-      begin = at + i;
-    }
-  }
 }
 
 struct KeptPart {
@@ -196,33 +175,37 @@ void RunDirectory::begin() {
   try {
     move_aside(path_ + "/metrics.jsonl");
     move_aside(path_ + "/log.txt");
+    move_aside(path_ + "/tensorboard");
   } catch (const fs::filesystem_error& error) {
     throw IoFailed("output.directory " + path_ + ": " + error.code().message());
   }
-  open_logs();
+  open_logs(0);
 }
 
 std::vector<std::string> RunDirectory::resume(std::int64_t step, bool own) {
   const std::vector<std::string> notes = repair_metrics(path_ + "/metrics.jsonl", temporary_name(), step, own);
-  open_logs();
+  open_logs(step);
   elapsed_before_ = last_elapsed(path_ + "/metrics.jsonl");
   return notes;
 }
 
-void RunDirectory::open_logs() {
+void RunDirectory::open_logs(std::int64_t step) {
   log_.open(path_ + "/log.txt");
   metrics_.open(path_ + "/metrics.jsonl");
+  if (tensorboard_) tensorboard_->open(path_ + "/tensorboard", step);
 }
 
 void RunDirectory::keep_what_fails() {
   keeps_ = true;
   log_.keep_what_fails();
   metrics_.keep_what_fails();
+  if (tensorboard_) tensorboard_->file().keep_what_fails();
 }
 
 void RunDirectory::sync() {
   metrics_.sync();
   log_.sync();
+  if (tensorboard_) tensorboard_->file().sync();
   if (named_ || keeps_) return;
   sync_directory(path_);
   const fs::path parent = fs::absolute(path_ + "/.").lexically_normal().parent_path().parent_path();
@@ -263,13 +246,14 @@ std::string RunDirectory::write_deck(const std::string& text, const std::string&
 void RunDirectory::finish() {
   metrics_.finish();
   log_.finish();
+  if (tensorboard_) tensorboard_->file().finish();
   if (!metrics_.has_name()) throw IoFailed(lost_text());
 }
 
 std::string RunDirectory::take_news() {
   std::string news;
-  for (LogFile* file : {&metrics_, &log_})
-    if (const std::string text = file->take_news(); !text.empty()) news += text + "\n";
+  for (LogFile* file : {&metrics_, &log_, tensorboard_ ? &tensorboard_->file() : nullptr})
+    if (const std::string text = file ? file->take_news() : ""; !text.empty()) news += text + "\n";
   return news;
 }
 

@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "config/directory_lock.hpp"
 #include "train/log_file.hpp"
+#include "train/tensorboard.hpp"
 
 namespace forge {
 
@@ -18,7 +20,9 @@ class RunDirectory {
   // BadInput where its files are links, devices or pipes. Temporaries that a dead job has left are removed. One of the
   // two below comes next.
   explicit RunDirectory(const std::string& path, const LockTimes& times = {});
-  // A new run: metrics and log of an earlier one are moved aside (metrics.1.jsonl, …).
+  // Event files are written, too; before one of the two below.
+  void track(const TensorboardOptions& options) { tensorboard_ = std::make_unique<Tensorboard>(options); }
+  // A new run: metrics, log and event files of an earlier one are moved aside (metrics.1.jsonl, …).
   void begin();
   // The run goes on behind `step`: metrics.jsonl is cut behind that step's last line (repair_metrics); the log grows.
   // Lines for it.
@@ -35,6 +39,7 @@ class RunDirectory {
   std::string write_deck(const std::string& text, const std::string& input) const;
   void log(const std::string& text) { log_.write(text); }
   void metrics(const std::string& line) { metrics_.write(line); }
+  Tensorboard* tensorboard() { return tensorboard_.get(); }  // null without track()
   // Forces log and metrics to the disk; of any thread, beside the above.
   void sync();
   // Now and then looks whether the metrics are there still: "" or how they were lost.
@@ -48,7 +53,7 @@ class RunDirectory {
   void give_back() { lock_.give_back(); }
 
  private:
-  void open_logs();
+  void open_logs(std::int64_t step);  // the run goes on behind it
   std::string temporary_name() const { return path_ + "/." + lock_.nonce() + ".tmp"; }
   std::string lost_text() const;
 
@@ -58,6 +63,7 @@ class RunDirectory {
   bool keeps_ = false, named_ = false;  // keep_what_fails(); the files' names are on the disk
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // in lost()
   double elapsed_before_ = 0;
+  std::unique_ptr<Tensorboard> tensorboard_;
 };
 
 }  // namespace forge

@@ -71,6 +71,7 @@ void TrainingLog::step(StepRecord record) const {
   record.time = now();
   record.elapsed_seconds = elapsed();
   metrics(to_json(record));
+  if (Tensorboard* const board = tensorboard()) board->step(record);
   if (records_) records_->push_back(record);
 }
 
@@ -79,6 +80,11 @@ void TrainingLog::validation(std::int64_t step, double loss, std::int64_t labels
   line.add("step", step).add("time", now()).add("elapsed_seconds", elapsed());
   if (labels > 0) line.add("validation_loss", loss).add("validation_perplexity", std::exp(loss));
   metrics(line.add("validation_labels", labels).text());
+  if (Tensorboard* const board = tensorboard(); board && labels > 0) board->validation(now(), step, "", loss);
+}
+
+void TrainingLog::text(std::int64_t step, const std::string& name, const std::string& text) const {
+  if (Tensorboard* const board = tensorboard()) board->text(now(), step, name, text);
 }
 
 }  // namespace forge

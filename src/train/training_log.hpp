@@ -27,11 +27,14 @@ class TrainingLog {
   void note(const std::string& text) const;
   void step(StepRecord record) const;
   void validation(std::int64_t step, double loss, std::int64_t labels) const;
+  // A text of the run for trackers: "deck", "sample".
+  void text(std::int64_t step, const std::string& name, const std::string& text) const;
   // RunDirectory::sync and lost.
   void sync() const;
   std::string lost() const;
 
  private:
+  Tensorboard* tensorboard() const { return directory_ ? directory_->tensorboard() : nullptr; }
   void metrics(const std::string& line) const;
   void say_news() const;  // of files that can't be written
   void print(const std::string& text) const;

@@ -12,8 +12,8 @@ scratch = tempfile.TemporaryDirectory()
 failures, counts, printed = [], {}, {}
 WRONG_LINE = re.compile(r"unrecognised option|is invalid|required argument|takes (one|at most|no|the)|neither a verb|"
                         r"exclude each other|must be|legal are|legal is|is no token id|is missing")
-NOT_THERE = re.compile(r"cannot open|No such file|neither a checkpoint|no problem|has no input\.yaml|cannot be opened|measures products on GPUs")
-VERBS = ("train", "gradients", "evaluate", "show", "plan", "replay", "calibrate", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
+NOT_THERE = re.compile(r"cannot open|there is no run|No such file|neither a checkpoint|no problem|has no input\.yaml|cannot be opened|measures products on GPUs")
+VERBS = ("train", "gradients", "evaluate", "show", "plan", "replay", "calibrate", "export", "generate", "tokenize", "report", "verify", "verify-checkpoint", "help", "version")
 PLACES = ("inputs/", "docs/", "tests/", "jobscripts/", "verify/", "src/", ".ci/")
 
 

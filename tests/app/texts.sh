@@ -15,18 +15,19 @@ ln -s "$forge" bin/forge
 export PATH=$work/bin:$PATH FORGE=$forge
 
 mapfile -t commands < <(sed -n '/^## Your own texts/,/^## What it has/p' "$root/README.md" | sed -n 's/^    //p' |
-  sed 's/ *#.*//; s/ FOLDER / texts /; /plot_loss\|chat/d')
-[ "${#commands[@]}" -eq 5 ] || fail "README.md has ${#commands[@]} commands, not 5"
+  sed 's/ *#.*//; s/ FOLDER / texts /; /chat/d')
+[ "${#commands[@]}" -eq 6 ] || fail "README.md has ${#commands[@]} commands, not 6"
 few=(--set train.steps=12 --set train.validate_every_steps=6 --set optimizer.warmup_steps=4 --set output.sample_tokens=8)
 for command in "${commands[@]}"; do
   words=()
   eval "words=($command)"
-  if [ "${words[0]}" = build/cpu/forge ]; then words+=("${few[@]}"); fi
+  if [ "${words[0]}" = build/cpu/forge ] && [ "${words[1]}" != report ]; then words+=("${few[@]}"); fi
   expect 0 "" "${words[@]}"
   if [ "${words[1]}" = evaluate ]; then cp output evaluated; fi
 done
 grep -qE "^perplexity [0-9]" evaluated || fail "no perplexity: $(cat evaluated)"
 grep -qE "^bits per byte [0-9.]+ \([0-9]+ bytes of text\)" evaluated || fail "no bits per byte: $(cat evaluated)"
+grep -q '"last_step": 12' report.html || fail "the report has another last step"
 grep -q "sample (temperature 0.70):" runs/texts/log.txt || fail "no sample in the log"
 cmp data/texts/tokenizer.json runs/texts/hf/tokenizer.json || fail "the tokenizer isn't in the exported directory"
 

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "train/log_file.hpp"
+#include "train/metrics.hpp"
+
+namespace forge {
+
+// What event files have besides metrics.jsonl.
+struct TensorboardOptions {
+  std::int64_t histogram_steps = 1;  // between two histograms of experts' load
+  bool balance_forced = false;
+};
+
+// Steps between histograms: those of the log, but at most 500 of a run, as many as TensorBoard shows.
+std::int64_t histogram_steps(std::int64_t every_steps, std::int64_t steps);
+
+// The event file of one start of a job, in a directory that may have those of earlier ones: it grows with
+// metrics.jsonl. TensorBoard reads the files by their names, which ascend.
+class Tensorboard {
+ public:
+  explicit Tensorboard(const TensorboardOptions& options) : options_(options) {}
+
+  // Makes directory and file; of earlier files steps behind `step` count no more. Throws IoFailed.
+  void open(const std::string& directory, std::int64_t step);
+  void step(const StepRecord& record);
+  // `set`: the validation set's name, "": the only one.
+  void validation(double time, std::int64_t step, const std::string& set, double loss);
+  void text(double time, std::int64_t step, const std::string& tag, const std::string& text);
+  LogFile& file() { return file_; }
+
+ private:
+  TensorboardOptions options_;
+  LogFile file_;
+};
+
+}  // namespace forge
