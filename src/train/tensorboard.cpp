@@ -83,7 +83,7 @@ void Tensorboard::step(const StepRecord& r) {
       event.histogram("experts/load/layer_" + std::to_string(router.layer), router.load);
   }
   if (!r.routers.empty()) {
-    event.scalar("perf/dropped_share", dropped).scalar("perf/balance_forced", options_.balance_forced ? 1 : 0);
+    event.scalar("perf/dropped_share", dropped).scalar("perf/forced_balance", options_.balance_forced ? 1 : 0);
     event.scalar("experts/load_max", most).scalar("experts/entropy", entropy);
   }
   file_.write(event.record());
