@@ -160,13 +160,14 @@ def check_memory():
     check_drawing("--ranks", "2", *sets("mesh.pp=2", "train.recompute=full"))
     check_drawing(*sets("optimizer.name=muon", "train.precision=bf16"))
     check("legal is svg:FILE" in run("show", "deck.yaml", "--memory", "png:x", code=2), "another format")
-    check("is an input" in run("show", "deck.yaml", "--memory", "svg:a.bin", code=2) or Path("a.bin").exists(), "the data is overwritten")
+    before = Path("a.bin").read_bytes()
+    check("a.bin" in run("show", "deck.yaml", "--memory", "svg:a.bin", code=2) and Path("a.bin").read_bytes() == before, "the data is overwritten")
     check_counters()
 
 
 def check_counters():
     run("plan", "deck.yaml", "--machine", "h100_8", "--trace", "trace.json", "--ranks", "2", *sets("mesh.pp=2"))
-    shown = json.loads(run("show", "deck.yaml", "--json", "--ranks", "2", *sets("mesh.pp=2")))
+    shown = json.loads(run("show", "deck.yaml", "--json", "--ranks", "2", "--cost", "h100_8", *sets("mesh.pp=2")))
     events = json.loads(Path("trace.json").read_text())["traceEvents"]
     for rank, stage in enumerate(shown["memory"]["ranks"]):
         counters = [e for e in events if e["ph"] == "C" and e["pid"] == rank]
