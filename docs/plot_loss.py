@@ -58,8 +58,8 @@ def entries(path):
 
 
 def read_metrics(path, axis):
-    """[(place, loss)] and [(place, validation_loss)], with places on the axis."""
-    losses, validation, seconds, places = [], [], 0.0, {}
+    """[(place, loss)] and by set [(place, validation_loss)], with places on the axis; set "": without a name."""
+    losses, validation, seconds, places = [], {}, 0.0, {0: 0}
     for entry in entries(path):
         if "loss" in entry:
             seconds += entry.get("step_seconds") or 0.0
@@ -67,7 +67,7 @@ def read_metrics(path, axis):
             if entry["loss"] is not None:  # NaN
                 losses.append((places[entry["step"]], entry["loss"]))
         elif entry.get("validation_loss") is not None and entry["step"] in places:
-            validation.append((places[entry["step"]], entry["validation_loss"]))
+            validation.setdefault(entry.get("set", ""), []).append((places[entry["step"]], entry["validation_loss"]))
     if not losses:
         refuse(f"{metrics_of(path)}: no line has a loss")
     return losses, validation
@@ -107,14 +107,14 @@ def draw(axes, path, options, several):
     axes.plot(
         steps, running_mean(values, width), linewidth=1.6, color=faint.get_color(), label=f"{name}mean of {width} steps"
     )
-    if validation:
+    for number, (title, points) in enumerate(validation.items()):
         axes.plot(
-            *zip(*validation),
-            "o",
+            *zip(*points),
+            "os^Dv<>pP*"[number % 10],
             markersize=4,
             color="black" if not several else faint.get_color(),
             markeredgecolor="black",
-            label=f"{name}validation",
+            label=f"{name}validation {title}".rstrip(),
         )
     # The first steps fall from ln V: what follows should fill the picture.
     kept = sorted(values[len(values) // 20 :])

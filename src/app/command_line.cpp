@@ -59,11 +59,15 @@ void add_show_options(po::options_description& o, CommandLine& c) {
       "deck", po::bool_switch(&c.resolved), "the resolved deck: every key with its value")(
       "json", po::bool_switch(&c.shows_json), "all that --all and --deck say, as one object of JSON")(
       "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
+      "memory", po::value(&c.memory)->value_name("svg:FILE"),
+      "draw the arena over the tasks of a step, by category, of the rank that needs most, with the task of its peak")(
       "gpu", po::value(&c.gpu)->value_name("NAME|SIZE"),
       "say whether it fits on such GPUs (h100-80, h200-141, a100-80, b200-180, 40GiB, or a machine of "
       "inputs/machines), and else the nearest change that does")("tasks", po::value(&c.tasks)->value_name("RANK"),
                                                                  "print what the rank does in a step, one by one")(
       "rates", po::bool_switch(&c.rates), "draw the learning rate over the run")(
+      "samples", po::value(&c.samples)->value_name("STEP"),
+      "print what training reads in that step: file, document, tokens and text of each sequence of the batch")(
       "cost", po::value(&c.cost)->value_name("NAME|FILE"),
       "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any other)");
 }
@@ -199,6 +203,7 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
   if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
   if (!c.checkpoint.empty() && c.initial) throw BadInput("--checkpoint and --initial exclude each other");
   if (values.count("bytes") && c.text_bytes < 1) throw BadInput("--bytes must be at least 1");
+  if (values.count("samples") && c.samples < 1) throw BadInput("--samples must be a step, from 1");
   if (values.count("tasks") && c.tasks < 0) throw BadInput("--tasks must be a rank, from 0");
 }
 
@@ -228,9 +233,12 @@ void check_count(const CommandLine& c, const std::string& verb) {
 }
 
 void check_show(const CommandLine& c) {
+  if (!c.memory.empty() && !(c.memory.starts_with("svg:") && c.memory.size() > 4))
+    throw BadInput("--memory " + c.memory + ": legal is svg:FILE");
   if (!c.shows_json) return;
   if (c.all || c.resolved) throw BadInput("--json has what --all and --deck say; legal: --json without them");
   if (!c.schedule.empty()) throw BadInput("--json and --schedule, which draws, exclude each other");
+  if (!c.memory.empty()) throw BadInput("--json and --memory, which draws, exclude each other");
 }
 
 void check_plan(const CommandLine& c) {

@@ -36,9 +36,11 @@ struct CommandLine {
   std::string restart;           // train: "", "latest" or a directory
   bool fresh = false;            // train: earlier checkpoints are moved aside
   std::string schedule;          // show: "", "text" or "svg:FILE"
+  std::string memory;            // show: "" or "svg:FILE"
   std::string gpu;               // show: the GPU to fit on; "": none
   std::string cost;              // show: the machine of the table of floors; "": none
   bool rates = false;            // show: the learning rate and the batch over the run
+  std::int64_t samples = 0;      // show: the step whose batch to print; 0: none
   bool all = false;              // show: each part in detail
   bool shows_json = false;       // show: all of it as JSON
   bool resolved = false;         // show: the resolved deck

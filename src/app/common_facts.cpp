@@ -114,11 +114,13 @@ void agree_on_start(const Deck& deck, const World& world) {
 
 void agree_on_data(const TrainingData& data, const RunSetup& setup, const World& world) {
   if (world.size() == 1) return;
-  agree_on({{"the training data", data.training.empty() ? "" : data_fingerprint(data.stream(setup)),
-             "every node must see the same files"},
-            {"the validation data", data.validation ? data_fingerprint(*data.validation) : "",
-             "every node must see the same files"}},
-           world);
+  const char* const rule = "every node must see the same files";
+  std::vector<CommonFact> facts{
+      {"the training data", data.training.empty() ? "" : data_fingerprint(data.stream(setup)), rule}};
+  for (const TrainingData::HeldOut& set : data.validation)
+    facts.push_back({"the validation data" + (set.deck.name.empty() ? "" : " " + set.deck.name),
+                     data_fingerprint(*set.tokens), rule});
+  agree_on(facts, world);
 }
 
 }  // namespace forge

@@ -5,6 +5,7 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "config/keys.hpp"
+#include "config/mixture_keys.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
 #include "core/file_errors.hpp"
@@ -59,6 +60,12 @@ Deck deck_of_checkpoint(const CommandLine& line, const std::vector<std::string>&
   return read_deck(text, name, all, needs, DeckWriter::forge);
 }
 
+// The files of the first held-out set that the options name, as YAML.
+std::string first_held_out(const std::string& text, const std::string& name, const std::vector<std::string>& options) {
+  const auto sets = read_deck(text, name, options, Needs::model_only).data.held_out();
+  return sets.empty() ? "[]" : paths_text(sets.front().files);
+}
+
 // What a model alone doesn't say: a step of one sequence a rank, for show and plan.
 Deck deck_of_model(const CommandLine& line, std::vector<std::string> options, Needs needs, int world_size) {
   constexpr std::int64_t most_tokens = 2048;
@@ -66,6 +73,7 @@ Deck deck_of_model(const CommandLine& line, std::vector<std::string> options, Ne
   if (!directory.has_filename()) directory = directory.parent_path();
   ModelDeck model;
   model.hf = directory.string();
+  const std::string name = "the deck of model " + directory.string();
   std::string text = "model: {hf: " + yaml_text(directory.string()) + "}\n";
   if (needs == Needs::training) {
     const std::int64_t positions = read_hf_config(directory.string(), model).max_positions;
@@ -75,21 +83,19 @@ Deck deck_of_model(const CommandLine& line, std::vector<std::string> options, Ne
             "}\nmesh: {dp_shard: -1}\noptimizer: {learning_rate: 1e-4}\noutput: {directory: " +
             yaml_text("runs/" + fs::absolute(directory).filename().string()) + "}\n";
     // Data is evaluate's: what it looks at is no training set.
-    const std::string held_out = "data.validation_files=";
-    const auto files = std::find_if(options.rbegin(), options.rend(),
-                                    [&](const std::string& option) { return option.starts_with(held_out); });
-    const bool has_data = files != options.rend() || sets(options, "data.files=") || sets(options, "data.sources=");
-    if (line.verb == Verb::evaluate && !has_data)
+    const bool has_files = sets(options, "data.files=") || sets(options, "data.sources=");
+    const bool held_out = sets(options, "data.validation_files=") || sets(options, "data.validation=");
+    if (line.verb == Verb::evaluate && !held_out && !has_files)
       throw BadInput(
           "forge evaluate " + directory.string() +
           ": a model doesn't say which text it is evaluated on; legal: --set 'data.validation_files=[FILE]', and of "
           "raw token files --set data.dtype=uint16 | uint32, as forge tokenize prints them; or a deck with model.hf");
     if (line.verb != Verb::evaluate)
       text += "data: {files: [train.bin]}\n";
-    else if (!sets(options, "data.files=") && !sets(options, "data.sources="))
-      options.insert(options.begin(), "data.files=" + files->substr(held_out.size()));
+    else if (!has_files)
+      options.insert(options.begin(), "data.files=" + first_held_out(text, name, options));
   }
-  return read_deck(text, "the deck of model " + directory.string(), options, needs);
+  return read_deck(text, name, options, needs);
 }
 
 bool takes_directory(Verb verb) {

@@ -39,8 +39,8 @@ std::int64_t open_now() {
 void refuse_too_many_files(const RunSetup& setup, const World& world) {
   constexpr std::int64_t besides = 32;  // outputs, checkpoints, what MPI opens later
   const DataDeck& data = setup.deck.data;
-  std::int64_t files =
-      files_of(data.files, data.mask_files) + files_of(data.validation_files, data.validation_mask_files);
+  std::int64_t files = files_of(data.files, data.mask_files);
+  for (const ValidationDeck& set : data.held_out()) files += files_of(set.files, set.mask_files);
   for (const SourceDeck& source : data.sources) files += files_of(source.files, source.mask_files);
   const std::int64_t ranks = world.node_name(0).empty() ? world.size() : 1;
   rlimit limit{};

@@ -25,7 +25,8 @@ std::vector<std::string> written_files(const CommandLine& c) {
   if (writes_output) files.push_back(c.output);
   if (c.verb == Verb::calibrate && c.output.empty()) files.push_back("inputs/machines/this.yaml");
   if (c.verb == Verb::plan || c.verb == Verb::replay) files.insert(files.end(), {c.json, c.trace});
-  if (c.verb == Verb::show && c.schedule.rfind("svg:", 0) == 0) files.push_back(c.schedule.substr(4));
+  for (const std::string& drawing : {c.schedule, c.memory})
+    if (c.verb == Verb::show && drawing.starts_with("svg:")) files.push_back(drawing.substr(4));
   std::erase(files, "");
   return files;
 }
@@ -55,8 +56,10 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
 std::vector<std::string> files_of(const Deck& deck) {
   std::vector<std::string> files = deck.data.files;
   append(files, deck.data.mask_files);
-  append(files, deck.data.validation_files);
-  append(files, deck.data.validation_mask_files);
+  for (const ValidationDeck& set : deck.data.held_out()) {
+    append(files, set.files);
+    append(files, set.mask_files);
+  }
   for (const SourceDeck& source : deck.data.sources) {
     append(files, source.files);
     append(files, source.mask_files);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "plan/memory_course.hpp"
 #include "predict/machine.hpp"
 #include "predict/neighbours.hpp"
 #include "predict/search.hpp"
@@ -23,8 +24,9 @@ std::string search_text(const Machine& machine, const SearchResult& result);
 std::string plan_json(const Machine& machine, const Outcome& outcome, const std::vector<PredictedNeighbour>& neighbours,
                       const std::vector<std::string>& warnings);
 JsonLine search_json(const Machine& machine, const SearchResult& result, int ranks);
-// The simulated step in the format of Chrome's tracing and Perfetto: a process a pipeline rank, a thread a stream.
-std::string plan_trace(const Outcome& outcome);
+// The simulated step in the format of Chrome's tracing and Perfetto: a process a pipeline rank, a thread a stream, and
+// its arena by category (`memory`, by pipeline rank) as a counter.
+std::string plan_trace(const Outcome& outcome, const std::vector<MemoryCourse>& memory);
 
 // "GPU", or "rank" where ranks are processes on cores.
 const char* rank_word(const Machine& machine);

@@ -3,95 +3,120 @@
 
 #include "app/common_facts.hpp"
 #include "app/job.hpp"
-#include "app/model_text.hpp"
 #include "app/open_data.hpp"
+#include "app/token_bytes.hpp"
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "config/byte_vocabulary.hpp"
 #include "config/fp8_recipe.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
-#include "core/to_size.hpp"
-#include "train/trainer.hpp"
+#include "tokenizer/model_ids.hpp"
+#include "train/job_report.hpp"
+#include "train/validations.hpp"
 
 namespace forge {
 
 namespace {
 
-// Bytes of the text that the labels of the first sequences stand for; 0: the tokenizer is not known, or other labels
-// counted.
-std::int64_t bytes_of_labels(const CommandLine& line, const Deck& deck, const TokenSet& set, std::int64_t sequences,
-                             std::int64_t labels) {
-  const ModelText text(deck, line.tokenizer, line.pattern);
-  if (!text.tokenizer()) return 0;
-  std::vector<std::int64_t> bytes;
-  for (std::int64_t id = 0; id < deck.model.vocabulary; ++id)
-    bytes.push_back(text.bytes_of(static_cast<std::int32_t>(id)));
-  Sample sample(deck.train.sequence_tokens);
-  std::int64_t sum = 0, counted = 0;
-  for (std::int64_t i = 0; i < sequences; ++i) {
-    set.read(i, sample);
-    for (const std::int32_t label : sample.labels) {
-      if (label == masked_label) continue;
-      sum += bytes[to_size(label)];
-      ++counted;
-    }
-  }
-  return counted == labels ? sum : 0;
-}
+// A set to evaluate: held-out files, or those that are trained on.
+struct Evaluated {
+  std::string title, of_set;  // "web", " of set web"; else "validation files", "training files", ""
+  std::int64_t sequences = 0;
+  EvaluationResult result;
+};
 
-// `bytes`: of the labels' text; 0: only of bytes it is known how many a token stands for.
-std::string bits_text(const CommandLine& line, const Deck& deck, const EvaluationResult& result, std::int64_t bytes) {
-  const double labels = static_cast<double>(result.labels), bits = result.loss * labels / std::log(2.0);
+// What tokens are that are bytes: of sets without a name all labels count.
+std::string bits_text(const CommandLine& line, const Deck& deck, const Evaluated& set) {
+  const EvaluationResult& result = set.result;
+  const double bits = result.bits();
   if (line.text_bytes > 0) return formatted("bits per byte %.10g", bits / static_cast<double>(line.text_bytes));
-  if (bytes > 0)
-    return formatted("bits per byte %.10g (%lld bytes of text)", bits / static_cast<double>(bytes),
-                     static_cast<long long>(bytes));
+  if (result.bytes > 0)
+    return formatted("bits per byte %.10g (%lld bytes of text)", bits / static_cast<double>(result.bytes),
+                     static_cast<long long>(result.bytes));
+  const double of_label = bits / static_cast<double>(result.labels);
   if (has_byte_vocabulary(deck))
-    return formatted("bits per byte %.10g (one byte a token%s)", bits / labels,
+    return formatted("bits per byte %.10g (one byte a token%s)", of_label,
                      deck.model.vocabulary > byte_vocabulary ? ", document ends among them" : "");
-  return formatted("bits per token %.10g (--tokenizer or --bytes N: bits per byte)", bits / labels);
+  return formatted("bits per token %.10g (--tokenizer or --bytes N: bits per byte)", of_label);
 }
 
 // What a loss can't be.
-void check_result(const EvaluationResult& result) {
-  if (result.labels == 0)
-    throw BadInput(
-        "forge evaluate: no token of the sequences is a label, so that there is no loss; legal: files in which some "
-        "are (masks, document ends and packing say which)");
-  if (!std::isfinite(result.loss))
-    throw Error("forge evaluate: the loss is " + std::string(std::isnan(result.loss) ? "NaN" : "Inf") +
+void check_result(const Evaluated& set) {
+  if (set.result.labels == 0)
+    throw BadInput("forge evaluate: no token of the sequences" + set.of_set +
+                   " is a label, so that there is no loss; legal: files in which some "
+                   "are (masks, document ends and packing say which)");
+  if (!std::isfinite(set.result.loss))
+    throw Error("forge evaluate: the loss" + set.of_set + " is " + (std::isnan(set.result.loss) ? "NaN" : "Inf") +
                     ", of parameters that are all finite; legal: a precision that holds the model's numbers "
                     "(--precision fp32 | fp64)",
                 ExitCode::not_finite);
 }
 
-template <class T>
-void evaluate(const CommandLine& line, const Deck& deck, const World& world, const std::string& choice) {
-  RunSetup setup = make_setup(deck, world.rank());
-  const TrainingData data = open_data(setup, world);
-  if (!data.validation && data.training.size() > 1)
+void print_result(const CommandLine& line, const Deck& deck, const Evaluated& set) {
+  const EvaluationResult& result = set.result;
+  std::printf("%s, %lld sequences, %lld labels\n", set.title.c_str(), static_cast<long long>(set.sequences),
+              static_cast<long long>(result.labels));
+  std::printf("loss %.17g nats a token\nperplexity %.10g\n", result.loss, std::exp(result.loss));
+  std::printf("%s\n", bits_text(line, deck, set).c_str());
+}
+
+// Of the whole text, or by the tokenizer; of sets with names also where tokens are bytes.
+bool counts_bytes(const CommandLine& line, const Deck& deck) {
+  const bool tokenizer = !line.tokenizer.empty() || !tokenizer_path(deck.model).empty();
+  return line.text_bytes == 0 && (tokenizer || !line.pattern.empty() || !deck.data.validation.empty());
+}
+
+void check_sets(const CommandLine& line, const Deck& deck) {
+  const DataDeck& data = deck.data;
+  if (data.held_out().empty() && data.sources.size() > 1)
     throw BadInput(
         "evaluate: the deck's data is a mixture, of which no set of samples is the whole; legal: give "
         "data.validation_files, or one source");
-  const TokenSet& set = data.validation ? *data.validation : *data.training.front();
-  prepare_device(setup, RunKind::evaluation, world);
-  Job<T> job(setup, RunKind::evaluation, world);
-  ValidationSet validation(set, deck.train.validation_sequences, deck.train.microbatch_sequences, setup.replicas(),
-                           setup.share.data_rank, setup.rows());
+  if (line.text_bytes > 0 && data.validation.size() > 1)
+    throw BadInput(
+        "--bytes " + std::to_string(line.text_bytes) + " with " + std::to_string(data.validation.size()) +
+        " sets of data.validation, each of which has a text of its own; legal: with one set, or --tokenizer");
+}
+
+template <class T>
+std::vector<Evaluated> evaluate_sets(Session<T>& session, const TrainingData& data, const World& world) {
+  const RunSetup& setup = session.setup();
+  ValidationBatches batches = validation_batches(setup, data);
+  std::vector<ValidationSet> sets = validation_sets(setup, data, batches);
+  const bool held_out = !sets.empty();
+  if (!held_out)
+    sets.emplace_back(*data.training.front(),
+                      validation_sequences(*data.training.front(), {}, setup.deck.train.validation_sequences),
+                      setup.replicas(), setup.share.data_rank, batches);
   world.watchdog().start_other(0, "evaluation");
   inject_fault(world.rank(), "evaluation");
-  const EvaluationResult result = evaluate_set(*job.session, validation);
+  std::vector<Evaluated> results;
+  for (ValidationSet& set : sets) {
+    const bool named = !set.name().empty();
+    results.push_back({named      ? set.name()
+                       : held_out ? "validation files"
+                                  : "training files",
+                       named ? " of set " + set.name() : "", set.sequences(), evaluate_set(session, set)});
+  }
+  return results;
+}
+
+template <class T>
+void evaluate(const CommandLine& line, const Deck& deck, const World& world, const std::string& choice) {
+  check_sets(line, deck);
+  RunSetup setup = make_setup(deck, world.rank());
+  TrainingData data = open_data(setup, world);
+  if (counts_bytes(line, deck)) data.token_bytes = token_bytes(deck, world, line.tokenizer, line.pattern);
+  prepare_device(setup, RunKind::evaluation, world);
+  Job<T> job(setup, RunKind::evaluation, world);
+  const std::vector<Evaluated> sets = evaluate_sets(*job.session, data, world);
   if (world.rank() != 0) return;
-  check_result(result);
-  const std::int64_t bytes =
-      line.text_bytes > 0 ? 0 : bytes_of_labels(line, deck, set, validation.sequences(), result.labels);
+  for (const Evaluated& set : sets) check_result(set);
   std::printf("%s%s\n", parameters_line(job.parameters).c_str(), choice.c_str());
   for (const std::string& note : job.notes) std::printf("%s\n", note.c_str());
-  std::printf("%s files, %lld sequences, %lld labels\n", data.validation ? "validation" : "training",
-              static_cast<long long>(validation.sequences()), static_cast<long long>(result.labels));
-  std::printf("loss %.17g nats a token\nperplexity %.10g\n", result.loss, std::exp(result.loss));
-  std::printf("%s\n", bits_text(line, deck, result, bytes).c_str());
+  for (const Evaluated& set : sets) print_result(line, deck, set);
 }
 
 // Scales of steps that were never trained are no one's.

@@ -179,6 +179,12 @@ std::vector<std::string> all_warnings(const Machine& machine, const Outcome& out
   return list;
 }
 
+std::vector<MemoryCourse> memory_of_stages(const RunSetup& setup) {
+  std::vector<MemoryCourse> courses;
+  for (int p = 0; p < setup.mesh.pp; ++p) courses.push_back(memory_course(setup_of_stage(setup, p)));
+  return courses;
+}
+
 }  // namespace
 
 void run_plan(const CommandLine& line) {
@@ -202,7 +208,7 @@ void run_plan(const CommandLine& line) {
               warnings.empty() ? "" : "\n", warning_lines(warnings).c_str(),
               replayed.files.empty() ? ("\n" + neighbours_text(outcome, neighbours, 12)).c_str() : "");
   if (!line.json.empty()) write_text_file(line.json, plan_json(machine, outcome, neighbours, warnings));
-  if (!line.trace.empty()) write_text_file(line.trace, plan_trace(outcome));
+  if (!line.trace.empty()) write_text_file(line.trace, plan_trace(outcome, memory_of_stages(setup)));
 }
 
 }  // namespace forge

@@ -5,11 +5,14 @@
 #include "app/device_fit.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
+#include "app/memory_svg.hpp"
 #include "app/open_data.hpp"
 #include "app/show_json.hpp"
 #include "app/show_parts.hpp"
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
+#include "config/output_lock.hpp"
+#include "config/text.hpp"
 #include "config/write_deck.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -160,6 +163,19 @@ void print_all(const RunSetup& setup, const std::vector<MemoryPlan>& memory) {
   std::printf("\n");
 }
 
+// Of the first rank of the stage that needs most.
+std::string draw_memory(const CommandLine& line, const RunSetup& setup, const std::vector<MemoryPlan>& plans,
+                        std::size_t usable) {
+  const auto stage = static_cast<int>(&largest_of(plans) - plans.data());
+  const std::string path = line.memory.substr(4),
+                    title = line.inputs.front() + ", memory of a rank" +
+                            (setup.mesh.pp > 1 ? " of pp rank " + std::to_string(stage) : "") + " in a step";
+  const RunSetup of_stage = setup_of_stage(setup, stage);
+  const OutputLock lock(path, "--memory svg:");
+  write_text_file(path, memory_svg(of_stage, memory_course(of_stage), title, usable));
+  return "written: " + path + "\n";
+}
+
 }  // namespace
 
 void run_show(const CommandLine& line) {
@@ -184,7 +200,9 @@ void run_show(const CommandLine& line) {
   if (gpu) std::printf("%s\n", fit_text(setup, *gpu).c_str());
   if (line.all) print_all(setup, memory);
   if (!line.schedule.empty()) std::printf("%s\n", draw_schedule(line.schedule, deck, setup.schedule).c_str());
+  if (!line.memory.empty()) std::printf("%s\n", draw_memory(line, setup, memory, site.usable_bytes).c_str());
   if (line.rates) std::printf("%s\n", rate_text(setup).c_str());
+  if (line.samples > 0) std::printf("%s\n", samples_text(setup, line.samples).c_str());
   if (!line.cost.empty()) std::printf("%s\n", cost_table(busiest(setup), *machine).c_str());
   if (line.tasks >= 0) std::printf("%s\n", task_table(setup, line.tasks).c_str());
   if (line.resolved) std::printf("resolved deck\n%s", write_deck(deck).c_str());

@@ -10,6 +10,7 @@
 #include "app/run_outputs.hpp"
 #include "app/run_start.hpp"
 #include "app/summary_text.hpp"
+#include "app/token_bytes.hpp"
 #include "app/verbs.hpp"
 #include "config/write_deck.hpp"
 #include "device/device_memory.hpp"
@@ -144,14 +145,18 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const RunBegin begin{begin_of(world), host_memory().resident};
   RunSetup setup = make_setup(deck, world.rank());
   const std::string warnings = warnings_at(setup, world);
-  const TrainingData data = open_data(setup, world);
+  TrainingData data = open_data(setup, world);
   data.check(setup);
+  std::string note;
+  if (!deck.data.validation.empty() && deck.train.validate_every_steps > 0)
+    data.token_bytes = token_bytes(deck, world, "", "", &note);
   if (deck.output.sample_tokens > 0 && world.rank() == 0)
     ModelText(deck).encode(deck.output.sample_prompt, "output.sample_prompt");
   if (world.rank() == 0) check_outputs(deck);
   prepare_device(setup, RunKind::training, world);
   Start start = start_of(line, deck, world);
   if (start.files) setup.deck.checkpoint.model_from = start.plan.model_from;
+  if (!note.empty()) start.notes.push_back(note);
   const double peak = peak_of<T>(setup, world);
   Job<T> job(setup, RunKind::training, world, start.restarts);
   const std::string fingerprint = data_fingerprint(data.stream(setup));

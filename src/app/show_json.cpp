@@ -223,6 +223,7 @@ std::string show_json(const CommandLine& line, const RunSetup& s, const std::vec
   all.add("sent", sent_json(s)).add("work", work);
   if (gpu) all.add("gpu", gpu_json(s, *gpu));
   if (line.rates) all.add("rates", rates_json(s));
+  if (line.samples > 0) all.add("samples", samples_json(s, line.samples));
   if (machine) all.add("cost", cost_json(busiest(s), *machine));
   if (line.tasks >= 0) all.add("tasks", tasks_json(s, line.tasks));
   // Names of files need not be UTF-8.

@@ -69,6 +69,13 @@ JsonLine expert_json(const RunSetup& setup);
 std::string rate_text(const RunSetup& setup);
 std::vector<JsonLine> rates_json(const RunSetup& setup);
 
+// `forge show --samples STEP`: what training reads in that step, on any layout: of each sequence of the batch its
+// place, and of each document in it the file, the tokens there and the text, cut, or ids where no tokenizer is known.
+// BadInput: the run has no such step, or a file is wrong. In JSON all of the text, the tokens (T + 1) and the labels
+// (T; −1: none).
+std::string samples_text(const RunSetup& setup, std::int64_t step);
+JsonLine samples_json(const RunSetup& setup, std::int64_t step);
+
 // `forge show --tasks RANK`: what the rank does in a step, one by one, with what each task reads, writes and sends.
 // Layers, microbatches and whole passes that are alike stand there once, with their number.
 std::string task_table(const RunSetup& setup, int rank);

@@ -38,7 +38,7 @@ constexpr std::array section_aliases = {
     SectionAlias{"output", {"dir path folder", "output.directory", ""}},
     SectionAlias{"output", {"interval freq frequency", "output.every_steps", ""}},
     SectionAlias{"data", {"path paths dir file name train", "data.files", ""}},
-    SectionAlias{"data", {"validation val valid eval test", "data.validation_files", ""}},
+    SectionAlias{"data", {"val valid eval test", "data.validation_files", ""}},
     SectionAlias{"data", {"type", "data.dtype", ""}},
     SectionAlias{"optimizer", {"type optimizer", "optimizer.name", ""}},
     SectionAlias{"optimizer", {"decay", "optimizer.weight_decay", ""}},
@@ -179,7 +179,7 @@ constexpr std::array key_aliases = {
     Alias{"outputdir outdir rundir logdir loggingdir dumpfolder experimentdir workdir", "output.directory", ""},
     Alias{"loginterval loggingsteps logfreq logevery printevery logsteps logeverynsteps", "output.every_steps", ""},
     Alias{"savepretrained exporthf", "output.save_hf", ""},
-    Alias{"profilestep enableprofiling profiling profiler", "output.profile", "a step's number"},
+    Alias{"profilestep enableprofiling profiling profiler", "output.profile", "steps, as in 10-12"},
     Alias{"save savedir checkpointdir ckptdir ckptpath checkpointspath checkpointpath checkpointfolder ckpt",
           "checkpoint.directory", ""},
     Alias{"saveevery saveinterval savesteps checkpointinterval checkpointevery ckptinterval ckptevery savefreq "
@@ -219,7 +219,8 @@ constexpr std::array beginnings = {
 
 constexpr std::array aliases_of_sections = {
     Alias{"evaluation eval validation val", "",
-          "validation is train.validate_every_steps with data.validation_files; `forge evaluate` does it alone"},
+          "validation is train.validate_every_steps with data.validation_files, or data.validation of several sets; "
+          "`forge evaluate` does it alone"},
     Alias{"training trainer trainingarguments trainingargs global", "train", ""},
     Alias{"parallelism parallel distributed dist parallelconfig", "mesh", ""},
     Alias{"fsdp dataparallel ddp", "", data_parallel},

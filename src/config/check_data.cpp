@@ -76,9 +76,11 @@ void check_data(const Deck& deck, Report& report) {
               report);
   check_mixture(deck, report);
   check_documents(deck, report);
-  if (deck.train.validate_every_steps > 0 && d.validation_files.empty())
+  if (!d.validation.empty() && !d.validation_files.empty())
+    report.add("data.validation and data.validation_files are both given; legal: one of them");
+  if (deck.train.validate_every_steps > 0 && d.held_out().empty())
     report.add(equation("train.validate_every_steps", deck.train.validate_every_steps) +
-               " without data.validation_files; legal: 0, or give the files");
+               " without data.validation or data.validation_files; legal: 0, or give the files");
 }
 
 }  // namespace forge

@@ -179,7 +179,7 @@ struct TrainDeck {
   std::int64_t head_chunk_rows = 0;       // rows whose logits exist at a time; 0 = chosen from vocabulary and precision
   std::int64_t max_not_finite_steps = 1;  // stop (code 4) after so many steps in a row with NaN or Inf
   std::int64_t validate_every_steps = 0;  // 0 = never
-  std::int64_t validation_sequences = 0;  // 0 = all of data.validation_files
+  std::int64_t validation_sequences = 0;  // of each held-out set; 0 = all
 
   // Whether what FP8 doesn't round is bf16.
   bool computes_in_bf16() const {
@@ -241,6 +241,15 @@ struct PhaseDeck {
   bool operator==(const PhaseDeck&) const = default;
 };
 
+// Held-out files whose loss has a name of its own.
+struct ValidationDeck {
+  std::string name;  // "": of the one set that data.validation_files are
+  std::vector<std::string> files;
+  std::vector<std::string> mask_files;  // one for each file, or none
+  std::int64_t sequences = -1;          // 0 = all; −1 = train.validation_sequences
+  bool operator==(const ValidationDeck&) const = default;
+};
+
 struct DataDeck {
   std::vector<std::string> files;
   std::vector<std::string> mask_files;  // one for each file, or none
@@ -248,7 +257,8 @@ struct DataDeck {
   std::vector<PhaseDeck> phases;
   double temperature = 1;  // weights to the power of 1 / temperature
   AtEnd at_end = AtEnd::repeat;
-  std::vector<std::string> validation_files;
+  std::vector<ValidationDeck> validation;
+  std::vector<std::string> validation_files;  // one set without a name, in the place of `validation`
   std::vector<std::string> validation_mask_files;
   TokenType dtype = TokenType::none;
   SampleOrder order = SampleOrder::sequential;
@@ -259,6 +269,11 @@ struct DataDeck {
   PositionOrigin positions = PositionOrigin::sample;
 
   bool has_documents() const { return document_end_token >= 0 || document_ends == DocumentEnds::index; }
+  // All that is held out, by either of the two.
+  std::vector<ValidationDeck> held_out() const {
+    if (!validation.empty() || validation_files.empty()) return validation;
+    return {{"", validation_files, validation_mask_files}};
+  }
   // Samples are pieces in some phase.
   bool has_pieces() const {
     return std::any_of(phases.begin(), phases.end(), [](const PhaseDeck& p) { return p.sequence_tokens > 0; });
@@ -284,6 +299,12 @@ struct CheckpointDeck {
   std::int64_t end_margin_seconds = 60;  // save and leave so long before the job's time limit
 };
 
+// Whole numbers, the last one among them.
+struct NumberRange {
+  std::int64_t first = 0, last = 0;
+  bool operator==(const NumberRange&) const = default;
+};
+
 struct OutputDeck {
   std::string directory;
   std::int64_t every_steps = 10;
@@ -291,9 +312,10 @@ struct OutputDeck {
   std::string sample_prompt;           // the text that the sample at the end continues
   std::int64_t sample_tokens = 0;      // 0 = no sample
   double sample_temperature = 0.7;
-  bool save_hf = false;      // write the trained model as a Hugging Face directory, <directory>/hf
-  bool tensorboard = false;  // write event files for TensorBoard, <directory>/tensorboard
-  std::int64_t profile = 0;  // the step whose timeline each rank writes; 0 = none
+  bool save_hf = false;                    // write the trained model as a Hugging Face directory, <directory>/hf
+  bool tensorboard = false;                // write event files for TensorBoard, <directory>/tensorboard
+  std::vector<NumberRange> profile;        // steps whose timelines are written …
+  std::vector<NumberRange> profile_ranks;  // … by these ranks; none = by all
 };
 
 struct MachineDeck {

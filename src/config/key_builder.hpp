@@ -51,6 +51,10 @@ class SectionKeys {
     return add(name, rule, "", doc, IntegersKey{access<Member, std::vector<std::int64_t>>(), least, most});
   }
   template <auto Member>
+  Key& ranges(const char* name, OnRestart rule, std::int64_t least, std::int64_t most, const char* doc) {
+    return add(name, rule, "", doc, RangesKey{access<Member, std::vector<NumberRange>>(), least, most});
+  }
+  template <auto Member>
   Key& maps(const char* name, OnRestart rule, const char* doc) {
     using T = typename std::remove_cvref_t<decltype((std::declval<Deck&>().*Section).*Member)>::value_type;
     return add(name, rule, "", doc, ListKey<T>{access<Member, std::vector<T>>()});

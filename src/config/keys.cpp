@@ -7,6 +7,7 @@
 #include "config/batch_ramp.hpp"
 #include "config/key_builder.hpp"
 #include "config/mixture_keys.hpp"
+#include "config/ranges.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/json.hpp"
@@ -111,6 +112,7 @@ std::string legal_values(const Key& key) {
                         [](const PathKey&) { return std::string("path"); },
                         [](const PathsKey&) { return std::string("list of paths"); },
                         [](const IntegersKey& k) { return "list of ascending integers, " + integer_range(k); },
+                        [](const RangesKey& k) { return legal_ranges(k.least, k.most); },
                         []<class T>(const ListKey<T>&) { return legal_list(std::vector<T>()); },
                         [](const ChoiceKey& k) {
                           std::string text;
@@ -135,6 +137,7 @@ std::string value_text(const Key& key, const Deck& deck) {
                         [&](const PathKey& k) { return yaml_text(k.access.get(deck)); },
                         [&](const PathsKey& k) { return paths_text(k.access.get(deck)); },
                         [&](const IntegersKey& k) { return json_of(k.access.get(deck)); },
+                        [&](const RangesKey& k) { return "[" + ranges_text(k.access.get(deck)) + "]"; },
                         [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
                         [&]<class T>(const ListKey<T>& k) { return list_text(k.access.get(deck)); },
                     },
@@ -171,6 +174,7 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
             return must_be(std::is_sorted(values.begin(), values.end(), std::less_equal<>()) &&
                            (values.empty() || (values.front() >= k.least && values.back() <= k.most)));
           },
+          [&](const RangesKey& k) { return ranges_problem(k.access.get(deck), k.least, k.most); },
           [&]<class T>(const ListKey<T>& k) { return list_problem(k.access.get(deck)); },
           [&](const ChoiceKey& k) {
             const int index = k.access.get(deck);

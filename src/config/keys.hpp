@@ -49,6 +49,12 @@ struct IntegersKey {
   std::int64_t least, most;  // inclusive
 };
 
+// Ascending ranges of integers (config/ranges.hpp).
+struct RangesKey {
+  ValueAccess<std::vector<NumberRange>> access;
+  std::int64_t least, most;  // inclusive
+};
+
 // One of several words; the value is the word's index, which is the enumerator's.
 struct ChoiceKey {
   ValueAccess<int> access;
@@ -62,6 +68,7 @@ struct ListKey {
 };
 using SourcesKey = ListKey<SourceDeck>;
 using PhasesKey = ListKey<PhaseDeck>;
+using ValidationKey = ListKey<ValidationDeck>;
 using RampKey = ListKey<RampDeck>;
 using GroupsKey = ListKey<OptimizerGroup>;
 
@@ -83,8 +90,8 @@ struct Key {
   std::string unit;  // "" = none, or it is in the name
   std::string doc;
   Required required = Required::never;
-  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, ChoiceKey,
-               SourcesKey, PhasesKey, RampKey, GroupsKey>
+  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, RangesKey,
+               ChoiceKey, SourcesKey, PhasesKey, ValidationKey, RampKey, GroupsKey>
       kind;
 
   std::string qualified() const { return section + "." + name; }

@@ -1,4 +1,5 @@
 #include "config/fp8_recipe.hpp"
+#include "config/key_bounds.hpp"
 #include "config/key_builder.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
@@ -13,8 +14,7 @@ namespace {
 
 using enum OnRestart;
 
-constexpr std::int64_t most_ranks = 1 << 20, most_steps = std::int64_t{1} << 40, most_sequences = std::int64_t{1} << 30,
-                       most_tokens = std::int64_t{1} << 30;
+constexpr std::int64_t most_ranks = 1 << 20, most_steps = std::int64_t{1} << 40, most_tokens = std::int64_t{1} << 30;
 
 void add_mesh(std::vector<Key>& keys) {
   using M = MeshDeck;
@@ -121,10 +121,11 @@ void add_train(std::vector<Key>& keys) {
                                  "rows whose logits exist at a time; 0 = chosen from vocabulary and precision");
   k.integer<&T::max_not_finite_steps>("max_not_finite_steps", may_change, 1, most_steps, "",
                                       "stop (exit code 4) after so many steps in a row with NaN or Inf");
-  k.integer<&T::validate_every_steps>("validate_every_steps", may_change, 0, most_steps, "",
-                                      "steps between losses on data.validation_files; 0 = never");
+  k.integer<&T::validate_every_steps>(
+      "validate_every_steps", may_change, 0, most_steps, "",
+      "steps between losses on the held-out sets; the last step has them, and of data.validation the start; 0 = never");
   k.integer<&T::validation_sequences>("validation_sequences", may_change, 0, most_sequences, "",
-                                      "sequences of a validation; 0 = all of data.validation_files");
+                                      "sequences of each held-out set, from its first one on; 0 = all");
 }
 
 void add_update_rule(SectionKeys<&Deck::optimizer>& k) {
@@ -223,7 +224,11 @@ void add_data(std::vector<Key>& keys) {
   k.choice<&D::at_end>("at_end", may_change, {"repeat", "error"},
                        "when a source's samples are used up: again from the start, or the run is refused before it "
                        "begins; max_epochs of a source wins");
-  k.paths<&D::validation_files>("validation_files", may_change, "held-out token files");
+  k.maps<&D::validation>("validation", may_change,
+                         "held-out sets, each with a loss, perplexity and bits per byte of its own (docs/data.md); "
+                         "sequences: in the place of train.validation_sequences");
+  k.paths<&D::validation_files>("validation_files", may_change,
+                                "in the place of validation: held-out token files, one set without a name");
   k.paths<&D::validation_mask_files>("validation_mask_files", may_change, "mask_files of validation_files");
   k.choice<&D::dtype>("dtype", may_change, {"none", "uint16", "uint32"},
                       "type of a token in files without a header; none = not declared, files with a header only");
@@ -296,9 +301,11 @@ void add_output(std::vector<Key>& keys) {
   k.number<&O::sample_temperature>("sample_temperature", may_change, at_least(0),
                                    "of that sample; 0 = the likeliest token");
   k.flag<&O::save_hf>("save_hf", may_change, "write the trained model as a Hugging Face directory, <directory>/hf");
-  k.integer<&O::profile>("profile", may_change, 0, most_steps, "",
-                         "step whose timeline each rank writes for Perfetto or Chrome, "
-                         "<directory>/profile/step_<step>_rank_<rank>.json; 0 = none");
+  k.ranges<&O::profile>("profile", may_change, 1, most_steps,
+                        "steps whose timelines are written for Perfetto or Chrome, "
+                        "<directory>/profile/step_<step>_rank_<rank>.json; [] or 0 = none");
+  k.ranges<&O::profile_ranks>("profile_ranks", may_change, 0, most_ranks - 1,
+                              "ranks that write them; [] = all of them");
   k.flag<&O::tensorboard>("tensorboard", may_change,
                           "write curves, experts' load, deck and sample for TensorBoard, too: <directory>/tensorboard");
 }

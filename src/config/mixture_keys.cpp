@@ -5,6 +5,7 @@
 #include <set>
 
 #include "config/batch_ramp.hpp"
+#include "config/key_bounds.hpp"
 #include "config/map_list.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/text.hpp"
@@ -21,6 +22,21 @@ bool is_name(const std::string& name) {
     return ('0' <= c && c <= '9') || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || c == '_' || c == '-' ||
            c == '.';
   });
+}
+
+// The rule that a named list of files breaks; `what`: "source".
+template <class T>
+std::string files_problem(const T& e, const std::string& where, const char* what, std::set<std::string>& names) {
+  if (!is_name(e.name))
+    return where + ".name = " + shown(e.name) + ": legal: 1 to 64 letters, digits, '_', '-' and '.'";
+  if (!names.insert(e.name).second) return where + ".name = " + e.name + ": another " + what + " has this name";
+  if (e.files.empty()) return where + ".files = []: legal: at least one path";
+  for (const auto* paths : {&e.files, &e.mask_files})
+    if (std::string problem = paths_problem(*paths); !problem.empty())
+      return where + (paths == &e.files ? ".files " : ".mask_files ") + problem;
+  if (e.mask_files.empty() || e.mask_files.size() == e.files.size()) return "";
+  return where + ".mask_files has " + std::to_string(e.mask_files.size()) +
+         " paths; legal: " + std::to_string(e.files.size()) + ", one for each of files, or none";
 }
 
 std::string optimizer_words() {
@@ -56,6 +72,9 @@ std::string legal_list(const std::vector<SourceDeck>&) {
 std::string legal_list(const std::vector<PhaseDeck>&) {
   return "list of {from_step or from_tokens, weights: {name: weight}, sequence_tokens, rate}";
 }
+std::string legal_list(const std::vector<ValidationDeck>&) {
+  return "list of {name, files, mask_files, sequences}";
+}
 std::string legal_list(const std::vector<OptimizerGroup>&) {
   return "list of {pattern, learning_rate, weight_decay, optimizer}";
 }
@@ -77,6 +96,15 @@ std::string read_list(const YamlNode& node, std::vector<PhaseDeck>& phases) {
                                {"weights", weights_reader(p.weights)},
                                {"sequence_tokens", integer_reader(p.sequence_tokens, 1, most_phase)},
                                {"rate", number_reader(p.rate)}};
+  });
+}
+
+std::string read_list(const YamlNode& node, std::vector<ValidationDeck>& sets) {
+  return read_map_list(node, sets, [](ValidationDeck& v) {
+    return std::vector<Member>{{"name", text_reader(v.name)},
+                               {"files", paths_reader(v.files)},
+                               {"mask_files", paths_reader(v.mask_files)},
+                               {"sequences", integer_reader(v.sequences, 0, most_sequences)}};
   });
 }
 
@@ -119,6 +147,15 @@ std::string list_text(const std::vector<PhaseDeck>& phases) {
   });
 }
 
+std::string list_text(const std::vector<ValidationDeck>& sets) {
+  return map_list_text(sets, [](const ValidationDeck& v) {
+    std::string text = "name: " + yaml_text(v.name) + ", files: " + paths_text(v.files);
+    if (!v.mask_files.empty()) text += ", mask_files: " + paths_text(v.mask_files);
+    if (v.sequences >= 0) text += ", sequences: " + std::to_string(v.sequences);
+    return text;
+  });
+}
+
 std::string list_text(const std::vector<OptimizerGroup>& groups) {
   return map_list_text(groups, [](const OptimizerGroup& g) {
     std::string text = "pattern: " + yaml_text(g.pattern);
@@ -136,16 +173,7 @@ std::string list_problem(const std::vector<SourceDeck>& sources) {
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const SourceDeck& s = sources[i];
     const std::string where = "[" + std::to_string(i) + "]";
-    if (!is_name(s.name))
-      return where + ".name = " + shown(s.name) + ": legal: 1 to 64 letters, digits, '_', '-' and '.'";
-    if (!names.insert(s.name).second) return where + ".name = " + s.name + ": another source has this name";
-    if (s.files.empty()) return where + ".files = []: legal: at least one path";
-    for (const auto* paths : {&s.files, &s.mask_files})
-      if (std::string problem = paths_problem(*paths); !problem.empty())
-        return where + (paths == &s.files ? ".files " : ".mask_files ") + problem;
-    if (!s.mask_files.empty() && s.mask_files.size() != s.files.size())
-      return where + ".mask_files has " + std::to_string(s.mask_files.size()) +
-             " paths; legal: " + std::to_string(s.files.size()) + ", one for each of files, or none";
+    if (std::string problem = files_problem(s, where, "source", names); !problem.empty()) return problem;
     weighed += s.weight >= 0;
     sum += std::max(s.weight, 0.0);
   }
@@ -169,6 +197,14 @@ std::string list_problem(const std::vector<PhaseDeck>& phases) {
     if (!p.weights.empty() && (sum <= 0 || !std::isfinite(sum)))
       return where + ".weights has a sum of " + format_exact(sum) + "; legal: > 0";
   }
+  return "";
+}
+
+std::string list_problem(const std::vector<ValidationDeck>& sets) {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    if (std::string problem = files_problem(sets[i], "[" + std::to_string(i) + "]", "set", names); !problem.empty())
+      return problem;
   return "";
 }
 

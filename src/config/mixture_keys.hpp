@@ -8,22 +8,27 @@
 
 namespace forge {
 
-// The values of data.sources, data.phases and optimizer.groups: lists of maps. For keys.cpp and values.cpp.
+// The values of data.sources, data.phases, data.validation and optimizer.groups: lists of maps. For keys.cpp and
+// values.cpp.
 
 // read_list: "" or what is wrong: a member that is unknown, missing, given twice or of another kind. list_text: YAML
 // that reads back; `paths`: with files and mask_files. list_problem: the rule that the list breaks by itself, "" when
 // none.
 std::string legal_list(const std::vector<SourceDeck>& sources);
 std::string legal_list(const std::vector<PhaseDeck>& phases);
+std::string legal_list(const std::vector<ValidationDeck>& sets);
 std::string legal_list(const std::vector<OptimizerGroup>& groups);
 std::string read_list(const YamlNode& node, std::vector<SourceDeck>& sources);
 std::string read_list(const YamlNode& node, std::vector<PhaseDeck>& phases);
+std::string read_list(const YamlNode& node, std::vector<ValidationDeck>& sets);
 std::string read_list(const YamlNode& node, std::vector<OptimizerGroup>& groups);
 std::string list_text(const std::vector<SourceDeck>& sources, bool paths = true);
 std::string list_text(const std::vector<PhaseDeck>& phases);
+std::string list_text(const std::vector<ValidationDeck>& sets);
 std::string list_text(const std::vector<OptimizerGroup>& groups);
 std::string list_problem(const std::vector<SourceDeck>& sources);
 std::string list_problem(const std::vector<PhaseDeck>& phases);
+std::string list_problem(const std::vector<ValidationDeck>& sets);
 std::string list_problem(const std::vector<OptimizerGroup>& groups);
 
 // The first step of a phase, from 1.

@@ -6,6 +6,7 @@
 
 #include "config/batch_ramp.hpp"
 #include "config/mixture_keys.hpp"
+#include "config/ranges.hpp"
 #include "config/text.hpp"
 #include "core/parse.hpp"
 
@@ -109,6 +110,12 @@ class ValueReader {
     }
     k.access.set(deck_, std::move(values));
     return "";
+  }
+  std::string operator()(const RangesKey& k) {
+    std::vector<NumberRange> ranges;
+    std::string problem = read_ranges(node_, k.least, k.most, ranges);
+    if (problem.empty()) k.access.set(deck_, std::move(ranges));
+    return problem;
   }
   template <class T>
   std::string operator()(const ListKey<T>& k) {

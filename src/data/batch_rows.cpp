@@ -152,6 +152,9 @@ void BatchFiller::write_sample(HostBatch& batch, std::int64_t row, std::int64_t 
   const std::int64_t labels = static_cast<std::int64_t>(sample_.labels.size()) - masked;
   batch.label_count += labels;
   if (sources_ > 0) batch.source_labels[source] += labels;
+  if (!bytes_of_id_.empty())
+    for (const std::int32_t label : sample_.labels)
+      if (label != masked_label) batch.label_bytes += bytes_of_id_[to_size(label)];
   write_rows(batch, row, place, source);
 }
 
@@ -165,7 +168,7 @@ void BatchFiller::fill_padding(HostBatch& batch, std::int64_t row) {
 }
 
 void BatchFiller::begin(HostBatch& batch) {
-  batch.label_count = batch.token_count = 0;
+  batch.label_count = batch.token_count = batch.label_bytes = 0;
   batch.source_labels = {};
   for (std::size_t i = 0; i < sources_; ++i) batch.source_labels.push_back(0);
   for (ShiftedRows& depth : batch.shifted) depth.label_count = 0;

@@ -62,6 +62,7 @@ struct HostBatch {
   PinnedVector<std::int32_t> position_order;            // (A, b·Tc/tp)
   std::int64_t label_count = 0;                         // labels of the sequences, all cp ranks', that aren't masked
   std::int64_t token_count = 0;                         // tokens of the sequences' documents, all cp ranks'
+  std::int64_t label_bytes = 0;                         // of the labels' text (BatchFiller::count_bytes); else 0
   std::vector<ShiftedRows> shifted;                     // by depth of multi-token prediction, from 1
   ShortList<std::int64_t, most_sources> source_labels;  // of label_count, by source; empty: not apart
 
@@ -86,6 +87,8 @@ class BatchFiller {
  public:
   // `sources`: how many of them are counted apart; 0: none is.
   BatchFiller(std::int64_t sequence_tokens, std::int64_t vocabulary, std::size_t sources = 0);
+  // From here on batches say how long the text of their labels is: `of_id` has the bytes of each id, and stays.
+  void count_bytes(std::span<const std::int64_t> of_id) { bytes_of_id_ = of_id; }
   // Sequence `row` of the batch := sample `sample` of the set, which is number `place` in the run's order. `pieces`:
   // how it is cut; null: it isn't.
   void fill_sequence(HostBatch& batch, std::int64_t row, const TokenSet& set, std::int64_t sample, std::int64_t place,
@@ -108,7 +111,8 @@ class BatchFiller {
   Sample sample_;
   std::int64_t vocabulary_;
   std::size_t sources_;
-  std::vector<std::int32_t> starts_;  // (V + 2), at least (T + 2)
+  std::span<const std::int64_t> bytes_of_id_;  // (V), or none
+  std::vector<std::int32_t> starts_;           // (V + 2), at least (T + 2)
 };
 
 }  // namespace forge

@@ -55,6 +55,12 @@ class TokenSet {
     std::int64_t sample = 0;  // within the file
   };
   SamplePosition locate(std::int64_t sample) const;
+  // Inputs of a sample that stand one behind the other in a file; without filler.
+  struct Stretch {
+    std::size_t file = 0;
+    std::int64_t first = 0, length = 0;  // tokens of the file
+  };
+  std::vector<Stretch> stretches(std::int64_t sample) const;
   // A sample of T tokens, checked against the vocabulary; see TokenFile::read. A document's last token has no label,
   // nor has one before a masked token. Allocates nothing; of several threads.
   void read(std::int64_t sample, Sample& out) const;

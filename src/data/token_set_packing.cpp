@@ -177,6 +177,22 @@ bool TokenSet::read_piece(const DocumentPiece& piece, std::size_t at, std::int32
   return true;
 }
 
+std::vector<TokenSet::Stretch> TokenSet::stretches(std::int64_t sample) const {
+  if (!plan_) {
+    const SamplePosition place = locate(sample);
+    return {{place.file, place.sample * sequence_tokens(), sequence_tokens()}};
+  }
+  const PackingPlan::Range range = plan_->range_of(sample);
+  std::vector<DocumentPiece> pieces(to_size(range.end - range.first));
+  plan_->read(range.first, pieces);
+  std::vector<Stretch> list;
+  for (const DocumentPiece& piece : pieces) {
+    const std::size_t file = file_of(piece.first);
+    list.push_back({file, piece.first - first_token_[file], piece.length});
+  }
+  return list;
+}
+
 // Pieces are read one behind the other: the token behind one, its last label, makes room for the next.
 void TokenSet::read_packed(std::int64_t sample, Sample& out) const {
   std::array<DocumentPiece, 64> pieces;

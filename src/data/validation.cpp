@@ -5,35 +5,48 @@
 
 namespace forge {
 
-std::int64_t validation_sequences(const TokenSet& set, std::int64_t sequences) {
+std::int64_t validation_sequences(const TokenSet& set, const ValidationDeck& deck, std::int64_t standard) {
+  const bool own = deck.sequences >= 0, named = !deck.name.empty();
+  const std::int64_t sequences = own ? deck.sequences : standard;
   if (sequences < 0 || sequences > set.samples())
-    throw BadInput("train.validation_sequences: is " + std::to_string(sequences) + ", but data.validation_files hold " +
-                   std::to_string(set.samples()) + " samples");
+    throw BadInput((own ? "data.validation " + deck.name + ": sequences" : "train.validation_sequences:") +
+                   (own ? " = " : " is ") + std::to_string(sequences) + ", but " +
+                   (own     ? "its files hold "
+                    : named ? "the files of data.validation " + deck.name + " hold "
+                            : "data.validation_files hold ") +
+                   std::to_string(set.samples()) + " samples" +
+                   (named && !own ? "; legal: at most so many, 0 for all, or `sequences` of the set" : ""));
   return sequences == 0 ? set.samples() : sequences;
 }
 
-ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t microbatch, std::int64_t ranks,
-                             std::int64_t rank, const RowShare& rows)
-    : set_(set),
-      sequences_(validation_sequences(set, sequences)),
-      share_{microbatch * ranks, microbatch, ranks, rank},
-      filler_(set.sequence_tokens(), set.options().vocabulary) {
+ValidationBatches::ValidationBatches(std::int64_t microbatch, std::int64_t sequence_tokens, std::int64_t vocabulary,
+                                     const RowShare& rows, std::span<const std::int64_t> bytes_of_id)
+    : filler_(sequence_tokens, vocabulary) {
+  filler_.count_bytes(bytes_of_id);
+  for (HostBatch& batch : batches_) batch.allocate(1, microbatch, sequence_tokens, rows);
+}
+
+ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t ranks, std::int64_t rank,
+                             ValidationBatches& batches, const std::string& name)
+    : set_(set), batches_(batches), name_(name), sequences_(sequences) {
+  const std::int64_t microbatch = batches.batches_.front().microbatch_sequences;
+  share_ = {microbatch * ranks, microbatch, ranks, rank};
   microbatches_ = (sequences_ + share_.batches.of(1) - 1) / share_.batches.of(1);
-  for (HostBatch& batch : batches_) batch.allocate(1, microbatch, set.sequence_tokens(), rows);
 }
 
 const HostBatch& ValidationSet::microbatch(std::int64_t m) {
   require(0 <= m && m < microbatches_, "validation: no such microbatch");
-  HostBatch& batch = batches_[to_size(m % 2)];
-  filler_.begin(batch);
+  HostBatch& batch = batches_.batches_[to_size(m % 2)];
+  BatchFiller& filler = batches_.filler_;
+  filler.begin(batch);
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t sample = share_.place(m + 1, row);
     if (sample < sequences_)
-      filler_.fill_sequence(batch, row, set_, sample, sample);
+      filler.fill_sequence(batch, row, set_, sample, sample);
     else
-      filler_.fill_padding(batch, row);
+      filler.fill_padding(batch, row);
   }
-  filler_.finish(batch);
+  filler.finish(batch);
   return batch;
 }
 

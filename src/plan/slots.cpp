@@ -1,31 +1,50 @@
 #include "plan/slots.hpp"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 namespace forge {
+
+namespace {
+
+// f(position, region, chunk, microbatch) for all that tasks read or write.
+template <class F>
+void for_uses(const std::vector<Task>& tasks, F f) {
+  for (int i = 0; i < static_cast<int>(tasks.size()); ++i) {
+    const Task& task = tasks[to_size(i)];
+    const int m = task.action.microbatch, target = task.op == TaskOp::local_copy ? task.buffer : task.action.chunk;
+    for (std::size_t r = 0; r < region_count; ++r) {
+      const Regions region = set_of(static_cast<Region>(r));
+      if (task.reads & region) f(i, r, task.action.chunk, m);
+      if (task.writes & region) f(i, r, target, m);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Lifetime> lifetimes_of(const std::vector<Task>& tasks) {
+  std::map<std::tuple<std::size_t, int, int>, std::size_t> places;
+  std::vector<Lifetime> list;
+  for_uses(tasks, [&](int i, std::size_t r, int chunk, int m) {
+    const auto [at, is_new] = places.try_emplace({r, chunk, m}, list.size());
+    if (is_new) list.push_back({static_cast<Region>(r), chunk, m, i, i});
+    list[at->second].last = i;
+  });
+  return list;
+}
 
 SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbatches) {
   SlotTables tables;
   tables.fill({microbatches, std::vector<int>(to_size(chunks)), std::vector<int>(to_size(chunks * microbatches), -1)});
-  // f(position, region, chunk, microbatch) for all that tasks read or write.
-  const auto for_uses = [&](auto f) {
-    for (int i = 0; i < static_cast<int>(tasks.size()); ++i) {
-      const Task& task = tasks[to_size(i)];
-      const int m = task.action.microbatch, target = task.op == TaskOp::local_copy ? task.buffer : task.action.chunk;
-      for (std::size_t r = 0; r < tables.size(); ++r) {
-        const Regions region = set_of(static_cast<Region>(r));
-        if (task.reads & region) f(i, r, task.action.chunk, m);
-        if (task.writes & region) f(i, r, target, m);
-      }
-    }
-  };
   std::array<std::vector<int>, region_count> last;
   last.fill(std::vector<int>(to_size(chunks * microbatches)));
-  for_uses([&](int i, std::size_t r, int chunk, int m) { last[r][to_size(chunk * microbatches + m)] = i; });
+  for_uses(tasks, [&](int i, std::size_t r, int chunk, int m) { last[r][to_size(chunk * microbatches + m)] = i; });
   // By region, chunk and slot, the position after which the slot is free.
   std::array<std::vector<std::vector<int>>, region_count> free_from;
   free_from.fill(std::vector<std::vector<int>>(to_size(chunks)));
-  for_uses([&](int i, std::size_t r, int chunk, int m) {
+  for_uses(tasks, [&](int i, std::size_t r, int chunk, int m) {
     const std::size_t at = to_size(chunk * microbatches + m);
     if (tables[r].slots[at] >= 0) return;
     auto& pool = free_from[r][to_size(chunk)];

@@ -18,6 +18,14 @@ struct SlotTable {
 };
 using SlotTables = std::array<SlotTable, region_count>;
 
+// From the first to the last of a rank's tasks that reads or writes a region of (chunk, microbatch).
+struct Lifetime {
+  Region region{};
+  int chunk = 0, microbatch = 0;
+  int first = 0, last = 0;  // of the list
+};
+std::vector<Lifetime> lifetimes_of(const std::vector<Task>& tasks);
+
 // The slots of a rank's tasks: a region of (chunk, microbatch) lives from the first task that reads or writes it to the
 // last one; as few slots as the lifetimes allow, the lowest free one first. Every lifetime in a slot has ended before
 // the next one begins, in the order of the list.

@@ -1,5 +1,6 @@
 #include "plan/warnings.hpp"
 
+#include "config/ranges.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
@@ -27,6 +28,7 @@ class Warnings {
 
   std::vector<std::string> all() {
     of_rate();
+    of_profile();
     of_nodes();
     of_schedule();
     of_sequence();
@@ -55,11 +57,29 @@ class Warnings {
           "optimizer.cooldown_from = %lld with train.steps = %lld: the run ends before its cooldown; better: less "
           "than train.steps",
           whole(o.cooldown_from), whole(steps)));
-    if (deck_.output.profile > steps)
+  }
+
+  // Steps and ranks that the run doesn't have, and more files than anybody looks at.
+  void of_profile() {
+    constexpr std::int64_t most_files = 256;
+    const OutputDeck& o = deck_.output;
+    if (o.profile.empty()) return;
+    const std::int64_t last = o.profile.back().last, ranks = setup_.mesh.world(),
+                       steps = numbers_in(o.profile, 1, deck_.train.steps),
+                       writing = o.profile_ranks.empty() ? ranks : numbers_in(o.profile_ranks, 0, ranks - 1);
+    if (last > deck_.train.steps)
       list_.push_back(
-          formatted("output.profile = %lld with train.steps = %lld: the run ends before this step, and no profile is "
-                    "written",
-                    whole(deck_.output.profile), whole(steps)));
+          formatted("output.profile = %s with train.steps = %lld: the run ends before step %lld, of which "
+                    "no profile is written",
+                    ranges_text(o.profile).c_str(), whole(deck_.train.steps), whole(last)));
+    if (!o.profile_ranks.empty() && o.profile_ranks.back().last >= ranks)
+      list_.push_back(formatted("output.profile_ranks = %s: the run has no ranks behind %lld",
+                                ranges_text(o.profile_ranks).c_str(), whole(ranks - 1)));
+    if (steps * writing > most_files)
+      list_.push_back(
+          formatted("output.profile = %s asks for %lld files, one for each step and rank; better: fewer "
+                    "steps, or some ranks alone, as in output.profile_ranks: 0, %lld",
+                    ranges_text(o.profile).c_str(), whole(steps * writing), whole(ranks - 1)));
   }
 
   // etp divides tp, and lies inside where tp does.

@@ -259,7 +259,7 @@ template <class T>
 void Checkpoints<T>::before_first_step(std::int64_t step) {
   std::int64_t signal = weight_of_signal(stop_signal());
   session_.mesh().world().max_host({&signal, 1});
-  if (signal == 0) return;
+  if (signal == 0 && !leaving_.agreed()) return;
   leaving_.agree(0);
   leaving_.leave("left before step " + std::to_string(step));
 }
@@ -267,7 +267,7 @@ void Checkpoints<T>::before_first_step(std::int64_t step) {
 template <class T>
 bool Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog) {
   steps_[session_.setup().batches.of(progress.step)].add(times.step);
-  if (times.validation > 0) validations_.add(times.validation);
+  add_validation(times);
   if (!due(progress, last)) return false;
   if (watchdog) watchdog->start_other(progress.step, "checkpoint");
   const auto timer = session_.timers().start(Phase::output);

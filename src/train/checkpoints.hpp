@@ -50,11 +50,15 @@ class Checkpoints {
   // `lock`: the directory's lock, of the first rank, where there is one.
   Checkpoints(Session<T>& session, CheckpointFacts facts, TrainingLog log, DirectoryLock* lock = nullptr);
 
-  // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the
-  // start: the run is where it was, and its checkpoint too.
+  // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the start, or the
+  // ranks have agreed to leave: the run is where it was, and its checkpoint too.
   void before_first_step(std::int64_t step);
   // Microbatches of each validation: what the first one takes is estimated from the steps.
   void expect_validations(std::int64_t microbatches) { validation_microbatches_ = microbatches; }
+  // What a validation took, if it wasn't broken off: after_step() hears of those behind a step itself.
+  void add_validation(const StepTimes& times) {
+    if (times.validation > 0) validations_.add(times.validation);
+  }
   // Whether the job leaves, for what may be broken off.
   Leaving& leaving() { return leaving_; }
   // What the save before it leaves takes, as far as is known: the longest of the last hour; before the first one, an

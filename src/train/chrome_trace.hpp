@@ -22,6 +22,12 @@ class ChromeTrace {
     event.add("ts", 1e6 * start).add("dur", 1e6 * (end - start));
     add(event.add_raw("args", arguments.text()));
   }
+  // Numbers of a process that hold from this time on, drawn as a stack.
+  void counter(std::int64_t process, const std::string& name, double time, const JsonLine& values) {
+    JsonLine event;
+    event.add("ph", "C").add("name", name).add("pid", process).add("ts", 1e6 * time);
+    add(event.add_raw("args", values.text()));
+  }
   std::string text() const { return "{\"traceEvents\": [" + events_ + "]}\n"; }
 
  private:

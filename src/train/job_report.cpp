@@ -187,10 +187,11 @@ std::string step_line(const StepRecord& r, std::int64_t steps, double seconds_le
                    r.finite ? "" : "  NaN or Inf: not updated");
 }
 
-std::string validation_line(double loss, std::int64_t labels) {
-  if (labels == 0)
-    return "            validation: its tokens have no labels, so there is neither loss nor perplexity\n";
-  return formatted("            validation %.4f nats a token, perplexity %.3f\n", loss, std::exp(loss));
+std::string validation_line(const ValidationRecord& v) {
+  const std::string begin = "            validation" + (v.set.empty() ? "" : " " + v.set);
+  if (v.labels == 0) return begin + ": its tokens have no labels, so there is neither loss nor perplexity\n";
+  const std::string bits = v.bits_per_byte ? formatted(", %.4f bits per byte", *v.bits_per_byte) : "";
+  return begin + formatted(" %.4f nats a token, perplexity %.3f", v.loss, std::exp(v.loss)) + bits + "\n";
 }
 
 std::string time_table(const PhaseTimers& timers, const StartTimes& start, double total) {

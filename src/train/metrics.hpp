@@ -74,6 +74,14 @@ struct ComputationReport {
 // A line for the log; "" where none is slow.
 std::string slow_ranks_line(const std::vector<SlowRank>& slow);
 
+// A held-out set's result, as the log and metrics.jsonl say it.
+struct ValidationRecord {
+  std::string set;  // "": of data.validation_files
+  double loss = 0;  // per label
+  std::int64_t labels = 0;
+  std::optional<double> bits_per_byte{};
+};
+
 // Sums of one step over all ranks, read back once the step is done.
 struct StepResult {
   double loss = 0;                       // cross-entropy per label, before the update

@@ -1,11 +1,10 @@
 #include "train/trainer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 
+#include "config/ranges.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/shortage.hpp"
@@ -52,6 +51,7 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       optimizer_(session.storage(), session.setup().deck.optimizer, session.update_tools()),
       stream_(data.stream(session.setup())),
       loader_(stream_, batch_share(session.setup()), start.step + 1, train().steps, session.setup().rows()),
+      validations_(session, data, log, checkpoints, world ? &world->watchdog() : nullptr),
       peak_flops_(peak_flops),
       flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)),
       checkpoints_(checkpoints),
@@ -61,33 +61,45 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       updates_(start.updates),
       bad_in_a_row_(start.bad_in_a_row),
       busy_cores_(session.stream().threads()),
-      slow_ranks_(session.mesh().world(), session.mesh().shape().pp, world) {
-  const RunSetup& setup = session.setup();
-  if (data.validation && train().validate_every_steps > 0)
-    validation_ =
-        std::make_unique<ValidationSet>(*data.validation, train().validation_sequences, train().microbatch_sequences,
-                                        setup.replicas(), setup.share.data_rank, setup.rows());
-  if (validation_ && checkpoints_) checkpoints_->expect_validations(validation_->microbatches());
-}
+      slow_ranks_(session.mesh().world(), session.mesh().shape().pp, world) {}
 
 template <class T>
 void Trainer<T>::run() {
   if (checkpoints_ && first_ <= train().steps) checkpoints_->before_first_step(first_);
-  if (const std::int64_t profile = session_.setup().deck.output.profile; profile > 0 && profile < first_)
-    log_.say("no profile: step " + std::to_string(profile) + " was before this start\n");
+  say_steps_before();
   log_.say(step_titles());
+  if (first_ == 1 && validations_.due(0)) validate_at_start();
   since_ = PhaseTimers::Clock::now();
   for (std::int64_t s = first_; s <= train().steps; ++s) {
     step(s);
     StepTimes times{step_seconds_};
-    const bool validates = validation_ && (s % train().validate_every_steps == 0 || s == train().steps);
-    if (validates) validate(s, times);
+    const bool validates = validations_.due(s);
+    if (validates) validations_.run(s, times);
     const bool saved =
         checkpoints_ && checkpoints_->after_step({s, updates_, bad_in_a_row_}, times, s == train().steps, watchdog_);
     if (!checkpoints_)
       if (const std::string lost = log_.lost(); !lost.empty()) throw IoFailed(lost);
     if (validates || saved) since_ = PhaseTimers::Clock::now();
   }
+}
+
+// Of those whose profile was wanted.
+template <class T>
+void Trainer<T>::say_steps_before() const {
+  const std::vector<NumberRange>& profile = session_.setup().deck.output.profile;
+  if (const std::int64_t before = numbers_in(profile, 1, first_ - 1); before > 0)
+    log_.say("no profile of " + counted(before, "step") + " of output.profile = " + ranges_text(profile) +
+             ", before this start\n");
+}
+
+// Of the parameters that the run starts with. Where the job leaves meanwhile, it leaves as before the first step.
+template <class T>
+void Trainer<T>::validate_at_start() {
+  StepTimes times;
+  validations_.run(0, times);
+  if (!checkpoints_) return;
+  checkpoints_->add_validation(times);
+  if (times.broken_off) checkpoints_->before_first_step(first_);
 }
 
 // data → label count → forward and backward → reduce → norm, clip → scalars back to the host → update. On a GPU the
@@ -99,7 +111,7 @@ void Trainer<T>::step(std::int64_t s) {
   LabelCounts labels;
   BatchFeed feed(next_batch(labels));
   enter("gradients");
-  if (s == session_.setup().deck.output.profile) session_.timeline().begin(session_.stream());
+  if (profiles(s)) session_.timeline().begin(session_.stream());
   if (compares(s)) session_.timeline().begin(session_.stream(), Timeline::Of::waits);
   session_.compute_gradients(feed, s, labels);
   if (compares(s)) session_.timeline().stop();
@@ -138,7 +150,14 @@ void Trainer<T>::step(std::int64_t s) {
 template <class T>
 bool Trainer<T>::compares(std::int64_t s) const {
   const OutputDeck& output = session_.setup().deck.output;
-  return session_.mesh().world().size() > 1 && s != first_ && s % output.every_steps == 0 && s != output.profile;
+  return session_.mesh().world().size() > 1 && s != first_ && s % output.every_steps == 0 && !holds(output.profile, s);
+}
+
+template <class T>
+bool Trainer<T>::profiles(std::int64_t s) const {
+  const OutputDeck& output = session_.setup().deck.output;
+  return holds(output.profile, s) &&
+         (output.profile_ranks.empty() || holds(output.profile_ranks, session_.mesh().rank()));
 }
 
 template <class T>
@@ -207,6 +226,8 @@ void Trainer<T>::report(const StepRecord& record) {
   if (const auto line = lines_.add(record, session_.setup().tokens_of(s)))
     log_.say(step_line(*line, train().steps, seconds_left(s)) + routers_line(line->routers) +
              sources_line(line->sources) + (line->computation ? slow_ranks_line(line->computation->slow) : ""));
+  else
+    log_.redraw(step_line(record, train().steps, seconds_left(s)));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     std::to_string(bad_in_a_row_) +
@@ -225,66 +246,6 @@ void Trainer<T>::write_profile_of(std::int64_t s) {
     std::fprintf(stderr, "forge: rank %d: no profile of step %lld: %s\n", rank, static_cast<long long>(s), why.c_str());
 }
 
-template <class T>
-void Trainer<T>::validate(std::int64_t s, StepTimes& times) {
-  const auto start = PhaseTimers::Clock::now();
-  const auto timer = session_.timers().start(Phase::validation);
-  if (watchdog_) watchdog_->start_other(s, "validation");
-  const EvaluationResult result = evaluate();
-  times.broken_off = result.broken_off;
-  if (result.broken_off)
-    return log_.say("            validation broken off behind " + std::to_string(result.microbatches) + " of " +
-                    std::to_string(validation_->microbatches()) + " microbatches: " + checkpoints_->leaving().why() +
-                    "\n");
-  log_.validation(s, result.loss, result.labels);
-  log_.say(validation_line(result.loss, result.labels));
-  times.validation = std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
-}
-
-// Broken off where the job leaves; time for the save stays.
-template <class T>
-EvaluationResult Trainer<T>::evaluate() {
-  const int rank = session_.mesh().rank();
-  if (!checkpoints_) {
-    inject_fault(rank, "validation");
-    return evaluate_set(session_, *validation_);
-  }
-  Leaving& leaving = checkpoints_->leaving();
-  const double saves = checkpoints_->seconds_to_save();
-  inject_fault(rank, "validation", [&] { return leaving.asked(saves); });
-  StopPoints points;
-  return evaluate_set(session_, *validation_, [&] { return points.stop(leaving, saves); });
-}
-
-template <class T>
-EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std::function<bool()>& stop) {
-  EvaluationResult result;
-  session.begin_evaluation();
-  std::array<Event, 2> read;  // by the copies of the microbatches before
-  std::int64_t labels = 0;
-  for (std::int64_t m = 0; m < set.microbatches() && !result.broken_off; ++m) {
-    Event& passed = read[to_size(m % 2)];
-    passed.synchronize();
-    const HostBatch& batch = set.microbatch(m);
-    BatchFeed feed(batch);
-    session.evaluate_microbatch(feed, 0);
-    passed.record(session.stream());
-    session.beat();
-    labels += batch.label_count;
-    result.microbatches = m + 1;
-    result.broken_off = stop && m + 1 < set.microbatches() && stop();
-  }
-  session.mesh().data().sum_host({&labels, 1});
-  result.loss = session.evaluated_loss();
-  result.loss = labels > 0 ? result.loss / static_cast<double>(labels) : std::nan("");
-  result.labels = labels;
-  return result;
-}
-
-#define FORGE_INSTANTIATE(T) \
-  template class Trainer<T>; \
-  template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&, const std::function<bool()>&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_CLASS(Trainer);
 
 }  // namespace forge

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "comm/mesh.hpp"
 #include "comm/watchdog.hpp"
 #include "data/loader.hpp"
-#include "data/validation.hpp"
 #include "optim/optimizer.hpp"
 #include "train/busy_cores.hpp"
 #include "train/checkpoints.hpp"
@@ -14,31 +12,11 @@
 #include "train/session.hpp"
 #include "train/slow_ranks.hpp"
 #include "train/step_lines.hpp"
+#include "train/training_data.hpp"
 #include "train/training_log.hpp"
+#include "train/validations.hpp"
 
 namespace forge {
-
-// The data of a run: training files, those of each source, and held-out files where the deck names some.
-struct TrainingData {
-  // Opens all files, then plans what is packed; one BadInput lists what is wrong with any of them.
-  explicit TrainingData(const RunSetup& setup, Heartbeat* heartbeat = nullptr);
-  // Of a training, before anything is written: wrong files (another vocabulary, another dtype) mostly show in the first
-  // sample, and each source must last for the steps. One BadInput lists what is wrong.
-  void check(const RunSetup& setup) const;
-  // Which sample stands at which place. The data outlives it.
-  SampleStream stream(const RunSetup& setup) const;
-  // Of all sources.
-  std::int64_t tokens() const { return sum(&TokenSet::tokens); }
-  std::int64_t samples() const { return sum(&TokenSet::samples); }
-  // For the log: how much each source gives, and how full packed samples are.
-  std::vector<std::string> lines(const RunSetup& setup) const;
-
-  std::vector<std::unique_ptr<TokenSet>> training;  // of each source; one where the deck has no mixture
-  std::unique_ptr<TokenSet> validation;
-
- private:
-  std::int64_t sum(std::int64_t (TokenSet::*count)() const) const;
-};
 
 // Which samples this rank reads.
 BatchShare batch_share(const RunSetup& setup);
@@ -50,18 +28,6 @@ struct FirstBatch {
   const HostBatch& batch;
   LabelCounts labels;
 };
-
-// Mean loss per label of a validation set, over all ranks; of none, where it has no labels, a loss of 0. `stop`, if
-// any, is asked behind each microbatch but the last, and answers alike on all ranks: whether the evaluation is broken
-// off.
-struct EvaluationResult {
-  double loss = 0;  // NaN without labels
-  std::int64_t labels = 0;
-  std::int64_t microbatches = 0;  // of this rank, that were evaluated
-  bool broken_off = false;        // then the loss is none
-};
-template <class T>
-EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std::function<bool()>& stop = {});
 
 // The training loop of one rank.
 template <class T>
@@ -77,12 +43,11 @@ class Trainer {
   void run();
 
  private:
+  void validate_at_start();
   void step(std::int64_t s);
   const HostBatch& next_batch(LabelCounts& labels);
   // Of the step's result, once it is done.
   StepRecord record_of(std::int64_t s, const StepResult& result, double rate, const LabelCounts& labels) const;
-  void validate(std::int64_t s, StepTimes& times);
-  EvaluationResult evaluate();
   std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
   double seconds_left(std::int64_t s) const;
@@ -90,6 +55,9 @@ class Trainer {
   void raise_peak(std::int64_t s);
   // Whether the step is one of those in which ranks' computation is compared.
   bool compares(std::int64_t s) const;
+  // Whether this rank writes the step's timeline.
+  bool profiles(std::int64_t s) const;
+  void say_steps_before() const;
   // Of the step that has just ended.
   void write_profile_of(std::int64_t s);
   // What the watchdog reports as the place.
@@ -103,7 +71,7 @@ class Trainer {
   Optimizer<T> optimizer_;
   SampleStream stream_;
   Loader loader_;
-  std::unique_ptr<ValidationSet> validation_;
+  Validations<T> validations_;
   double peak_flops_, flops_per_token_;
   Checkpoints<T>* checkpoints_;
   Watchdog* watchdog_;

@@ -6,7 +6,8 @@
 #include "core/bytes.hpp"
 #include "core/random.hpp"
 #include "core/to_size.hpp"
-#include "train/trainer.hpp"
+#include "data/validation.hpp"
+#include "train/training_data.hpp"
 
 namespace forge {
 
@@ -76,10 +77,11 @@ TrainingData::TrainingData(const RunSetup& s, Heartbeat* heartbeat) {
   };
   if (data.sources.empty()) training.push_back(open(data.files, data.mask_files));
   for (const SourceDeck& source : data.sources) training.push_back(open(source.files, source.mask_files));
-  if (!data.validation_files.empty()) validation = open(data.validation_files, data.validation_mask_files);
+  for (const ValidationDeck& held_out : data.held_out())
+    validation.push_back({held_out, open(held_out.files, held_out.mask_files)});
   report.throw_if_any(subject);
   for (const auto& set : training) report.collect([&] { set->open_plan(); });
-  if (validation) report.collect([&] { validation->open_plan(); });
+  for (const HeldOut& set : validation) report.collect([&] { set.tokens->open_plan(); });
   report.throw_if_any(subject);
 }
 
@@ -90,9 +92,9 @@ void TrainingData::check(const RunSetup& s) const {
   for (const DataSource& source : drawn.sources())
     report.collect([&] { source.set->read(source.sequence.at(0), sample); });
   report.collect([&] { drawn.check_ends(s.deck.train.steps, s.batches); });
-  if (validation) {
-    report.collect([&] { validation->read(0, sample); });
-    report.collect([&] { validation_sequences(*validation, s.deck.train.validation_sequences); });
+  for (const HeldOut& set : validation) {
+    report.collect([&] { set.tokens->read(0, sample); });
+    report.collect([&] { validation_sequences(*set.tokens, set.deck, s.deck.train.validation_sequences); });
   }
   report.throw_if_any(subject);
 }

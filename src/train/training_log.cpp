@@ -1,9 +1,7 @@
 #include "train/training_log.hpp"
 
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 
 #include "core/json.hpp"
 
@@ -27,15 +25,19 @@ double TrainingLog::elapsed() const {
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - clock_.begin).count());
 }
 
-// The error stays with stdout: the end of the job asks for it.
 void TrainingLog::print(const std::string& text) const {
-  if (text.empty() || std::ferror(stdout)) return;
-  errno = 0;
-  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
-  const std::string news =
-      std::string("standard output can't be written: ") + std::strerror(errno) + "; the job goes on, see log.txt\n";
+  say_lost(screen_->print(text));
+}
+
+void TrainingLog::say_lost(const std::string& why) const {
+  if (why.empty()) return;
+  const std::string news = "standard output can't be written: " + why + "; the job goes on, see log.txt\n";
   std::fputs(("forge: " + news).c_str(), stderr);
   directory_->log(news);
+}
+
+void TrainingLog::redraw(const std::string& line) const {
+  if (directory_) say_lost(screen_->redraw(line));
 }
 
 void TrainingLog::say(const std::string& text) const {
@@ -75,12 +77,14 @@ void TrainingLog::step(StepRecord record) const {
   if (records_) records_->push_back(record);
 }
 
-void TrainingLog::validation(std::int64_t step, double loss, std::int64_t labels) const {
+void TrainingLog::validation(std::int64_t step, const ValidationRecord& v) const {
   JsonLine line;
   line.add("step", step).add("time", now()).add("elapsed_seconds", elapsed());
-  if (labels > 0) line.add("validation_loss", loss).add("validation_perplexity", std::exp(loss));
-  metrics(line.add("validation_labels", labels).text());
-  if (Tensorboard* const board = tensorboard(); board && labels > 0) board->validation(now(), step, "", loss);
+  if (!v.set.empty()) line.add("set", v.set);
+  if (v.labels > 0) line.add("validation_loss", v.loss).add("validation_perplexity", std::exp(v.loss));
+  if (v.labels > 0 && v.bits_per_byte) line.add("validation_bits_per_byte", *v.bits_per_byte);
+  metrics(line.add("validation_labels", v.labels).text());
+  if (Tensorboard* const board = tensorboard(); board && v.labels > 0) board->validation(now(), step, v.set, v.loss);
 }
 
 void TrainingLog::text(std::int64_t step, const std::string& name, const std::string& text) const {

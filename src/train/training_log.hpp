@@ -1,11 +1,13 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "train/metrics.hpp"
 #include "train/run_directory.hpp"
+#include "train/screen.hpp"
 
 namespace forge {
 
@@ -20,13 +22,18 @@ struct RunClock {
 class TrainingLog {
  public:
   explicit TrainingLog(RunDirectory* directory, std::vector<StepRecord>* records = nullptr, RunClock clock = {})
-      : directory_(directory), records_(records), clock_(clock) {}
+      : directory_(directory),
+        records_(records),
+        clock_(clock),
+        screen_(directory ? std::make_shared<Screen>() : nullptr) {}
   // To the screen and log.txt. A screen that is gone, or full, is left out from then on.
   void say(const std::string& text) const;
+  // To a screen that is a terminal, in the place of the line before.
+  void redraw(const std::string& line) const;
   // To log.txt alone.
   void note(const std::string& text) const;
   void step(StepRecord record) const;
-  void validation(std::int64_t step, double loss, std::int64_t labels) const;
+  void validation(std::int64_t step, const ValidationRecord& record) const;
   // A text of the run for trackers: "deck", "sample".
   void text(std::int64_t step, const std::string& name, const std::string& text) const;
   // RunDirectory::sync and lost.
@@ -38,11 +45,13 @@ class TrainingLog {
   void metrics(const std::string& line) const;
   void say_news() const;  // of files that can't be written
   void print(const std::string& text) const;
+  void say_lost(const std::string& why) const;  // of the screen
   double elapsed() const;
 
   RunDirectory* directory_;
   std::vector<StepRecord>* records_;
   RunClock clock_;
+  std::shared_ptr<Screen> screen_;  // where there is a directory; of all copies
 };
 
 }  // namespace forge

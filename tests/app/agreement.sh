@@ -55,7 +55,13 @@ refuses "the training data of rank 1" "every node must see the same files" job "
 cat "$work/text" "$work/text" > "$work/longer"
 expect 0 "tokens" "$forge" tokenize "$work/longer" --output "$work/two/tokens.bin"
 refuses "the training data of rank 1" "8000 tokens" job "" "" "$work/deck.yaml"
+# Of held-out sets each is compared.
 cp "$work/one/tokens.bin" "$work/two"
+for folder in one two; do cp "$work/one/tokens.bin" "$work/$folder/held_out.bin"; done
+sed 's/validation_files: [^ ]* /validation: [{name: same, files: [tokens.bin]}, {name: other, files: [held_out.bin]}], /' "$work/deck.yaml" > "$work/sets.yaml"
+expect 0 "validation other" job "" "" "$work/sets.yaml"
+expect 0 "tokens" "$forge" tokenize "$work/other" --output "$work/two/held_out.bin"
+refuses "the validation data other of rank 1" "every node must see the same files" job "" "" "$work/sets.yaml"
 
 expect 0 "model written" job "" "" "$work/deck.yaml"
 for folder in one two; do cp -r "$work/run/hf" "$work/$folder/base"; done

@@ -89,7 +89,7 @@ def substituted(words):
             if out and out[-1] == "--set":
                 out.pop()
             continue
-        word = {"DECK": "deck.yaml", "N": "2", "RANK": "0", "R": "0", "GPU": "h100-80", "VERB": "show", "NAME|FILE": "h100_8", "DIR": "decks", "X": "1", "SECTION": "train", "key=value": "train.steps=1",
+        word = {"DECK": "deck.yaml", "N": "2", "RANK": "0", "R": "0", "GPU": "h100-80", "VERB": "show", "NAME|FILE": "h100_8", "DIR": "decks", "X": "1", "STEP": "1", "SECTION": "train", "key=value": "train.steps=1",
                 "KEY=VALUE": "train.steps=1"}.get(word, word)
         if word.endswith("…") and out and out[-1] == "--set":
             out.pop()

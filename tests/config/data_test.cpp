@@ -66,6 +66,37 @@ TEST(Check, Mixtures) {
   expect_refused([](Deck& d) { d.data.temperature = 2; }, {"data.temperature = 2 without data.sources", "legal: 1"});
 }
 
+TEST(Check, ValidationSets) {
+  const auto refused = [](auto change, std::initializer_list<const char*> words) {
+    expect_refused(
+        [&](Deck& d) {
+          d.data.validation = {{"web", {"w.bin"}, {}}, {"code", {"c.bin"}, {}, 8}};
+          d.train.validate_every_steps = 2;
+          change(d);
+        },
+        words);
+  };
+  refused([](Deck& d) { d.data.validation_files = {"v.bin"}; },
+          {"data.validation and data.validation_files are both given", "legal: one of them"});
+  refused([](Deck& d) { d.data.validation[1].name = "web"; }, {"data.validation [1].name = web", "another set"});
+  refused([](Deck& d) { d.data.validation[0].name = "a/b"; }, {"data.validation [0].name = 'a/b'", "letters, digits"});
+  refused([](Deck& d) { d.data.validation[0].files = {}; }, {"data.validation [0].files = []", "at least one path"});
+  refused([](Deck& d) { d.data.validation[1].mask_files = {"x", "y"}; }, {"[1].mask_files has 2", "legal: 1"});
+  const Deck deck = checked([](Deck& d) {
+    d.data.validation = {{"web", {"w.bin"}, {"m.npy"}, 0}};
+    d.train.validate_every_steps = 2;
+  });
+  EXPECT_EQ(deck.data.held_out(), deck.data.validation);
+}
+
+TEST(Check, FilesWithoutANameAreOneSet) {
+  DataDeck data;
+  EXPECT_TRUE(data.held_out().empty());
+  data.validation_files = {"a", "b"};
+  data.validation_mask_files = {"m", "n"};
+  EXPECT_EQ(data.held_out(), (std::vector<ValidationDeck>{{"", {"a", "b"}, {"m", "n"}}}));
+}
+
 TEST(Check, DocumentsAndPacking) {
   expect_refused([](Deck& d) { d.data.packing = Packing::best_fit; }, {"data.packing = best_fit without documents"});
   expect_refused([](Deck& d) { d.data.positions = PositionOrigin::document; },

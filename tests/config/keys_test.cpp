@@ -60,6 +60,8 @@ TEST(Keys, HaveAFieldOfTheirOwn) {
     if (const auto* k = std::get_if<SourcesKey>(&key.kind)) k->access.set(deck, {{"a", {"a.bin"}, {}, 1, 0}});
     if (const auto* k = std::get_if<PhasesKey>(&key.kind)) k->access.set(deck, {{2, 0, {{"a", 1}}}});
     if (const auto* k = std::get_if<RampKey>(&key.kind)) k->access.set(deck, {{2, 0, 1}});
+    if (const auto* k = std::get_if<ValidationKey>(&key.kind)) k->access.set(deck, {{"a", {"a.bin"}, {}}});
+    if (const auto* k = std::get_if<RangesKey>(&key.kind)) k->access.set(deck, {{k->least, k->least}});
     if (const auto* k = std::get_if<GroupsKey>(&key.kind)) k->access.set(deck, {{"*", 1.0, {}, {}}});
     if (const auto* k = std::get_if<IntegersKey>(&key.kind)) k->access.set(deck, {k->least});
     if (const auto* k = std::get_if<ChoiceKey>(&key.kind)) {

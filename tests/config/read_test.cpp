@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "config/fp8_recipe.hpp"
+#include "config/ranges.hpp"
 #include "config/schedule_name.hpp"
 #include "config/write_deck.hpp"
 #include "support.hpp"
@@ -238,6 +239,24 @@ TEST(Read, Numbers) {
     if (*bad) expect_bad_input([&] { rate(bad); }, {"optimizer.learning_rate", "legal: number, >= 0"});
   expect_bad_input([] { with({"optimizer.beta1=1"}); }, {"optimizer.beta1 = 1", "legal: number, >= 0 and < 1"});
   expect_bad_input([] { with({"optimizer.epsilon=0"}); }, {"optimizer.epsilon = 0", "> 0"});
+}
+
+TEST(Read, Ranges) {
+  using Ranges = std::vector<NumberRange>;
+  const auto steps = [](const std::string& text) { return with({"output.profile=" + text}).output.profile; };
+  const auto ranks = [](const std::string& text) {
+    return with({"output.profile_ranks=" + text}).output.profile_ranks;
+  };
+  EXPECT_EQ(steps("10"), (Ranges{{10, 10}}));
+  EXPECT_EQ(steps("10-12, 100"), (Ranges{{10, 12}, {100, 100}}));
+  EXPECT_EQ(steps("[10-12, 100, '200 - 1e3']"), (Ranges{{10, 12}, {100, 100}, {200, 1000}}));
+  for (const char* none : {"0", "[]", "[0]"}) EXPECT_TRUE(steps(none).empty()) << none;
+  EXPECT_EQ(ranks("0"), (Ranges{{0, 0}}));
+  EXPECT_EQ(ranks("0-7,64"), (Ranges{{0, 7}, {64, 64}}));
+  for (const char* bad : {"12-10", "3, 3", "5-9, 9", "0-3", "-1", "a", "1-", "1,,2", "[[1]]", "{a: 1}", "1.5"})
+    expect_bad_input([&] { steps(bad); }, {"output.profile", "legal: ascending numbers and ranges, as in 10-12, 100"});
+  EXPECT_EQ(numbers_in({{10, 12}, {100, 100}}, 11, 100), 3);
+  EXPECT_TRUE(holds({{10, 12}, {100, 100}}, 12) && !holds({{10, 12}, {100, 100}}, 13));
 }
 
 TEST(Read, TruthValues) {

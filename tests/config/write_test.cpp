@@ -89,6 +89,26 @@ struct Randomize {
     }
     k.access.set(deck, ramp);
   }
+  void operator()(const ValidationKey& k) const {
+    std::vector<ValidationDeck> sets;
+    for (std::size_t i = 0, n = 1 + random() % 4; i < n; ++i) {
+      ValidationDeck& set =
+          sets.emplace_back(ValidationDeck{"v." + std::to_string(i), {random_text(random, true)}, {}});
+      if (random() % 2) set.mask_files = {random_text(random, true)};
+      if (random() % 2) set.sequences = static_cast<std::int64_t>(random() % 99);
+    }
+    k.access.set(deck, sets);
+  }
+  void operator()(const RangesKey& k) const {
+    std::vector<NumberRange> ranges;
+    std::int64_t at = k.least;
+    for (std::size_t i = 0, n = 1 + random() % 4; i < n; ++i) {
+      const auto length = static_cast<std::int64_t>(random() % 5);
+      ranges.push_back({at, at + length});
+      at += length + 1 + static_cast<std::int64_t>(random() % 5);
+    }
+    k.access.set(deck, ranges);
+  }
   void operator()(const GroupsKey& k) const {
     std::vector<OptimizerGroup> groups;
     for (std::size_t i = 0, n = 1 + random() % 3; i < n; ++i) {

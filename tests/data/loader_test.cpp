@@ -293,7 +293,8 @@ TEST(ValidationSet, RanksCoverTheSameSamplesAndPadTheRest) {
       std::vector<int> seen(34);
       std::int64_t labels = 0, tokens = 0, microbatches = -1;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        ValidationSet validation(set, sequences, b, ranks, rank);
+        ValidationBatches batches(b, T, set.options().vocabulary);
+        ValidationSet validation(set, validation_sequences(set, {}, sequences), ranks, rank, batches);
         EXPECT_EQ(validation.sequences(), count);
         if (microbatches < 0) microbatches = validation.microbatches();
         EXPECT_EQ(validation.microbatches(), microbatches);
@@ -323,7 +324,46 @@ TEST(ValidationSet, RanksCoverTheSameSamplesAndPadTheRest) {
 TEST(ValidationSet, RefusesMoreSequencesThanThereAre) {
   const Directory dir;
   const TokenSet set = make_set(dir);
-  expect_mentions(refusal([&] { ValidationSet(set, 35, 1, 1, 0); }), {"train.validation_sequences", "35", "34"});
+  expect_mentions(refusal([&] { validation_sequences(set, {}, 35); }),
+                  {"train.validation_sequences: is 35, but data.validation_files hold 34 samples"});
+  expect_mentions(refusal([&] {
+                    validation_sequences(set, {"web", {}, {}, 36}, 3);
+                  }),
+                  {"data.validation web: sequences = 36, but its files hold 34 samples"});
+  expect_mentions(refusal([&] {
+                    validation_sequences(set, {"web", {}, {}}, 35);
+                  }),
+                  {"train.validation_sequences: is 35", "data.validation web hold 34", "`sequences` of the set"});
+}
+
+TEST(ValidationSet, HasItsOwnSequencesOrThoseOfAll) {
+  const Directory dir;
+  const TokenSet set = make_set(dir);
+  EXPECT_EQ(validation_sequences(set, {"web", {}, {}}, 5), 5);
+  EXPECT_EQ(validation_sequences(set, {"web", {}, {}, 7}, 5), 7);
+  EXPECT_EQ(validation_sequences(set, {"web", {}, {}, 0}, 5), 34);
+}
+
+// Two sets take turns with the same batches; the bytes are those of labels that aren't masked.
+TEST(ValidationSet, SharesBatchesAndCountsBytesOfLabels) {
+  const Directory dir;
+  const TokenSet set = make_set(dir);
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(set.options().vocabulary));
+  for (std::size_t id = 0; id < bytes.size(); ++id) bytes[id] = static_cast<std::int64_t>(id % 5);
+  ValidationBatches batches(2, T, set.options().vocabulary, {}, bytes);
+  ValidationSet first(set, 3, 1, 0, batches, "first"), second(set, 4, 1, 0, batches, "second");
+  for (ValidationSet* each : {&first, &second, &first}) {
+    std::int64_t counted = 0, expected = 0;
+    for (std::int64_t m = 0; m < each->microbatches(); ++m) counted += each->microbatch(m).label_bytes;
+    for (std::int64_t sample = 0; sample < each->sequences(); ++sample) {
+      Sample read(T);
+      set.read(sample, read);
+      for (const std::int32_t label : read.labels)
+        if (label != masked_label) expected += label % 5;
+    }
+    EXPECT_EQ(counted, expected) << each->name();
+    EXPECT_GT(counted, 0);
+  }
 }
 
 }  // namespace

@@ -216,11 +216,9 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
     for (const SourceReport& source : record.sources)
       result.source_losses.push_back(source.labels > 0 ? source.loss : 0);
   }
-  if (!data.validation) return;
-  const TrainDeck& t = setup.deck.train;
-  ValidationSet set(*data.validation, t.validation_sequences, t.microbatch_sequences, setup.replicas(),
-                    setup.share.data_rank, setup.rows());
-  result.validation_loss = evaluate_set(session, set).loss;
+  ValidationBatches batches = validation_batches(setup, data);
+  for (ValidationSet& set : validation_sets(setup, data, batches))
+    result.validation_loss += evaluate_set(session, set).loss;
 }
 
 template <class T>

@@ -54,10 +54,17 @@ TEST(Warnings, TellOfRunsThatAreCutShort) {
   expect_only("optimizer.cooldown_from = 10 with train.steps = 10: the run ends before its cooldown", told(deck, 1));
   deck = dense_deck();
   deck.train.steps = 10;
-  deck.output.profile = 10;
+  deck.output.profile = {{3, 4}, {10, 10}};
   EXPECT_TRUE(told(deck, 1).empty());
-  deck.output.profile = 11;
-  expect_only("output.profile = 11 with train.steps = 10: the run ends before this step", told(deck, 1));
+  deck.output.profile = {{9, 11}};
+  expect_only("output.profile = 9-11 with train.steps = 10: the run ends before step 11", told(deck, 1));
+  deck.output.profile = {{9, 9}};
+  deck.output.profile_ranks = {{0, 1}};
+  expect_only("output.profile_ranks = 0-1: the run has no ranks behind 0", told(deck, 1));
+  deck.output.profile_ranks = {};
+  deck.train.steps = 300;
+  deck.output.profile = {{1, 257}};
+  expect_only("output.profile = 1-257 asks for 257 files, one for each step and rank", told(deck, 1));
 }
 
 TEST(Warnings, TellOfTensorParallelRanksOnSeveralNodes) {

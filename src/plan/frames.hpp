@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "core/to_size.hpp"
+#include "plan/pass_memo.hpp"
+#include "plan/rank_share.hpp"
+#include "plan/tasks.hpp"
+
+namespace forge {
+
+// The frames of the workspace along a list of tasks: those that are open, and what a task takes for itself.
+class Frames {
+ public:
+  // Both outlive this object.
+  Frames(const BufferContext& c, const RankShare& share) : c_(c), share_(share) {}
+
+  // Of the next task: the bytes while it runs.
+  std::size_t run(const Task& task);
+
+  std::size_t most = 0;
+  Task task{};  // the first that reaches it, where anything is taken at all
+
+ private:
+  // Beside the open ones; none of tasks that compute nothing in the workspace.
+  std::optional<std::size_t> own_bytes(const Task& task);
+
+  const BufferContext& c_;
+  const RankShare& share_;
+  PassMemo<std::size_t> scratch_;
+  std::array<std::size_t, layer_memory_count> open_{};
+  std::size_t now_ = 0;
+};
+
+}  // namespace forge

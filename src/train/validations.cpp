@@ -1,0 +1,135 @@
+#include "train/validations.hpp"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "config/fp8_recipe.hpp"
+#include "core/faults.hpp"
+#include "core/to_size.hpp"
+#include "train/batch_feed.hpp"
+#include "train/job_report.hpp"
+
+namespace forge {
+
+template <class T>
+EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std::function<bool()>& stop) {
+  EvaluationResult result;
+  session.begin_evaluation();
+  std::array<Event, 2> read;  // by the copies of the microbatches before
+  std::array<std::int64_t, 2> sums{};
+  auto& [labels, bytes] = sums;
+  for (std::int64_t m = 0; m < set.microbatches() && !result.broken_off; ++m) {
+    Event& passed = read[to_size(m % 2)];
+    passed.synchronize();
+    const HostBatch& batch = set.microbatch(m);
+    BatchFeed feed(batch);
+    session.evaluate_microbatch(feed, 0);
+    passed.record(session.stream());
+    session.beat();
+    labels += batch.label_count;
+    bytes += batch.label_bytes;
+    result.microbatches = m + 1;
+    result.broken_off = stop && m + 1 < set.microbatches() && stop();
+  }
+  session.mesh().data().sum_host(sums);
+  result.loss = session.evaluated_loss();
+  result.loss = labels > 0 ? result.loss / static_cast<double>(labels) : std::nan("");
+  result.labels = labels;
+  result.bytes = bytes;
+  return result;
+}
+
+ValidationBatches validation_batches(const RunSetup& s, const TrainingData& data) {
+  const TrainDeck& t = s.deck.train;
+  return ValidationBatches(t.microbatch_sequences, t.sequence_tokens, s.spec.V(), s.rows(), data.token_bytes);
+}
+
+std::vector<ValidationSet> validation_sets(const RunSetup& s, const TrainingData& data, ValidationBatches& batches) {
+  std::vector<ValidationSet> sets;
+  for (const TrainingData::HeldOut& held_out : data.validation)
+    sets.emplace_back(*held_out.tokens,
+                      validation_sequences(*held_out.tokens, held_out.deck, s.deck.train.validation_sequences),
+                      s.replicas(), s.share.data_rank, batches, held_out.deck.name);
+  return sets;
+}
+
+template <class T>
+Validations<T>::Validations(Session<T>& session, const TrainingData& data, const TrainingLog& log,
+                            Checkpoints<T>* checkpoints, Watchdog* watchdog)
+    : session_(session), log_(log), checkpoints_(checkpoints), watchdog_(watchdog) {
+  if (data.validation.empty() || setup().deck.train.validate_every_steps == 0) return;
+  batches_.emplace(validation_batches(setup(), data));
+  sets_ = validation_sets(setup(), data, *batches_);
+  if (checkpoints_) checkpoints_->expect_validations(microbatches());
+}
+
+template <class T>
+std::int64_t Validations<T>::microbatches() const {
+  return std::accumulate(sets_.begin(), sets_.end(), std::int64_t{0},
+                         [](std::int64_t sum, const ValidationSet& set) { return sum + set.microbatches(); });
+}
+
+// Scales of the delayed recipe come from steps.
+template <class T>
+bool Validations<T>::due(std::int64_t s) const {
+  if (sets_.empty()) return false;
+  const TrainDeck& t = setup().deck.train;
+  const bool scales = t.precision != PrecisionName::fp8 || !properties_of(t.fp8_recipe).has_history();
+  if (s == 0) return scales && !sets_.front().name().empty();
+  return s % t.validate_every_steps == 0 || s == t.steps;
+}
+
+template <class T>
+void Validations<T>::run(std::int64_t s, StepTimes& times) {
+  using Clock = PhaseTimers::Clock;
+  const auto start = Clock::now();
+  const auto timer = session_.timers().start(Phase::validation);
+  if (watchdog_) watchdog_->start_other(s, "validation");
+  times.broken_off = !evaluate_all(s);
+  if (!times.broken_off) times.validation = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+template <class T>
+bool Validations<T>::evaluate_all(std::int64_t s) {
+  const int rank = session_.mesh().rank();
+  std::function<bool()> stop;
+  StopPoints points;
+  if (checkpoints_) {
+    Leaving& leaving = checkpoints_->leaving();
+    const double saves = checkpoints_->seconds_to_save();
+    inject_fault(rank, "validation", [&] { return leaving.asked(saves); });
+    stop = [&leaving, &points, saves] { return points.stop(leaving, saves); };
+  } else {
+    inject_fault(rank, "validation");
+  }
+  std::int64_t done = 0;
+  for (ValidationSet& set : sets_) {
+    const EvaluationResult result = evaluate_set(session_, set, stop);
+    done += result.microbatches;
+    if (!result.broken_off) say(s, set, result);
+    const bool last = &set == &sets_.back();
+    if (!result.broken_off && (last || !stop || !stop())) continue;
+    log_.say("            validation broken off behind " + std::to_string(done) + " of " +
+             std::to_string(microbatches()) + " microbatches: " + checkpoints_->leaving().why() + "\n");
+    return false;
+  }
+  return true;
+}
+
+template <class T>
+void Validations<T>::say(std::int64_t s, const ValidationSet& set, const EvaluationResult& result) const {
+  ValidationRecord record{set.name(), result.loss, result.labels, {}};
+  if (!set.name().empty() && result.bytes > 0) record.bits_per_byte = result.bits() / static_cast<double>(result.bytes);
+  log_.validation(s, record);
+  log_.say(validation_line(record));
+}
+
+#define FORGE_INSTANTIATE(T)     \
+  template class Validations<T>; \
+  template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&, const std::function<bool()>&);
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge
