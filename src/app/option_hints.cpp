@@ -19,6 +19,7 @@ struct Meaning {
 
 constexpr std::array verb_meanings = {
     Meaning{"eval evaluation val test perplexity ppl", "evaluate"},
+    Meaning{"loglikelihood logprobs lmeval", "score"},
     Meaning{"validate", "evaluate, or show, which checks a deck"},
     Meaning{"sample infer inference predict complete completion chat serve run gen", "generate"},
     Meaning{"resume continue restart", "train, with --restart"},
@@ -45,7 +46,7 @@ constexpr std::array option_meanings = {
     Meaning{"maxnewtokens maxtokens maxlength numtokens npredict", "--length N of forge generate"},
     Meaning{"temp", "--temperature X of forge generate"},
     Meaning{"dryrun noop check", "forge show DECK, which starts nothing"},
-    Meaning{"model modelpath ckpt checkpointpath checkpointdir", "--checkpoint DIR of evaluate and generate"},
+    Meaning{"model modelpath ckpt checkpointpath checkpointdir", "--checkpoint DIR of evaluate, score and generate"},
     Meaning{"out outputfile o", "--output"},
     Meaning{"force overwrite", "--fresh: earlier checkpoints are moved aside"},
     Meaning{"verbose quiet debug loglevel", "output.every_steps of the deck: steps between lines of the log"},
@@ -65,6 +66,7 @@ constexpr std::array other_options = {
     OfOtherVerb{Verb::show, "machine", "--gpu: whether it fits; or --cost: FLOP, bytes and their floor"},
     OfOtherVerb{Verb::train, "checkpoint", "--restart"},
     OfOtherVerb{Verb::evaluate, "restart", "--checkpoint"},
+    OfOtherVerb{Verb::score, "restart", "--checkpoint"},
     OfOtherVerb{Verb::generate, "restart", "--checkpoint"},
 };
 
