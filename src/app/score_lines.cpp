@@ -1,7 +1,6 @@
 #include "app/score_lines.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "config/text.hpp"
 #include "core/error.hpp"
