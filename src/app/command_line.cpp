@@ -25,13 +25,13 @@ constexpr std::int64_t most_length = 1 << 24;
 
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
-  return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify ||
-         verb == Verb::calibrate;
+  return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::score ||
+         verb == Verb::verify || verb == Verb::calibrate;
 }
 
 // Verbs that look at what was trained.
 bool takes_trained_model(Verb verb) {
-  return verb == Verb::evaluate || verb == Verb::generate;
+  return verb == Verb::evaluate || verb == Verb::score || verb == Verb::generate;
 }
 
 void add_trained_model_options(po::options_description& o, CommandLine& c) {
@@ -134,7 +134,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
                     verb == Verb::plan || verb == Verb::replay || verb == Verb::generate || verb == Verb::verify ||
-                    verb == Verb::calibrate;
+                    verb == Verb::calibrate || verb == Verb::score;
   if (deck)
     o.add_options()(
         "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
@@ -146,6 +146,10 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (takes_trained_model(verb)) add_trained_model_options(o, c);
   if (verb == Verb::gradients || verb == Verb::tokenize || verb == Verb::report)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
+  if (verb == Verb::score)
+    o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"),
+                    "the rows, one for each line; -: standard output")(
+        "per-token", po::bool_switch(&c.per_token), "rows have the log-likelihood of each token, too");
   if (verb == Verb::export_model) add_export_options(o, c);
   if (verb == Verb::show) add_show_options(o, c);
   if (verb == Verb::plan) add_plan_options(o, c);
@@ -215,6 +219,9 @@ void check_count(const CommandLine& c, const std::string& verb) {
   if (one && n != 1)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) +
                    (n > 1 ? ": " + joined(c.inputs) : "") + word_hint(verb, c.inputs, c.set) + more);
+  if (c.verb == Verb::score && n != 2)
+    throw BadInput("forge score takes a deck and the file of lines to score, not " + std::to_string(n) +
+                   (n == 1 ? " name" : " names") + more);
   if (c.verb == Verb::tokenize && n == 0 && c.files_from.empty())
     throw BadInput("forge tokenize takes the text files to read" + more);
   if (c.verb == Verb::report && (n == 0 || n > most_reported))

@@ -10,6 +10,7 @@ enum class Verb {
   train,
   gradients,
   evaluate,
+  score,
   show,
   plan,
   replay,
@@ -27,10 +28,10 @@ enum class Verb {
 // The command line as values. What a verb doesn't take is an error, not ignored.
 struct CommandLine {
   Verb verb = Verb::train;
-  std::vector<std::string> inputs;  // the deck, or a directory in its place; texts of tokenize; runs of report;
-                                    // problems of verify; what help is asked for
+  std::vector<std::string> inputs;  // the deck, or a directory in its place, of score with the lines; texts of
+                                    // tokenize; runs of report; problems of verify; what help is asked for
   std::vector<std::string> set;     // --set key=value
-  std::string output;               // gradients, tokenize, plan, calibrate, report; the directory of export
+  std::string output;               // gradients, score, tokenize, plan, calibrate, report; the directory of export
   int ranks = 0;                 // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
   std::vector<int> rank_counts;  // plan --search: all of its --ranks
   std::string restart;           // train: "", "latest" or a directory
@@ -59,9 +60,9 @@ struct CommandLine {
   bool search = false;
   int best = 10;
   std::string write;       // the directory for the decks of the best layouts; "": none
-  std::string checkpoint;  // evaluate, generate: "", "latest" or a directory
-  bool initial = false;    // evaluate, generate: the parameters that training starts with
-  std::string precision;   // evaluate, generate: instead of train.precision; "": the deck's
+  std::string checkpoint;  // evaluate, score, generate: "", "latest" or a directory
+  bool initial = false;    // evaluate, score, generate: the parameters that training starts with
+  std::string precision;   // evaluate, score, generate: instead of train.precision; "": the deck's
   // generate
   std::string prompt;
   std::vector<std::int64_t> prompt_tokens;
@@ -71,6 +72,8 @@ struct CommandLine {
   std::uint64_t sampling_seed = 0;
   std::vector<std::string> stop;  // texts before which a generation ends
   bool ignore_end = false;        // go on behind the model's end tokens
+  // score
+  bool per_token = false;  // rows have each label's log-likelihood, too
   // export
   std::string type = "fp32";          // a word of --type
   std::int64_t most_file_mib = 4096;  // of a safetensors file
@@ -80,15 +83,15 @@ struct CommandLine {
   // tokenize
   bool document_end = false;
   std::string document_end_token;  // its text or id; "": the tokenizer's own
-  std::string tokenizer;           // a file or a directory, also of evaluate and generate; "": bytes, or the model's
-  std::string pattern;             // of a tiktoken file: a name or a file
-  std::string files_from;          // a file with the paths of more texts; "": none
-  std::string endings;             // of files in folders, "txt,md"; "": the usual ones
-  std::string field = "text";      // of lines of JSON
-  std::string format;              // "", uint16, uint32 or npy
-  int threads = 0;                 // 0: all cores
-  std::int64_t train_bpe = 0;      // ids of a tokenizer to train; 0: none
-  bool markdown = false;           // help
+  std::string tokenizer;       // a file or a directory, also of evaluate, score and generate; "": bytes, or the model's
+  std::string pattern;         // of a tiktoken file: a name or a file
+  std::string files_from;      // a file with the paths of more texts; "": none
+  std::string endings;         // of files in folders, "txt,md"; "": the usual ones
+  std::string field = "text";  // of lines of JSON
+  std::string format;          // "", uint16, uint32 or npy
+  int threads = 0;             // 0: all cores
+  std::int64_t train_bpe = 0;  // ids of a tokenizer to train; 0: none
+  bool markdown = false;       // help
 };
 
 // Throws BadInput naming the option and what would be legal.

@@ -101,7 +101,33 @@ std::string weight_lines(const ModelDeck& model) {
   return sorted_lines(std::move(list));
 }
 
+// "step_00000008/rank_0.h5, 4096 bytes, written 17…" for each file of checkpoints, which hold hashes of themselves.
+std::string checkpoint_lines(const std::string& from) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path directory = fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
+  std::vector<std::string> list;
+  for (fs::recursive_directory_iterator at(directory, ignored), end; !ignored && at != end; at.increment(ignored)) {
+    if (!at->path().string().ends_with(".h5")) continue;
+    const auto time = at->last_write_time(ignored).time_since_epoch().count();
+    list.push_back(at->path().string() + ", " + std::to_string(at->file_size(ignored)) + " bytes, written " +
+                   std::to_string(time));
+  }
+  return sorted_lines(std::move(list));
+}
+
 }  // namespace
+
+std::string model_fingerprint(const Deck& deck) {
+  std::string text;
+  std::istringstream lines(deck_lines(deck));
+  for (std::string line; std::getline(lines, line);)
+    for (const std::string_view key :
+         {"model.", "train.precision:", "train.fp8_", "train.seed:", "train.sequence_tokens:"})
+      if (line.starts_with(key)) text += line + "\n";
+  return text + weight_lines(deck.model) +
+         (deck.checkpoint.model_from.empty() ? "" : checkpoint_lines(deck.checkpoint.model_from));
+}
 
 void agree_on_start(const Deck& deck, const World& world) {
   if (world.size() == 1) return;

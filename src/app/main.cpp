@@ -38,8 +38,9 @@ struct JobVerb {
   void (*run)(const CommandLine& line, const forge::World& world);
 };
 constexpr JobVerb jobs[] = {{Verb::gradients, forge::run_gradients}, {Verb::evaluate, forge::run_evaluate},
-                            {Verb::replay, forge::run_replay},       {Verb::calibrate, forge::run_calibrate},
-                            {Verb::generate, forge::run_generate},   {Verb::verify, forge::run_verify}};
+                            {Verb::score, forge::run_score},         {Verb::replay, forge::run_replay},
+                            {Verb::calibrate, forge::run_calibrate}, {Verb::generate, forge::run_generate},
+                            {Verb::verify, forge::run_verify}};
 
 // The verbs that are no job of ranks.
 struct VerbAlone {

@@ -19,7 +19,14 @@ ModelText::ModelText(const Deck& deck, const std::string& tokenizer, const std::
                    " without a tokenizer; legal: with --tokenizer, or with model.tokenizer of the deck");
   if (!path.empty()) tokenizer_.emplace(Tokenizer::open(path, pattern));
   if (tokenizer_) bytes_ = false;
-  ends_ = model_ids(deck, this->tokenizer()).ends;
+  SpecialIds ids = model_ids(deck, this->tokenizer());
+  ends_ = std::move(ids.ends);
+  if (ids.begin && *ids.begin < vocabulary_) begin_ = ids.begin;
+}
+
+std::optional<std::int32_t> ModelText::before_text() const {
+  if (begin_ || ends_.empty()) return begin_;
+  return ends_.front();
 }
 
 std::vector<std::int32_t> ModelText::encode(const std::string& text, const std::string& option) const {

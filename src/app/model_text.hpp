@@ -26,6 +26,8 @@ class ModelText {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   // The tokens that end a text.
   const std::vector<std::int32_t>& ends() const { return ends_; }
+  // The token that stands before a text: the model's document begin, else its first end; none: it has neither.
+  std::optional<std::int32_t> before_text() const;
   // "<|endoftext|> (id 0)", "id 256".
   std::string name_of(std::int32_t id) const;
 
@@ -34,6 +36,7 @@ class ModelText {
   bool bytes_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<std::int32_t> ends_;
+  std::optional<std::int32_t> begin_;
   friend class TextPrinter;
 };
 

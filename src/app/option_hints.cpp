@@ -19,6 +19,7 @@ struct Meaning {
 
 constexpr std::array verb_meanings = {
     Meaning{"eval evaluation val test perplexity ppl", "evaluate"},
+    Meaning{"loglikelihood logprobs lmeval", "score"},
     Meaning{"validate", "evaluate, or show, which checks a deck"},
     Meaning{"sample infer inference predict complete completion chat serve run gen", "generate"},
     Meaning{"resume continue restart", "train, with --restart"},
@@ -46,7 +47,7 @@ constexpr std::array option_meanings = {
     Meaning{"maxnewtokens maxtokens maxlength numtokens npredict", "--length N of forge generate"},
     Meaning{"temp", "--temperature X of forge generate"},
     Meaning{"dryrun noop check", "forge show DECK, which starts nothing"},
-    Meaning{"ckpt checkpointpath checkpointdir", "--checkpoint DIR of evaluate and generate"},
+    Meaning{"ckpt checkpointpath checkpointdir", "--checkpoint DIR of evaluate, score and generate"},
     Meaning{"force overwrite", "--fresh: earlier checkpoints are moved aside"},
     Meaning{"verbose quiet debug loglevel", "output.every_steps of the deck: steps between lines of the log"},
     Meaning{"device cpu cuda", "a build for each: build/cpu/forge computes on CPUs, build/cuda/forge on GPUs"},
@@ -71,7 +72,10 @@ constexpr std::array other_options = {
     OfOtherVerb{Verb::evaluate, "data dataset file", "--set 'data.validation_files=[FILE]'"},
     OfOtherVerb{Verb::evaluate, "model modelpath m", "the model's directory in the deck's place"},
     OfOtherVerb{Verb::evaluate, "tasks task benchmark",
-                "no benchmarks: forge export writes the directory that lm-eval reads"},
+                "no benchmarks: verify/lm_eval_forge.py gives forge's scores to lm-eval"},
+    OfOtherVerb{Verb::score, "restart", "--checkpoint"},
+    OfOtherVerb{Verb::score, "out o outputfile", "--output FILE"},
+    OfOtherVerb{Verb::score, "model modelpath m", "the model's directory in the deck's place"},
     OfOtherVerb{Verb::generate, "restart", "--checkpoint"},
     OfOtherVerb{Verb::generate, "model modelpath m", "the model's directory in the deck's place"},
     OfOtherVerb{Verb::generate, "promptfile file f input", "--prompt \"$(cat FILE)\""},

@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 // What a verb writes under the name that its option gives, not the directories of several files.
 std::vector<std::string> written_files(const CommandLine& c) {
   std::vector<std::string> files;
-  const bool writes_output =
-      c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate || c.verb == Verb::report;
+  const bool writes_output = c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate ||
+                             c.verb == Verb::report || (c.verb == Verb::score && c.output != "-");
   if (writes_output) files.push_back(c.output);
   if (c.verb == Verb::calibrate && c.output.empty()) files.push_back("inputs/machines/this.yaml");
   if (c.verb == Verb::plan || c.verb == Verb::replay) files.insert(files.end(), {c.json, c.trace});
@@ -77,7 +77,7 @@ std::vector<std::string> files_of(const Deck& deck) {
 }  // namespace
 
 void check_outputs(const CommandLine& line) {
-  const bool needs_output = line.verb == Verb::gradients || line.verb == Verb::tokenize ||
+  const bool needs_output = line.verb == Verb::gradients || line.verb == Verb::score || line.verb == Verb::tokenize ||
                             line.verb == Verb::export_model || line.verb == Verb::report;
   if (needs_output && line.output.empty()) throw BadInput("--output is empty; legal: the name of what is written");
   const std::vector<std::string> written = written_files(line), read = read_files(line);

@@ -8,7 +8,6 @@
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
-#include "config/fp8_recipe.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -73,18 +72,6 @@ std::size_t bytes_of(const std::vector<LocalUnit>& units, const Precision& preci
   for (const LocalUnit& unit : units)
     for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, weights_only)) bytes += align_up(buffer.bytes());
   return bytes;
-}
-
-// A token's scales may not depend on the text behind it, nor on how much of it was read at a time; and no history is
-// read here.
-void refuse_scales_of_sequences(const Deck& deck) {
-  const TrainDeck& t = deck.train;
-  const Fp8RecipeRow& recipe = properties_of(t.fp8_recipe);
-  if (t.precision != PrecisionName::fp8 || recipe.by_token()) return;
-  throw BadInput("forge generate: train.fp8_recipe = " + std::string(recipe.word) +
-                 (recipe.has_history() ? " has scales of a training's steps, which a generation doesn't read"
-                                       : " has scales of whole sequences, which a generation doesn't know yet") +
-                 "; legal: row | block (--set train.fp8_recipe=row), or --precision bf16");
 }
 
 // The whole model on this rank, whatever the layout that it was trained on.
@@ -218,7 +205,7 @@ void run_generate(const CommandLine& line, const World& world) {
   if (world.size() > 1)
     throw BadInput("forge generate runs as one rank, which holds the whole model; start it without a launcher");
   Deck deck = load_deck(line, Needs::model_only, 1);
-  refuse_scales_of_sequences(deck);
+  refuse_scales_of_sequences(line, deck);
   const ModelText text(deck, line.tokenizer, line.pattern);
   const auto prompt = prompt_of(line, deck, text);
   if (!line.stop.empty() && !text.known())

@@ -5,8 +5,10 @@
 #include <string_view>
 
 #include "app/directory_deck.hpp"
+#include "app/verb_help.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/hf_source.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/keys.hpp"
 #include "config/text.hpp"
 #include "parallel/not_finite.hpp"
@@ -16,8 +18,10 @@ namespace forge {
 
 namespace {
 
-const char* verb_of(const CommandLine& line) {
-  return line.verb == Verb::generate ? "forge generate" : "forge evaluate";
+std::string verb_of(const CommandLine& line) {
+  for (const auto& [name, entry] : verbs())
+    if (entry.verb == line.verb) return "forge " + name;
+  return "forge";
 }
 
 void take_checkpoint(const std::string& from, Deck& deck) {
@@ -41,7 +45,7 @@ bool has_newest(const CommandLine& line, const Deck& deck) {
   const std::string& directory = deck.checkpoint.directory;
   if (!directory.empty() && !committed_steps(directory).empty()) return true;
   if (deck.checkpoint.model_from.empty() && deck.model.hf.empty())
-    throw BadInput(std::string(verb_of(line)) + ": the deck names no trained parameters" +
+    throw BadInput(verb_of(line) + ": the deck names no trained parameters" +
                    (directory.empty() ? "" : ", and checkpoint.directory " + directory + " holds no checkpoint") +
                    "; legal: --checkpoint DIR, model.hf, checkpoint.model_from, or --initial for initial values");
   return false;
@@ -80,6 +84,17 @@ std::string choose_parameters(const CommandLine& line, Deck& deck, Communicator&
   }
   if (deck.checkpoint.model_from.empty()) deck.model.load_weights = true;
   return "";
+}
+
+void refuse_scales_of_sequences(const CommandLine& line, const Deck& deck) {
+  const TrainDeck& t = deck.train;
+  const Fp8RecipeRow& recipe = properties_of(t.fp8_recipe);
+  if (t.precision != PrecisionName::fp8 || recipe.by_token()) return;
+  throw BadInput(verb_of(line) + ": train.fp8_recipe = " + std::string(recipe.word) +
+                 (recipe.has_history() ? " has scales of a training's steps, which are not read here"
+                                       : " has scales of whole sequences, so that a token's numbers would depend on "
+                                         "others behind it") +
+                 "; legal: row | block (--set train.fp8_recipe=row), or --precision bf16");
 }
 
 std::string initial_values_text(const Deck& deck) {

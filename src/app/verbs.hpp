@@ -9,6 +9,7 @@ namespace forge {
 void run_train(const CommandLine& line, const World& world);
 void run_gradients(const CommandLine& line, const World& world);
 void run_evaluate(const CommandLine& line, const World& world);
+void run_score(const CommandLine& line, const World& world);
 void run_show(const CommandLine& line);
 void run_plan(const CommandLine& line);
 void run_replay(const CommandLine& line, const World& world);

@@ -135,6 +135,11 @@ void BatchFiller::fill_sequence(HostBatch& batch, std::int64_t row, const TokenS
   write_sample(batch, row, place, source);
 }
 
+void BatchFiller::fill_sample(HostBatch& batch, std::int64_t row, const Sample& sample, std::int64_t place) {
+  sample_ = sample;
+  write_sample(batch, row, place, 0);
+}
+
 void BatchFiller::fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t place, std::uint64_t key) {
   const std::uint64_t of_place = mix(key, static_cast<std::uint64_t>(place));
   for (std::size_t t = 0; t < sample_.tokens.size(); ++t)

@@ -93,6 +93,8 @@ class BatchFiller {
   // how it is cut; null: it isn't.
   void fill_sequence(HostBatch& batch, std::int64_t row, const TokenSet& set, std::int64_t sample, std::int64_t place,
                      std::size_t source = 0, const SamplePieces* pieces = nullptr);
+  // Sequence `row` := these T tokens; its place in the run's order.
+  void fill_sample(HostBatch& batch, std::int64_t row, const Sample& sample, std::int64_t place);
   // Sequence `row` := T + 1 tokens of one document, drawn by the key; its place in the run's order.
   void fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t place, std::uint64_t key);
   // Sequence `row` := T times token 0 without labels.

@@ -36,6 +36,17 @@ void Head<T>::chunk_loss(const HeadScratch<T>& s, std::int64_t begin, std::int64
                                    scale.per_label, scale.z_coefficient, loss, z, d_logits);
 }
 
+// Of the same rows, behind their loss.
+template <class T>
+void Head<T>::chunk_scores(const HeadScratch<T>& s, std::int64_t begin, std::int64_t end) const {
+  using A = acc_t<T>;
+  const int tp = ctx.groups.tp_size();
+  const std::int64_t rows = end - begin;
+  const View<const A, 2> statistics = tp == 1 ? View<const A, 2>() : View<const A, 2>(s.statistics.slice(0, tp * rows));
+  score_rows<A>(ctx.stream, s.logits.slice(0, rows), vocabulary.rows, labels.slice(begin, end), vocabulary.first,
+                statistics, s.loss.slice(0, rows), scores.slice(begin, end));
+}
+
 template <class T>
 void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scale, View<double, 1> loss_sum,
                       View<double, 1> z_sum) const {
@@ -59,6 +70,7 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
     linear_forward<T, A>(ctx, x, w, {}, logits);
     if (cap > 0) soft_cap<A>(ctx.stream, logits, cap);
     chunk_loss(s, begin, end, scale, d_logits);
+    if (!scores.empty()) chunk_scores(s, begin, end);
     if (cap > 0 && !d_logits.empty()) soft_cap_backward<T>(ctx.stream, logits, cap, d_logits);
     sum_into<A>(ctx.stream, s.loss.slice(0, end - begin), loss_sum);
     if (!by_source.loss.empty())

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/rows/row_scores.hpp"
 #include "nn/context.hpp"
 #include "nn/head.plan.hpp"
 
@@ -49,14 +50,17 @@ struct Head {
   View<const T, 2> w;     // (V, C)
   View<acc_t<T>, 2> g{};  // empty: no gradients
   SourceSums by_source{};
+  RowScores scores{};  // without gradients
 
-  // Adds the sums of loss and z to loss_sum[0] and z_sum[0], and of loss to the sums of its rows' sources.
+  // Adds the sums of loss and z to loss_sum[0] and z_sum[0], and of loss to the sums of its rows' sources; sets the
+  // scores of all rows.
   void forward(View<const T, 2> state, View<T, 2> d_state, LossScale scale, View<double, 1> loss_sum,
                View<double, 1> z_sum) const;
 
  private:
   void chunk_loss(const HeadScratch<T>& s, std::int64_t begin, std::int64_t end, LossScale scale,
                   View<T, 2> d_logits) const;
+  void chunk_scores(const HeadScratch<T>& s, std::int64_t begin, std::int64_t end) const;
 };
 
 // logits(rows of x, V) of a few rows, for sampling; x(r,C) is the last residual, n(r,C) and rstd/mean(r) scratch.

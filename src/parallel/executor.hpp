@@ -42,6 +42,7 @@ struct StepInputs {
   MtpLosses mtp;
   View<double, 1> source_sums;  // losses by their rows' source; empty: they are not told apart
   int first_microbatch = 0;     // of the source
+  RowScores row_scores = {};    // (R) of an evaluation that asks for them
 };
 
 // This rank's part of a pipeline, and the slots of the lists of tasks that it replays: steps' by their batches, else an

@@ -297,9 +297,9 @@ void Session<T>::begin_evaluation() {
 }
 
 template <class T>
-void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch) {
+void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores) {
   executor_->begin_evaluation(
-      {&source, {}, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum), {}, {}, microbatch});
+      {&source, {}, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum), {}, {}, microbatch, scores});
   for (const Task& task : evaluation_) executor_->run(task);
 }
 

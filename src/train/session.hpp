@@ -70,7 +70,8 @@ class Session {
   // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum. With the
   // weights to use.
   void begin_evaluation();
-  void evaluate_microbatch(BatchSource& source, int microbatch);
+  // `scores`: of the microbatch's rows, on ranks that have the head.
+  void evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores = {});
   double evaluated_loss();
 
   Stream& stream() { return stream_; }
