@@ -172,6 +172,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
     Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world).run();
     write_outputs(job, world, begin, start.directory(), log, checkpoints ? &checkpoints->leaving() : nullptr);
   } catch (const LeftOnSignal& left) {
+    log.clear();
     log.note(std::string("stopped: ") + left.what() + "\n");
     throw;
   }

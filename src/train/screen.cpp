@@ -43,6 +43,12 @@ std::string Screen::print(const std::string& text) {
   return write(begin + text);
 }
 
+std::string Screen::clear() {
+  if (!drawn_ || std::ferror(stdout)) return "";
+  drawn_ = false;
+  return write(clear_to_end);
+}
+
 // The cursor goes back to its beginning: whatever else is written, an error, or a line that stays, takes its place.
 std::string Screen::redraw(const std::string& line) {
   constexpr std::chrono::milliseconds between(100);

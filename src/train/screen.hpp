@@ -15,6 +15,8 @@ class Screen {
   // Both return "" or why standard output can't be written: once, from then on nothing is.
   // Lines that stay.
   std::string print(const std::string& text);
+  // Takes the line away.
+  std::string clear();
   // What the line says now, up to its end or the terminal's, at most ten times a second; nothing without a terminal.
   std::string redraw(const std::string& line);
 

@@ -47,6 +47,10 @@ void TrainingLog::say(const std::string& text) const {
   say_news();
 }
 
+void TrainingLog::clear() const {
+  if (directory_) say_lost(screen_->clear());
+}
+
 void TrainingLog::note(const std::string& text) const {
   if (directory_) directory_->log(text);
 }

@@ -30,6 +30,8 @@ class TrainingLog {
   void say(const std::string& text) const;
   // To a screen that is a terminal, in the place of the line before.
   void redraw(const std::string& line) const;
+  // Behind the last of such lines: others than this log write next.
+  void clear() const;
   // To log.txt alone.
   void note(const std::string& text) const;
   void step(StepRecord record) const;
