@@ -23,7 +23,7 @@ std::vector<std::string> written_files(const CommandLine& c) {
   const bool writes_output = c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate;
   if (writes_output) files.push_back(c.output);
   if (c.verb == Verb::calibrate && c.output.empty()) files.push_back("inputs/machines/this.yaml");
-  if (c.verb == Verb::plan || c.verb == Verb::replay) files.insert(files.end(), {c.json, c.trace});
+  if (c.verb == Verb::plan || c.verb == Verb::replay) files.insert(files.end(), {c.json, c.trace, c.svg});
   if (c.verb == Verb::show && c.schedule.rfind("svg:", 0) == 0) files.push_back(c.schedule.substr(4));
   std::erase(files, "");
   return files;
@@ -37,6 +37,7 @@ std::vector<std::string> read_files(const CommandLine& c) {
     files.insert(files.end(), {name, "inputs/machines/" + name + ".yaml"});
   }
   files.insert(files.end(), c.replayed.begin(), c.replayed.end());
+  files.insert(files.end(), c.models.begin(), c.models.end());
   for (const std::string& run : c.fit)
     for (const char* name : {"/deck.yaml", "/metrics.jsonl"}) files.push_back(run + name);
   std::erase(files, "");

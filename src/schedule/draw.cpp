@@ -48,7 +48,18 @@ std::string caption(const Schedule& schedule, const ScheduleTimes& times) {
          formatted("%.6g", times.makespan);
 }
 
-std::string escaped(const std::string& text) {
+// F blue, B orange, W green; each later chunk a step darker.
+std::string colour(const Box& box) {
+  const int base[3][3] = {{147, 190, 232}, {245, 176, 110}, {150, 208, 150}};
+  const int kind = box.op == Op::forward ? 0 : box.op == Op::backward_input ? 1 : 2;
+  const double shade = std::pow(0.8, std::min(box.chunk, 4));
+  return formatted("#%02x%02x%02x", static_cast<int>(base[kind][0] * shade), static_cast<int>(base[kind][1] * shade),
+                   static_cast<int>(base[kind][2] * shade));
+}
+
+}  // namespace
+
+std::string xml_escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
     if (c == '<')
@@ -64,17 +75,6 @@ std::string escaped(const std::string& text) {
   }
   return result;
 }
-
-// F blue, B orange, W green; each later chunk a step darker.
-std::string colour(const Box& box) {
-  const int base[3][3] = {{147, 190, 232}, {245, 176, 110}, {150, 208, 150}};
-  const int kind = box.op == Op::forward ? 0 : box.op == Op::backward_input ? 1 : 2;
-  const double shade = std::pow(0.8, std::min(box.chunk, 4));
-  return formatted("#%02x%02x%02x", static_cast<int>(base[kind][0] * shade), static_cast<int>(base[kind][1] * shade),
-                   static_cast<int>(base[kind][2] * shade));
-}
-
-}  // namespace
 
 std::string draw_text(const Schedule& schedule, const DurationOf& duration) {
   const ScheduleTimes times = timeline(schedule, duration);
@@ -122,7 +122,7 @@ std::string draw_svg(const Schedule& schedule, const DurationOf& duration) {
                     number(height) +
                     "\" font-family=\"sans-serif\" font-size=\"10\">\n<text x=\"4\" y=\"18\" "
                     "font-size=\"13\">" +
-                    escaped(caption(schedule, times)) + "</text>\n";
+                    xml_escaped(caption(schedule, times)) + "</text>\n";
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const double y = top + row_height * rank;
     svg += "<text x=\"4\" y=\"" + number(y + 15) + "\">rank " + std::to_string(rank) + "</text>\n";
