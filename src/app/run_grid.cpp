@@ -24,7 +24,8 @@ namespace forge {
 
 namespace {
 
-constexpr int most_ranks = 8192;  // where the number of nodes is asked for
+constexpr int most_ranks = 8192;       // where the number of nodes is asked for
+constexpr double search_seconds = 20;  // of a cell, before what is left of its layouts is counted
 
 class GridSearch {
  public:
@@ -88,7 +89,8 @@ class GridSearch {
       return;
     }
     std::optional<SearchResult> result;
-    if (has_room_for_state(cell, ranks)) result = search(machine_, cell, {.ranks = ranks, .best = 1});
+    if (has_room_for_state(cell, ranks))
+      result = search(machine_, cell, {.ranks = ranks, .best = 1, .seconds = search_seconds});
     rows_.push_back(grid_row(machine_, model, cell, ranks, result, least_bytes(machine_, cell, ranks)));
     if (lock_ && rows_.back().fits()) write_deck_of(rows_.back(), result->best.front());
     print(rows_.back());
