@@ -75,25 +75,34 @@ void add_show_options(po::options_description& o, CommandLine& c) {
 void add_plan_options(po::options_description& o, CommandLine& c) {
   o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
                   "a file of inputs/machines or any other, or a GPU of --gpu; default: this one, where forge calibrate "
-                  "has measured it")("ranks", po::value<std::string>()->value_name("N"),
-                                     "of the job (default: as many as the deck's mesh asks for); with --search one or "
-                                     "several, as in 8,16,32")(
-      "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
+                  "has measured it")(
+      "ranks", po::value<std::string>()->value_name("N"),
+      "of the job (default: as many as the deck's mesh asks for); with --search and --grid one "
+      "or several, as in 8,16,32")("search", po::bool_switch(&c.search),
+                                   "find the fastest layouts of the deck's model and batch that fit")(
       "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
-      "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(
+      "write", po::value(&c.write)->value_name("DIR"), "write them as decks, those of --grid too")(
+      "grid", po::bool_switch(&c.grid),
+      "the fastest layout of each of several models on each of several numbers of nodes; a start with the same "
+      "--output goes on where an earlier one ended")(
+      "models", po::value<std::string>()->value_name("MODEL,…"),
+      "of --grid: decks, sizes from 1B to 1T, or shipped mixtures (mixtral_8x7b, …); default: all sizes and mixtures")(
+      "nodes", po::value<std::string>()->value_name("N,…"),
+      "of --grid: numbers of the machine's nodes, or with --ranks of ranks; default: as many as each model needs")(
+      "svg", po::value(&c.svg)->value_name("FILE"), "draw the grid as a heat map")(
       "candidates", po::value(&c.candidates)->value_name("FILE"),
       "predict each row of a CSV file, whose columns are keys of the deck")(
       "fit", po::value(&c.fit)->composing()->value_name("RUN"),
       "fit the machine to the steps of a run, its directory; repeatable")(
       "output", po::value(&c.output)->value_name("FILE"),
-      "where the predictions of --candidates go, or the machine of --fit")(
+      "where the predictions of --candidates go, the table of --grid, or the machine of --fit")(
       "as", po::value(&c.program)->value_name("NAME|FILE"),
       "as another program behaves: a file of inputs/programs or any other")(
       "imbalance", po::value(&c.imbalance)->value_name("X"),
       "rows of the busiest ranks' experts, as a multiple of the mean (default 1: all alike)")(
       "replayed", po::value<std::string>()->value_name("FILE,…"),
       "computation as forge replay has measured it: the files of a rank of the first stage, of one between, and of the "
-      "last")("json", po::value(&c.json)->value_name("FILE"), "write everything as JSON, of a search, too")(
+      "last")("json", po::value(&c.json)->value_name("FILE"), "write everything as JSON, of a search or a grid, too")(
       "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
 }
 
@@ -216,7 +225,9 @@ void check_count(const CommandLine& c, const std::string& verb) {
   const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
                    c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::replay || c.verb == Verb::generate;
   const std::string more = "; `forge " + verb + " --help` has an example";
-  if (one && n != 1)
+  if (c.grid && n > 0)
+    throw BadInput("--grid takes its decks behind --models, as in --models " + joined(c.inputs, ","));
+  if (one && n != 1 && !c.grid)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) +
                    (n > 1 ? ": " + joined(c.inputs) : "") + word_hint(verb, c.inputs, c.set) + more);
   if (c.verb == Verb::score && n != 2)
@@ -249,15 +260,17 @@ void check_show(const CommandLine& c) {
 }
 
 void check_plan(const CommandLine& c) {
+  check_grid(c);
   if (!c.candidates.empty() && !c.fit.empty()) throw BadInput("--candidates and --fit exclude each other");
   if (!c.candidates.empty() && c.output.empty()) throw BadInput("--candidates and --output go together");
-  if (!c.output.empty() && c.candidates.empty() && c.fit.empty())
-    throw BadInput("--output is where the predictions of --candidates go, or the machine of --fit");
+  if (!c.output.empty() && c.candidates.empty() && c.fit.empty() && !c.grid)
+    throw BadInput(
+        "--output is where the predictions of --candidates go, the table of --grid, or the machine of --fit");
   if (c.search && !c.candidates.empty()) throw BadInput("--search and --candidates exclude each other");
   if (c.best < 1 || c.best > most_best) throw BadInput("--best must be from 1 to " + std::to_string(most_best));
   if (!(c.imbalance >= 1 && c.imbalance <= most_imbalance))
     throw BadInput("--imbalance must be from 1 (all ranks get as many rows) to " + std::to_string(most_imbalance));
-  if (!c.write.empty() && !c.search) throw BadInput("--write is where the decks of --search go");
+  if (!c.write.empty() && !c.search && !c.grid) throw BadInput("--write is where the decks of --search and --grid go");
   if (!c.replayed.empty() && (c.search || !c.candidates.empty() || !c.fit.empty() || !c.program.empty()))
     throw BadInput("--replayed is of the deck itself, without --search, --candidates, --fit and --as");
   if (!c.trace.empty() && (c.search || !c.candidates.empty()))
@@ -348,6 +361,8 @@ void parse_options(const std::string& verb, const std::vector<std::string>& word
               values);
     po::notify(values);
     if (values.count("ranks")) read_ranks(values["ranks"].as<std::string>(), c);
+    if (values.count("models")) read_models(values["models"].as<std::string>(), c);
+    if (values.count("nodes")) read_nodes(values["nodes"].as<std::string>(), c);
     if (values.count("replayed")) read_replayed(values["replayed"].as<std::string>(), c);
     read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);

@@ -33,7 +33,7 @@ struct CommandLine {
   std::vector<std::string> set;     // --set key=value
   std::string output;               // gradients, score, tokenize, plan, calibrate, report; the directory of export
   int ranks = 0;                 // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
-  std::vector<int> rank_counts;  // plan --search: all of its --ranks
+  std::vector<int> rank_counts;  // plan --search and --grid: all of its --ranks
   std::string restart;           // train: "", "latest" or a directory
   bool fresh = false;            // train: earlier checkpoints are moved aside
   std::string schedule;          // show: "", "text" or "svg:FILE"
@@ -59,10 +59,14 @@ struct CommandLine {
   int blocks = 16, steps = 3;  // of the wire's kernel; that are measured
   bool search = false;
   int best = 10;
-  std::string write;       // the directory for the decks of the best layouts; "": none
-  std::string checkpoint;  // evaluate, score, generate: "", "latest" or a directory
-  bool initial = false;    // evaluate, score, generate: the parameters that training starts with
-  std::string precision;   // evaluate, score, generate: instead of train.precision; "": the deck's
+  bool grid = false;
+  std::vector<std::string> models;  // of --grid; none: all
+  std::vector<int> nodes;           // of --grid; none: as many as each model needs
+  std::string svg;                  // the heat map of --grid; "": none
+  std::string write;                // the directory for the decks of the best layouts; "": none
+  std::string checkpoint;           // evaluate, score, generate: "", "latest" or a directory
+  bool initial = false;             // evaluate, score, generate: the parameters that training starts with
+  std::string precision;            // evaluate, score, generate: instead of train.precision; "": the deck's
   // generate
   std::string prompt;
   std::vector<std::int64_t> prompt_tokens;

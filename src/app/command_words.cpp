@@ -12,7 +12,7 @@ namespace forge {
 
 namespace {
 
-constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20;
+constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20, most_nodes = 1 << 14;
 
 }  // namespace
 
@@ -75,19 +75,51 @@ void read_replayed(const std::string& text, CommandLine& c) {
                    " files; legal: of a rank of the first stage, of one between, and of the last, separated by commas");
 }
 
+void read_models(const std::string& text, CommandLine& c) {
+  for (const std::string_view part : parts_of(text, ',')) {
+    const std::string word(trimmed(part));
+    if (word.empty()) throw BadInput("--models " + text + ": a name is empty; legal: models separated by commas");
+    if (std::find(c.models.begin(), c.models.end(), word) != c.models.end())
+      throw BadInput("--models " + text + ": " + word + " is there twice; legal: each once");
+    c.models.push_back(word);
+  }
+}
+
+void read_nodes(const std::string& text, CommandLine& c) {
+  for (const std::string_view part : parts_of(text, ',')) {
+    int nodes = 0;
+    const bool legal = reads_as(trimmed(part), nodes) && nodes >= 1 && nodes <= most_nodes;
+    if (!legal || std::find(c.nodes.begin(), c.nodes.end(), nodes) != c.nodes.end())
+      throw BadInput("--nodes " + text + ": legal are whole numbers from 1 to " + std::to_string(most_nodes) +
+                     ", separated by commas, each once");
+    c.nodes.push_back(nodes);
+  }
+}
+
+void check_grid(const CommandLine& c) {
+  if (!c.grid) {
+    if (!c.models.empty() || !c.nodes.empty() || !c.svg.empty())
+      throw BadInput("--models, --nodes and --svg are of --grid; legal: with --grid");
+    return;
+  }
+  if (c.search || !c.candidates.empty() || !c.fit.empty() || !c.replayed.empty() || !c.trace.empty())
+    throw BadInput("--grid is a search for each cell, without --search, --candidates, --fit, --replayed and --trace");
+  if (!c.nodes.empty() && !c.rank_counts.empty()) throw BadInput("--nodes and --ranks exclude each other");
+}
+
 void read_ranks(const std::string& text, CommandLine& c) {
   const bool alone = c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::replay;
   const int most = alone ? most_shown_ranks : most_thread_ranks;
   const auto refuse = [&](const std::string& more) {
     throw BadInput("--ranks " + text + ": legal is a whole number from 1 to " + std::to_string(most) + more);
   };
-  const bool list = c.verb == Verb::plan && c.search;
+  const bool list = c.verb == Verb::plan && (c.search || c.grid);
   for (std::size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
     end = list ? std::min(text.find(',', begin), text.size()) : text.size();
     const std::string_view word = std::string_view(text).substr(begin, end - begin);
     if (!reads_as(list ? trimmed(word) : word, c.ranks) || c.ranks < 1 || c.ranks > most)
       refuse(list                   ? ", or several, separated by commas"
-             : c.verb == Verb::plan ? "; several, separated by commas, are of --search"
+             : c.verb == Verb::plan ? "; several, separated by commas, are of --search and --grid"
                                     : "");
     if (std::find(c.rank_counts.begin(), c.rank_counts.end(), c.ranks) != c.rank_counts.end()) refuse(", each once");
     c.rank_counts.push_back(c.ranks);

@@ -19,7 +19,12 @@ void complete_restart(std::vector<std::string>& words);
 
 // The values of options that may be lists, separated by commas. BadInput names the legal ones.
 void read_tokens(const std::string& text, CommandLine& c);
+void read_models(const std::string& text, CommandLine& c);
+void read_nodes(const std::string& text, CommandLine& c);
 void read_replayed(const std::string& text, CommandLine& c);
 void read_ranks(const std::string& text, CommandLine& c);
+
+// Throws BadInput where options of plan --grid stand without it, or with those of another question.
+void check_grid(const CommandLine& c);
 
 }  // namespace forge

@@ -88,7 +88,8 @@ class Drawing {
   double y(double bytes) const { return top + tall * (1 - bytes / most_); }
   double x(std::size_t column) const { return left + wide_ * static_cast<double>(column); }
   void label(double at, double down, const std::string& words, const std::string& more = "") {
-    text_ += "<text x=\"" + number(at) + "\" y=\"" + number(down) + "\" " + more + ">" + svg_text(words) + "</text>\n";
+    text_ +=
+        "<text x=\"" + number(at) + "\" y=\"" + number(down) + "\" " + more + ">" + xml_escaped(words) + "</text>\n";
   }
   void box(double at, double down, double width, double height, std::string_view colour) {
     text_ += "<rect x=\"" + number(at) + "\" y=\"" + number(down) + "\" width=\"" + number(width) + "\" height=\"" +

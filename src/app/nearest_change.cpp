@@ -9,6 +9,7 @@
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "predict/least_memory.hpp"
 #include "predict/neighbours.hpp"
 #include "predict/search_space.hpp"
 #include "schedule/check_deck.hpp"
@@ -136,29 +137,6 @@ namespace {
 
 constexpr int gpus_of_node = 8, most_gpus = 8192;
 constexpr double most_seconds = 10;
-
-// The deck on a mesh, with what needs least memory, and few microbatches: memory is of those that are in flight.
-Deck smallest_on(const Deck& deck, const MeshDeck& mesh) {
-  const bool shards = mesh.dp_shard * mesh.cp > 1;
-  Deck least =
-      with_choice(deck, mesh, {ScheduleName::one_f_one_b, 1, 1, shards ? 3 : 0, Recompute::full, deck.model.dispatch});
-  const std::int64_t data = mesh.dp_replicate * mesh.dp_shard;
-  least.train.batch_ramp.clear();
-  least.train.global_batch_sequences = std::min(deck.train.global_batch_sequences, 2 * mesh.pp * data);
-  return least;
-}
-
-// Bytes of a rank that has the deck's mesh; none where it isn't legal.
-std::optional<std::size_t> bytes_on(Deck deck, int ranks, int capability, bool all_stages) {
-  try {
-    check_deck(deck, ranks);
-  } catch (const BadInput&) {
-    return {};
-  }
-  const RunSetup setup = on_devices(make_setup(deck), capability);
-  return all_stages ? rank_memory(setup, RunKind::training).total()
-                    : planned_memory(setup, RunKind::training, 0).total();
-}
 
 // GPUs that have room for parameters and what the optimizer keeps of them; 1 where no single rank may have the deck.
 int least_gpus(const Deck& deck, std::size_t usable) {

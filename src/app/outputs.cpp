@@ -24,7 +24,7 @@ std::vector<std::string> written_files(const CommandLine& c) {
                              c.verb == Verb::report || (c.verb == Verb::score && c.output != "-");
   if (writes_output) files.push_back(c.output);
   if (c.verb == Verb::calibrate && c.output.empty()) files.push_back("inputs/machines/this.yaml");
-  if (c.verb == Verb::plan || c.verb == Verb::replay) files.insert(files.end(), {c.json, c.trace});
+  if (c.verb == Verb::plan || c.verb == Verb::replay) files.insert(files.end(), {c.json, c.trace, c.svg});
   for (const std::string& drawing : {c.schedule, c.memory})
     if (c.verb == Verb::show && drawing.starts_with("svg:")) files.push_back(drawing.substr(4));
   std::erase(files, "");
@@ -43,6 +43,7 @@ std::vector<std::string> read_files(const CommandLine& c) {
     for (const std::string& run : c.inputs)
       for (const char* name : {"/deck.yaml", "/metrics.jsonl", "/log.txt", "/job_info.json"})
         files.push_back(run + name);
+  files.insert(files.end(), c.models.begin(), c.models.end());
   for (const std::string& run : c.fit)
     for (const char* name : {"/deck.yaml", "/metrics.jsonl"}) files.push_back(run + name);
   std::erase(files, "");

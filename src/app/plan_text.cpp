@@ -167,6 +167,13 @@ std::string json_of_value(const std::string& text) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> layout_values(const Deck& deck) {
+  std::vector<std::pair<std::string, std::string>> list;
+  for (const Key& key : all_keys())
+    if (is_searched(key)) list.emplace_back(key.qualified(), value_text(key, deck));
+  return list;
+}
+
 std::string search_text(const Machine& machine, const SearchResult& r) {
   std::string text = formatted(
       "%lld layouts: %lld have no room, %lld are bounded by better ones, %lld were simulated, %lld are not legal, %lld "
@@ -234,8 +241,7 @@ JsonLine search_json(const Machine& machine, const SearchResult& r, int ranks) {
   std::vector<JsonLine> best;
   for (const Outcome& o : r.best) {
     JsonLine layout;
-    for (const Key& key : all_keys())
-      if (is_searched(key)) layout.add_raw(key.qualified(), json_of_value(value_text(key, o.deck)));
+    for (const auto& [key, value] : layout_values(o.deck)) layout.add_raw(key, json_of_value(value));
     best.push_back(outcome_json(machine, o).add("layout", layout));
   }
   JsonLine all;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/json.hpp"
@@ -27,6 +28,9 @@ JsonLine search_json(const Machine& machine, const SearchResult& result, int ran
 // The simulated step in the format of Chrome's tracing and Perfetto: a process a pipeline rank, a thread a stream, and
 // its arena by category (`memory`, by pipeline rank) as a counter.
 std::string plan_trace(const Outcome& outcome, const std::vector<MemoryCourse>& memory);
+
+// The keys that a search gives values, in the key table's order, with the deck's.
+std::vector<std::pair<std::string, std::string>> layout_values(const Deck& deck);
 
 // "GPU", or "rank" where ranks are processes on cores.
 const char* rank_word(const Machine& machine);

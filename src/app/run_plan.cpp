@@ -9,7 +9,8 @@
 #include "app/outputs.hpp"
 #include "app/plan_text.hpp"
 #include "app/replayed_stages.hpp"
-#include "app/short_deck.hpp"
+#include "app/run_grid.hpp"
+#include "app/searched_deck.hpp"
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
 #include "config/keys.hpp"
@@ -102,27 +103,12 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
   std::printf("%zu layouts in %s\n", predicted.size(), line.output.c_str());
 }
 
-// A comment's lines.
-std::string commented(const std::string& text) {
-  std::string lines = "# ";
-  for (const char c : text) lines += c == '\n' ? std::string("\n# ") : std::string(1, c);
-  return lines + "\n";
-}
-
-// What the search found, as a deck: where it comes from and what is predicted, then the keys that it needs.
-std::string layout_deck(const CommandLine& line, const Machine& machine, const Outcome& o, int ranks) {
-  const std::string deck = line.inputs.front();
+// The command whose result a layout is, for its deck.
+std::string command_of(const CommandLine& line, int ranks) {
   std::string settings;
   for (const std::string& set : line.set) settings += " --set " + set;
-  const std::string text =
-      formatted("predicted: %.4g s a step (%.4g to %.4g), %.0f tokens/s a %s, mfu %.1f %%, %s of %s a %s",
-                o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, rank_word(machine), 100 * o.time.mfu,
-                format_bytes(o.memory.total()).c_str(), format_bytes(o.usable).c_str(), rank_word(machine));
-  return commented("A layout of " + deck + " for " + std::to_string(ranks) + " ranks of " + machine.name + ": " +
-                   machine.description + "\n" + text + "\nfound by: forge plan " + deck + " --machine " +
-                   (line.machine.empty() ? "this" : line.machine) + " --ranks " + std::to_string(ranks) + " --search" +
-                   settings) +
-         short_deck(o.deck, ranks);
+  return "forge plan " + line.inputs.front() + " --machine " + (line.machine.empty() ? "this" : line.machine) +
+         " --ranks " + std::to_string(ranks) + " --search" + settings;
 }
 
 // What is known of predictions for so many ranks of GPUs.
@@ -135,21 +121,14 @@ void write_layouts(const CommandLine& line, const Machine& machine, const Search
   const std::string begin = line.rank_counts.size() > 1 ? "ranks_" + std::to_string(ranks) + "_layout_" : "layout_";
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const std::string path = (std::filesystem::path(line.write) / (begin + std::to_string(i + 1) + ".yaml")).string();
-    write_text_file(path, layout_deck(line, machine, result.best[i], ranks));
+    write_text_file(path, layout_deck(machine, result.best[i], line.inputs.front(), command_of(line, ranks)));
     std::printf("%s\n", path.c_str());
   }
 }
 
 // A search for each number of ranks.
 void run_search(const CommandLine& line, const Machine& machine) {
-  CommandLine any = line;
-  // The deck's own mesh doesn't matter: its model and batch do. ZeRO-3 has all keys that another stage refuses.
-  for (const char* key :
-       {"mesh.pp=1", "mesh.dp_replicate=1", "mesh.dp_shard=1", "mesh.cp=1", "mesh.tp=1", "mesh.ep=1", "mesh.etp=0",
-        "schedule.name=1f1b", "schedule.virtual_stages=1", "schedule.split=even", "schedule.file=''",
-        "train.microbatch_sequences=1", "train.zero_stage=3", "train.accumulate=automatic"})
-    any.set.push_back(key);
-  const Deck deck = load_deck(any, Needs::training, 1);
+  const Deck deck = searched_deck(line);
   check_imbalance(line, deck);
   std::vector<int> counts = line.rank_counts;
   if (counts.empty()) counts.push_back(static_cast<int>(ranks_of(load_deck(line, Needs::training, 0).mesh)));
@@ -192,6 +171,7 @@ void run_plan(const CommandLine& line) {
   Machine machine = machine_of(line);
   if (!line.fit.empty()) machine = fit_to_runs(line, machine);
   if (!line.candidates.empty()) return predict_candidates(line, machine);
+  if (line.grid) return run_grid(line, machine);
   if (line.search) return run_search(line, machine);
   const Deck deck = load_deck(line, Needs::training, line.ranks);
   check_imbalance(line, deck);

@@ -52,7 +52,8 @@ const std::map<std::string, VerbEntry>& verbs() {
         "forge show inputs/quickstart.yaml\nforge show inputs/7b_4gpu.yaml --gpu h100-80"}},
       {"plan",
        {Verb::plan, "DECK", "time and memory of a step on a machine, and the layouts that are fastest there",
-        "forge plan inputs/7b_4gpu.yaml --machine h100_8 --search"}},
+        "forge plan inputs/7b_4gpu.yaml --machine h100_8 --search\n"
+        "forge plan --grid --machine h100_8 --models 8B,70B --nodes 1,2,4 --output grid.csv"}},
       {"replay",
        {Verb::replay, "DECK",
         "one rank of any layout alone on this device: its times, launches and memory, without its peers",

@@ -86,6 +86,7 @@ inline constexpr double program_row_fraction = 0.4;
 // values are forge's. Every other one has its cause in the program's file (inputs/programs).
 struct Program {
   std::string name = "forge";
+  std::string text = {};  // of its file
   bool is_forge() const { return name == "forge"; }
   double product_fraction = 1;    // of the machine's rates of products
   std::string attention_kernel;   // of those that the machine's file has rates of; "": the deck's
@@ -116,6 +117,7 @@ inline constexpr double least_speed = 0.01, most_speed = 100;
 
 struct Machine {
   std::string name, description;
+  std::string text = {};  // of its file, behind those that it is like
   int ranks_per_node = 1;
   int units = 1;                 // multiprocessors of a rank's GPU
   int capability = 0;            // its compute capability, 90 of sm_90; 0: a processor, or not known

@@ -272,16 +272,18 @@ void read_parts(FileSection& in, Machine& m, const std::string& file, Report& re
   if (auto network = in.section("network")) read_network(*network, m);
 }
 
-// read(section) of the whole file; everything that is wrong is thrown together.
+// read(section) of the whole file, whose text it returns; everything that is wrong is thrown together.
 template <class Read>
-void read_file(const std::string& file, const char* what, Read read) {
+std::string read_file(const std::string& file, const char* what, Read read) {
   Report report;
   YamlNode root;
-  if (parse_yaml(read_text_file(file, most_yaml_bytes, what), file, root, report)) {
+  std::string text = read_text_file(file, most_yaml_bytes, what);
+  if (parse_yaml(text, file, root, report)) {
     FileSection all(root, "", file, report);
     read(all, report);
   }
   report.throw_if_any(file);
+  return text;
 }
 
 void read_parts(FileSection& in, Program& p) {
@@ -323,7 +325,7 @@ std::string machine_name(const std::string& name) {
 
 // `like`: a machine whose figures stand where this file has none.
 void read_machine_file(const std::string& file, int likes, Machine& machine) {
-  read_file(file, "the machine", [&](FileSection& in, Report& report) {
+  machine.text += read_file(file, "the machine", [&](FileSection& in, Report& report) {
     std::string like;
     in.text("like", like);
     if (!like.empty()) {
@@ -355,7 +357,7 @@ Program read_program(const std::string& name) {
   const std::string file = shared_file(name, "program", "inputs/programs");
   Program program;
   program.name = std::filesystem::path(file).stem().string();
-  read_file(file, "the program", [&](FileSection& in, Report&) { read_parts(in, program); });
+  program.text = read_file(file, "the program", [&](FileSection& in, Report&) { read_parts(in, program); });
   return program;
 }
 

@@ -4,20 +4,18 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
-#include "fp8/codes.hpp"
-#include "layout/layer_kinds.hpp"
-#include "nn/units.plan.hpp"
-#include "predict/search_space.hpp"
-#include "predict/step_cost.hpp"
+#include "predict/search_bounds.hpp"
 #include "schedule/check_deck.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
@@ -25,184 +23,6 @@
 namespace forge {
 
 namespace {
-
-// A layout of the space with its bounds.
-struct Candidate {
-  std::size_t mesh;
-  Choice choice;
-  double seconds;  // the bound of its step
-  double likely;   // with bubble: the order of simulation
-};
-
-// Time that something takes, and time of it on each link.
-struct Taken {
-  double seconds = 0;
-  LinkSeconds links{};
-
-  void add(double more, const LinkSeconds& on_links, double times = 1) {
-    seconds += times * more;
-    for (std::size_t l = 0; l < links.size(); ++l) links[l] += times * on_links[l];
-  }
-  void add(const TaskCost& cost) {
-    add(cost.total(), {});
-    if (cost.wires)
-      for (const Wire& wire : *cost.wires) add(0, wire.links);
-  }
-  void add(const WireTime& time, double times) {
-    add(time.total(), {time.nvlink, time.nvlink, time.nic, time.nic}, times);
-  }
-};
-
-// What a microbatch costs in the layers of the whole model, on one rank of a mesh.
-struct ModelCost {
-  Taken taken;                                  // by all passes of all layers and of the head
-  double saved = 0;                             // bytes that all layers keep
-  std::array<Placement, group_count> places{};  // of the mesh
-};
-
-// Elements of the model's parameters.
-struct ModelSize {
-  double dense = 0, experts = 0;  // tables, which only some stages have, are left out
-  double block = 0;               // the largest unit of the dense ones
-};
-
-class Bounds {
- public:
-  Bounds(const Machine& machine, const Deck& deck, int ranks)
-      : machine_(machine), deck_(deck), spec_(resolve_model(deck.model)), ranks_(ranks) {
-    for (const Unit& unit : parameter_units(spec_)) {
-      double elements = 0;
-      for (const Parameter& p : unit.parameters) elements += static_cast<double>(p.elements());
-      const bool table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
-      if (table) continue;
-      (unit.kind == UnitKind::experts ? size_.experts : size_.dense) += elements;
-      if (unit.kind != UnitKind::experts) size_.block = std::max(size_.block, elements);
-    }
-  }
-
-  // None where it can't fit.
-  std::optional<Candidate> candidate(std::size_t index, const MeshDeck& mesh, const Choice& choice) {
-    const Deck deck = with_choice(deck_, mesh, choice);
-    const ModelCost& cost = cost_of(deck);
-    const auto pp = static_cast<double>(mesh.pp);
-    const double microbatches = static_cast<double>(deck.train.global_batch_sequences) /
-                                static_cast<double>(mesh.dp_replicate * mesh.dp_shard * choice.microbatch);
-    if (least_bytes(deck, cost, std::min(microbatches, pp)) > most_bytes()) return {};
-    const double bound = least_seconds(deck, cost, microbatches);
-    const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
-    const double bubble = (pp - 1) * cost.taken.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
-    return Candidate{index, choice, bound, bound + bubble};
-  }
-
- private:
-  double most_bytes() const { return static_cast<double>(usable_memory(machine_, ranks_)); }
-
-  const ModelCost& cost_of(const Deck& deck) {
-    const MeshDeck& m = deck.mesh;
-    const CostKey key{{m.pp, m.dp_replicate, m.dp_shard, m.cp, m.tp, m.ep, m.etp, deck.train.microbatch_sequences},
-                      deck.train.recompute,
-                      deck.model.dispatch,
-                      deck.train.fp8_gather};
-    const auto found = costs_.find(key);
-    return found != costs_.end() ? found->second : costs_.emplace(key, compute(deck)).first->second;
-  }
-
-  ModelCost compute(const Deck& deck) const {
-    const MeshShape mesh = resolve_mesh(deck.mesh, ranks_);
-    BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
-    resolve_coded(c.rounding, deck, mesh);
-    if (deck.model.experts > 0) c.expert_load = machine_.imbalance;
-    c.cutlass = takes_cutlass_on(machine_, deck, c.kernels.grouped);
-    c.rounding.codes = multiplies_codes(deck, machine_.capability);
-    const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
-    const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
-    ModelCost cost{{}, 0, places};
-    std::map<std::tuple<bool, std::int64_t, bool>, ModelCost> known;  // layers are of few kinds
-    const auto taken = [&](const StageLayer& layer) {
-      Taken sum;
-      for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
-        sum.add(costs.of({&layer, pass}));
-      if (c.recompute != Recompute::none && recomputes(layer)) sum.add(costs.of({&layer, Pass::backward_input, true}));
-      return sum;
-    };
-    for (std::int64_t l = 0; l < spec_.L(); ++l) {
-      auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l), c.rounding.has_block(l)});
-      if (is_new) {
-        const StageLayer layer{LayerKind::block, l};
-        kind->second.taken = taken(layer);
-        kind->second.saved =
-            static_cast<double>(bytes_in(LayerMemory::saved, c, {.first_layer = static_cast<int>(l) - 1}, layer));
-      }
-      cost.taken.add(kind->second.taken.seconds, kind->second.taken.links);
-      cost.saved += kind->second.saved;
-    }
-    const StageLayer head{LayerKind::head};
-    cost.taken.add(costs.of({&head, Pass::forward}));
-    return cost;
-  }
-
-  // The mean stage's: what it computes and waits for in its layers, what its parameters or its gradients take, were
-  // each of their calls one for the whole stage, or what all of them take of a link.
-  double least_seconds(const Deck& deck, const ModelCost& cost, double microbatches) const {
-    const MeshDeck& m = deck.mesh;
-    const Precision p = precision_of(deck);
-    const auto zero = deck.train.zero_stage;
-    const double shards = static_cast<double>(m.dp_shard * m.cp), tp = static_cast<double>(m.tp);
-    const double elements = size_.dense / static_cast<double>(m.pp) / tp;
-    const auto time = [&](Group group, Collective collective, double count, DType type) {
-      return collective_time(machine_, {group, collective, static_cast<std::int64_t>(count), type},
-                             cost.places[to_size(group)]);
-    };
-    const bool again = zero == 3 && deck.train.gather != GatherPolicy::step;
-    // A pass of a chunk finds two units at most where the one before has left them.
-    const double kept = again ? 2 * static_cast<double>(deck.schedule.virtual_stages) * size_.block / tp : 0;
-    const DType gathered = deck.train.fp8_gather ? DType::u8 : p.compute;
-    Taken parameters, gradients;
-    if (zero > 0 && elements > kept)
-      parameters.add(time(Group::parameter_shards, Collective::all_gather, (elements - kept) / shards, gathered),
-                     again ? 2 * microbatches : 1);
-    gradients.add(zero >= 1 ? time(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
-                            : time(Group::gradients, Collective::all_reduce, elements, p.accumulate),
-                  zero >= 2 ? microbatches : 1);
-    const double layers = microbatches / static_cast<double>(m.pp);
-    double least = std::max({layers * cost.taken.seconds, parameters.seconds, gradients.seconds});
-    for (std::size_t l = 0; l < parameters.links.size(); ++l)
-      least = std::max(least, layers * cost.taken.links[l] + parameters.links[l] + gradients.links[l]);
-    return least;
-  }
-
-  // What the first stage can't do without: its part of the parameters' state, and what `in_flight` microbatches save.
-  double least_bytes(const Deck& deck, const ModelCost& cost, double in_flight) const {
-    const MeshDeck& m = deck.mesh;
-    const Precision p = precision_of(deck);
-    const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
-    double state = bytes(p.storage);
-    for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.accumulate))
-      if (buffer.is_of_elements() && (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices))
-        state += bytes(buffer.type);
-    const double whole = p.has_compute_copy() ? bytes(p.compute) : 0;
-    const double gradient = bytes(deck.optimizer.gradients == StateType::bf16 ? p.compute : p.accumulate);
-    const auto zero = deck.train.zero_stage;
-    const auto of = [&](double elements, double shards) {
-      return elements * (state / (zero >= 1 ? shards : 1) + gradient / (zero >= 2 ? shards : 1) +
-                         whole / (zero >= 3 ? shards : 1));
-    };
-    const auto pp = static_cast<double>(m.pp), tp = static_cast<double>(m.tp), ep = static_cast<double>(m.ep);
-    const auto shards = static_cast<double>(m.dp_shard * m.cp), etp = static_cast<double>(m.etp);
-    const double expert_shards = std::max(1.0, shards * tp / (ep * etp));
-    return 0.95 * (of(size_.dense / pp / tp, shards) + of(size_.experts / pp / ep / etp, expert_shards) +
-                   cost.saved / pp * in_flight);
-  }
-
-  const Machine& machine_;
-  const Deck& deck_;
-  ModelSpec spec_;
-  int ranks_;
-  ModelSize size_;
-  // By mesh and microbatch: where the groups lie depends on every axis; codes that are gathered are rounded once.
-  using CostKey = std::tuple<std::array<std::int64_t, 8>, Recompute, DispatchMethod, bool>;
-  std::map<CostKey, ModelCost> costs_;
-};
 
 // Lowered schedules, each made once.
 class Schedules {
@@ -258,6 +78,13 @@ class Rooms {
   std::map<Key, bool> least_;
 };
 
+// A layout whose step is known from fewer microbatches than it has.
+struct Estimated {
+  Candidate candidate;
+  double seconds;
+};
+constexpr double close = 1.01;  // estimates and simulated steps are nearer to one another, as a factor
+
 class Search {
  public:
   Search(const Machine& machine, const Deck& deck, const SearchOptions& options)
@@ -274,55 +101,111 @@ class Search {
     constexpr std::size_t together = 8;
     for (; next < candidates_.size() && spent() < options_.seconds; next += together) {
       std::vector<Evaluation> found(std::min(together, candidates_.size() - next));
-      in_parallel(found.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[next + i]); });
-      for (Evaluation& evaluation : found) take(std::move(evaluation));
+      in_parallel(found.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[next + i], false); });
+      for (std::size_t i = 0; i < found.size(); ++i) take(candidates_[next + i], std::move(found[i]));
     }
     for (; next < candidates_.size(); ++next) ++(candidates_[next].seconds > worst() ? result_.bounded : result_.left);
+    simulate_estimated(spent);
     return std::move(result_);
   }
 
  private:
   void list_candidates() {
     Bounds bounds(machine_, deck_, options_.ranks);
-    for (std::size_t m = 0; m < meshes_.size(); ++m)
-      for (const Choice& choice : choices_of(deck_, meshes_[m])) {
-        ++result_.layouts;
-        if (const auto c = bounds.candidate(m, meshes_[m], choice))
-          candidates_.push_back(*c);
-        else
-          ++result_.without_room;
-      }
+    std::vector<std::vector<Candidate>> lists(meshes_.size());
+    in_parallel(meshes_.size(), [&](std::size_t m) { lists[m] = bounds.on_mesh(m, meshes_[m]); });
+    for (std::size_t m = 0; m < meshes_.size(); ++m) {
+      const auto all = static_cast<std::int64_t>(choices_of(deck_, meshes_[m]).size());
+      result_.layouts += all;
+      result_.without_room += all - static_cast<std::int64_t>(lists[m].size());
+      candidates_.insert(candidates_.end(), lists[m].begin(), lists[m].end());
+      lists[m] = {};
+    }
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.likely < b.likely; });
   }
 
-  // Seconds of the last that is kept.
-  double worst() const {
-    return static_cast<int>(result_.best.size()) < options_.best ? INFINITY : result_.best.back().time.seconds;
+  // Those whose estimate is near the best, in its order; the first also where time is up.
+  template <class Spent>
+  void simulate_estimated(const Spent& spent) {
+    std::stable_sort(estimated_.begin(), estimated_.end(),
+                     [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+    constexpr std::size_t together = 2;
+    for (std::size_t next = 0; next < estimated_.size(); next += together) {
+      const std::size_t count = std::min(together, estimated_.size() - next);
+      const bool in_time = next == 0 || spent() < 2 * options_.seconds;
+      std::vector<Evaluation> found(count);
+      in_parallel(count, [&](std::size_t i) {
+        const Estimated& e = estimated_[next + i];
+        found[i] = e.seconds / close > worst() ? Evaluation{&SearchResult::bounded}
+                   : in_time                   ? evaluate(e.candidate, true)
+                                               : Evaluation{&SearchResult::left};
+      });
+      for (std::size_t i = 0; i < count; ++i) {
+        seen_.erase(seen_.find(close * estimated_[next + i].seconds));
+        take(estimated_[next + i].candidate, std::move(found[i]));
+      }
+    }
   }
 
-  // What became of a candidate.
+  // Seconds of the last that is to be kept: of those that are known, with estimates at their longest.
+  double worst() const {
+    const auto kept = static_cast<std::size_t>(options_.best);
+    return seen_.size() < kept ? INFINITY : *std::next(seen_.begin(), options_.best - 1);
+  }
+
+  // What became of a candidate; nothing yet where its step is an estimate.
   struct Evaluation {
     std::int64_t SearchResult::*count = nullptr;
-    std::optional<Outcome> outcome;
+    std::optional<Outcome> outcome = {};
+    double estimate = 0;
   };
-  Evaluation evaluate(const Candidate& candidate) {
-    if (candidate.seconds > worst()) return {&SearchResult::bounded, {}};
+  // `whole`: all microbatches of its step are simulated, however many.
+  Evaluation evaluate(const Candidate& candidate, bool whole) {
+    if (!whole && candidate.seconds > worst()) return {&SearchResult::bounded};
     const MeshDeck& mesh = meshes_[candidate.mesh];
     const Choice& choice = candidate.choice;
-    if (rooms_.is_full(candidate) || !has_room_at_least(candidate)) return {&SearchResult::without_room, {}};
+    if (rooms_.is_full(candidate) || !has_room_at_least(candidate)) return {&SearchResult::without_room};
     const Deck deck = with_choice(deck_, mesh, choice);
     const std::optional<RunSetup> few = setup_of(of_few_microbatches(deck));
-    if (!few) return {&SearchResult::refused, {}};
-    std::optional<Outcome> outcome;
-    if (may_fit(machine_, *few)) {
-      const std::optional<RunSetup> setup = setup_of(deck);
-      if (!setup) return {&SearchResult::refused, {}};
-      outcome = outcome_of(machine_, *setup);
-    }
-    if (outcome && outcome->fits()) return {&SearchResult::simulated, std::move(outcome)};
-    rooms_.set_full(candidate);
-    return {&SearchResult::without_room, {}};
+    if (!few) return {&SearchResult::refused};
+    Evaluation found{&SearchResult::without_room};
+    if (may_fit(machine_, *few)) found = !whole && is_long(deck) ? estimated(deck) : simulated(deck);
+    if (found.count == &SearchResult::without_room) rooms_.set_full(candidate);
+    return found;
+  }
+
+  Evaluation simulated(const Deck& deck) {
+    const std::optional<RunSetup> setup = setup_of(deck);
+    if (!setup) return {&SearchResult::refused};
+    Outcome outcome = outcome_of(machine_, *setup);
+    if (!outcome.fits()) return {&SearchResult::without_room};
+    return {&SearchResult::simulated, std::move(outcome)};
+  }
+
+  // Microbatches with which a pipeline is full for a while; a step of more repeats what it does then.
+  static std::int64_t filling(const Deck& deck) { return std::max<std::int64_t>(2 * deck.mesh.pp, 4); }
+  static bool is_long(const Deck& deck) { return microbatches_of(deck) > 4 * filling(deck); }
+
+  // From steps of fewer microbatches.
+  Evaluation estimated(const Deck& deck) {
+    const std::int64_t fewer = filling(deck), more = fewer * 3 / 2;
+    const std::optional<RunSetup> first = setup_of(of_microbatches(deck, fewer)),
+                                  second = setup_of(of_microbatches(deck, more));
+    if (!first || !second) return simulated(deck);
+    const Outcome outcome = outcome_of(machine_, *second);
+    if (!outcome.fits()) return {&SearchResult::without_room};
+    const double one = (outcome.time.seconds - predict(machine_, *first).seconds) / static_cast<double>(more - fewer);
+    const double seconds = outcome.time.seconds + static_cast<double>(microbatches_of(deck) - more) * one;
+    if (seconds / close > worst()) return {&SearchResult::bounded};
+    return {nullptr, {}, seconds};
+  }
+
+  static Deck of_microbatches(Deck deck, std::int64_t microbatches) {
+    deck.train.batch_ramp.clear();
+    deck.train.global_batch_sequences =
+        deck.mesh.dp_replicate * deck.mesh.dp_shard * deck.train.microbatch_sequences * microbatches;
+    return deck;
   }
 
   // Needs no more memory than the deck, and mostly as much: what fills the pipeline twice.
@@ -362,9 +245,15 @@ class Search {
     return room;
   }
 
-  void take(Evaluation evaluation) {
+  void take(const Candidate& candidate, Evaluation evaluation) {
+    if (!evaluation.count) {
+      estimated_.push_back({candidate, evaluation.estimate});
+      seen_.insert(close * evaluation.estimate);
+      return;
+    }
     ++(result_.*evaluation.count);
     if (!evaluation.outcome) return;
+    seen_.insert(evaluation.outcome->time.seconds);
     Outcome& outcome = *evaluation.outcome;
     outcome.time.spans.clear();
     outcome.time.tasks.clear();
@@ -381,6 +270,8 @@ class Search {
   SearchOptions options_;
   std::vector<MeshDeck> meshes_;
   std::vector<Candidate> candidates_;
+  std::vector<Estimated> estimated_;
+  std::multiset<double> seen_;  // seconds of steps that fit; estimates times `close`
   SearchResult result_;
   Schedules schedules_;
   Rooms rooms_;

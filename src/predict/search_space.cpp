@@ -110,19 +110,22 @@ std::vector<Choice> choices_of(const Deck& deck, const MeshDeck& mesh) {
   return list;
 }
 
-Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choice) {
-  Deck deck = resolved;
-  deck.mesh = mesh;
+void set_choice(Deck& deck, const Deck& resolved, const Choice& choice) {
   deck.schedule = {choice.schedule, choice.chunks, "even", ""};
   deck.train.microbatch_sequences = choice.microbatch;
   deck.train.zero_stage = choice.zero_stage;
-  if (choice.zero_stage < 3) {
-    deck.train.fp8_gather = false;
-    deck.train.gather = GatherPolicy::microbatch;
-  }
+  const bool shards_weights = choice.zero_stage == 3;
+  deck.train.fp8_gather = shards_weights && resolved.train.fp8_gather;
+  deck.train.gather = shards_weights ? resolved.train.gather : GatherPolicy::microbatch;
   deck.train.recompute = choice.recompute;
   deck.train.accumulate = Accumulation::automatic;
   deck.model.dispatch = choice.dispatch;
+}
+
+Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choice) {
+  Deck deck = resolved;
+  deck.mesh = mesh;
+  set_choice(deck, resolved, choice);
   return deck;
 }
 

@@ -25,4 +25,7 @@ std::vector<Choice> choices_of(const Deck& resolved, const MeshDeck& mesh);
 // The deck with a mesh and a choice; check_deck says whether it is legal.
 Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choice);
 
+// Gives a copy of the deck, which may have had another one, a choice.
+void set_choice(Deck& deck, const Deck& resolved, const Choice& choice);
+
 }  // namespace forge

@@ -59,7 +59,7 @@ std::string colour(const Box& box) {
 
 }  // namespace
 
-std::string svg_text(const std::string& text) {
+std::string xml_escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
     if (c == '<')
@@ -122,7 +122,7 @@ std::string draw_svg(const Schedule& schedule, const DurationOf& duration) {
                     number(height) +
                     "\" font-family=\"sans-serif\" font-size=\"10\">\n<text x=\"4\" y=\"18\" "
                     "font-size=\"13\">" +
-                    svg_text(caption(schedule, times)) + "</text>\n";
+                    xml_escaped(caption(schedule, times)) + "</text>\n";
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const double y = top + row_height * rank;
     svg += "<text x=\"4\" y=\"" + number(y + 15) + "\">rank " + std::to_string(rank) + "</text>\n";

@@ -14,7 +14,7 @@ std::string draw_text(const Schedule& schedule, const DurationOf& duration);
 // The schedule as an SVG document, 24 units per row; colours by F, B and W, darker for later chunks.
 std::string draw_svg(const Schedule& schedule, const DurationOf& duration);
 
-// A text in an SVG document.
-std::string svg_text(const std::string& text);
+// A text inside an SVG document's element or attribute.
+std::string xml_escaped(const std::string& text);
 
 }  // namespace forge

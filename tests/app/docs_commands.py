@@ -129,6 +129,13 @@ def check_forge(where, words, ranks, quoted):
             fail(where, "prints something else than the docs have: " + flat(quoted)[:200])
         counts[verb] = counts.get(verb, 0) + 1
         return
+    elif "--grid" in typed:  # minutes: up to its models
+        at = typed.index("--models") if "--models" in typed else len(typed)
+        code, output = run([*typed[:at], *typed[at + 2:], "--models", "none.yaml"])
+        if "cannot open the deck none.yaml" not in output:
+            fail(where, f"exit code {code}: {flat(output)[:300]}")
+        counts[verb] = counts.get(verb, 0) + 1
+        return
     elif verb == "calibrate":  # minutes, and other ranks: its options alone
         if "--machine" in typed:
             del typed[typed.index("--machine"):typed.index("--machine") + 2]

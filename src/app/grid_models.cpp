@@ -1,0 +1,158 @@
+#include "app/grid_models.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "app/searched_deck.hpp"
+#include "config/read.hpp"
+#include "config/shared_files.hpp"
+#include "config/text.hpp"
+#include "core/bytes.hpp"
+#include "core/error.hpp"
+#include "core/parse.hpp"
+#include "nn/units.plan.hpp"
+#include "predict/dense_shape.hpp"
+#include "schedule/check_deck.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::array sizes{1e9, 3e9, 8e9, 1.3e10, 3e10, 7e10, 1.75e11, 4.05e11, 1e12};
+
+// Shipped mixtures: the model and the batch of a deck.
+struct Mixture {
+  const char* name;
+  const char* deck;
+};
+constexpr std::array mixtures{Mixture{"olmoe", "olmoe_8gpu"},
+                              Mixture{"deepseek_v2_lite", "deepseek_v2_lite_8gpu"},
+                              Mixture{"moonlight", "moonlight_16gpu"},
+                              Mixture{"qwen3_30b", "qwen3_30b_16gpu"},
+                              Mixture{"mixtral_8x7b", "mixtral_8x7b_32gpu"},
+                              Mixture{"glm45_air", "glm45_air_32gpu"},
+                              Mixture{"mixtral_8x22b", "mixtral_8x22b_128gpu"},
+                              Mixture{"qwen3_235b", "qwen3_235b_256gpu"},
+                              Mixture{"deepseek_v2", "deepseek_v2_128gpu"},
+                              Mixture{"glm45", "glm45_128gpu"},
+                              Mixture{"deepseek_v3", "deepseek_v3_256gpu"},
+                              Mixture{"kimi_k2", "kimi_k2_512gpu"}};
+
+std::string mixture_names() {
+  std::vector<std::string> names;
+  for (const Mixture& mixture : mixtures) names.emplace_back(mixture.name);
+  return joined(names);
+}
+
+// "8B", "0.5t"; none where the word is no size.
+std::optional<double> size_of_word(const std::string& word) {
+  const char unit = word.empty() ? ' ' : word.back();
+  double number = 0;
+  const bool billions = unit == 'B' || unit == 'b';
+  if (!billions && unit != 'T' && unit != 't') return {};
+  if (!reads_as(std::string_view(word).substr(0, word.size() - 1), number)) return {};
+  return number * (billions ? 1e9 : 1e12);
+}
+
+std::int64_t parameters_of(const Deck& deck) {
+  return parameter_count(parameter_units(resolve_model(deck.model)));
+}
+
+// A dense model's deck, whose batch is in tokens.
+Deck dense_deck(const CommandLine& line, const std::string& name, double parameters) {
+  const ModelDeck m = dense_shape(parameters);
+  std::vector<std::string> settings = line.set;
+  for (const std::string& setting : plain_settings()) settings.push_back(setting);
+  const auto read = [&](std::int64_t sequences) {
+    const auto number = [](std::int64_t n) { return std::to_string(n); };
+    const std::string text =
+        "model: {layers: " + number(m.layers) + ", width: " + number(m.width) + ", heads: " + number(m.heads) +
+        ", kv_heads: " + number(m.kv_heads) + ", ffn: " + number(m.ffn) + ", vocabulary: " + number(m.vocabulary) +
+        ", rope_theta: 500000, tied_embeddings: " + (m.tied_embeddings ? "true" : "false") +
+        "}\ntrain: {steps: 100000, sequence_tokens: 4096, global_batch_sequences: " + number(sequences) +
+        "}\noptimizer: {learning_rate: " + format_exact(dense_learning_rate(parameters)) +
+        ", warmup_steps: 2000}\ndata: {files: [data/train.bin], dtype: uint32}\noutput: {directory: runs/" + name +
+        "}\n";
+    return read_deck(text, "the deck of --models " + name, settings);
+  };
+  const std::int64_t tokens = read(1).train.sequence_tokens;
+  Deck deck = read(std::max<std::int64_t>(1, dense_step_tokens(parameters) / std::max<std::int64_t>(1, tokens)));
+  check_deck(deck, 1);
+  return deck;
+}
+
+GridModel model_of_file(const CommandLine& line, const std::string& name, const std::string& file) {
+  CommandLine one = line;
+  one.inputs = {file};
+  GridModel model{name, searched_deck(one)};
+  model.parameters = parameters_of(model.deck);
+  return model;
+}
+
+bool is_path(const std::string& word) {
+  std::error_code ignored;
+  return word.find('/') != std::string::npos || word.ends_with(".yaml") || word.ends_with(".yml") ||
+         std::filesystem::exists(word, ignored);
+}
+
+GridModel model_of(const CommandLine& line, const std::string& word) {
+  for (const Mixture& mixture : mixtures)
+    if (word == mixture.name) return model_of_file(line, word, shared_file(mixture.deck, "deck", "inputs"));
+  if (const auto size = size_of_word(word)) {
+    if (*size >= least_dense_parameters && *size <= most_dense_parameters) return dense_model(line, *size);
+    throw BadInput("--models " + word + ": sizes are from 1B to 1T");
+  }
+  if (!is_path(word))
+    throw BadInput("--models: no model " + shown(word) + "; legal: a deck's path, a size from 1B to 1T, or " +
+                   mixture_names());
+  std::filesystem::path path(word);
+  if (!path.has_filename()) path = path.parent_path();
+  const bool yaml = path.extension() == ".yaml" || path.extension() == ".yml";
+  return model_of_file(line, (yaml ? path.stem() : path.filename()).string(), word);
+}
+
+}  // namespace
+
+std::vector<GridModel> grid_models(const CommandLine& line) {
+  std::vector<GridModel> models;
+  for (const std::string& word : line.models) models.push_back(model_of(line, word));
+  if (models.empty()) {
+    for (const double size : sizes) models.push_back(dense_model(line, size));
+    for (const Mixture& mixture : mixtures) models.push_back(model_of(line, mixture.name));
+  }
+  for (std::size_t i = 0; i < models.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (models[i].name == models[j].name)
+        throw BadInput("--models: two are called " + models[i].name + "; legal: each once");
+  const bool experts =
+      std::any_of(models.begin(), models.end(), [](const auto& m) { return m.deck.model.experts > 0; });
+  if (line.imbalance > 1 && !experts)
+    throw BadInput(
+        "--imbalance is of experts, and no model of the grid has any; legal: a model with model.experts > 0");
+  return models;
+}
+
+GridModel dense_model(const CommandLine& line, double parameters) {
+  GridModel model{size_text(parameters), dense_deck(line, size_text(parameters), parameters)};
+  model.parameters = parameters_of(model.deck);
+  return model;
+}
+
+std::string size_text(double parameters) {
+  const bool thousands = parameters >= 0.9995e12;
+  return formatted("%.3g%s", parameters / (thousands ? 1e12 : 1e9), thousands ? "T" : "B");
+}
+
+Deck cell_deck(const GridModel& model, int ranks) {
+  Deck deck = model.deck;
+  std::int64_t& batch = deck.train.global_batch_sequences;
+  if (batch % ranks == 0 || ranks % batch == 0) return deck;
+  batch = (batch + ranks - 1) / ranks * ranks;
+  deck.train.batch_ramp.clear();
+  return deck;
+}
+
+}  // namespace forge

@@ -1,0 +1,57 @@
+#include "app/searched_deck.hpp"
+
+#include "app/job.hpp"
+#include "app/plan_text.hpp"
+#include "app/short_deck.hpp"
+#include "core/bytes.hpp"
+
+namespace forge {
+
+namespace {
+
+// A comment's lines.
+std::string commented(const std::string& text) {
+  std::string lines = "# ";
+  for (const char c : text) lines += c == '\n' ? std::string("\n# ") : std::string(1, c);
+  return lines + "\n";
+}
+
+}  // namespace
+
+// ZeRO-3 has all keys that another stage refuses.
+std::vector<std::string> plain_settings() {
+  return {"mesh.pp=1",
+          "mesh.dp_replicate=1",
+          "mesh.dp_shard=1",
+          "mesh.cp=1",
+          "mesh.tp=1",
+          "mesh.ep=1",
+          "mesh.etp=0",
+          "schedule.name=1f1b",
+          "schedule.virtual_stages=1",
+          "schedule.split=even",
+          "schedule.file=''",
+          "train.microbatch_sequences=1",
+          "train.zero_stage=3",
+          "train.accumulate=automatic"};
+}
+
+Deck searched_deck(const CommandLine& line) {
+  CommandLine any = line;
+  for (const std::string& setting : plain_settings()) any.set.push_back(setting);
+  return load_deck(any, Needs::training, 1);
+}
+
+std::string layout_deck(const Machine& machine, const Outcome& o, const std::string& model,
+                        const std::string& command) {
+  const int ranks = static_cast<int>(ranks_of(o.deck.mesh));
+  const std::string text =
+      formatted("predicted: %.4g s a step (%.4g to %.4g), %.0f tokens/s a %s, mfu %.1f %%, %s of %s a %s",
+                o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, rank_word(machine), 100 * o.time.mfu,
+                format_bytes(o.memory.total()).c_str(), format_bytes(o.usable).c_str(), rank_word(machine));
+  return commented("A layout of " + model + " for " + std::to_string(ranks) + " ranks of " + machine.name + ": " +
+                   machine.description + "\n" + text + "\nfound by: " + command) +
+         short_deck(o.deck, ranks);
+}
+
+}  // namespace forge

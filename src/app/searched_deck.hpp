@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/command_line.hpp"
+#include "config/deck.hpp"
+#include "predict/outcome.hpp"
+
+namespace forge {
+
+// Options that give a deck a layout of one rank that every choice of the search may replace: its own doesn't matter.
+std::vector<std::string> plain_settings();
+
+// The deck of the command line with these, resolved on one rank. Throws BadInput.
+Deck searched_deck(const CommandLine& line);
+
+// What a search has found, as a deck: a title, what is predicted, and the command that finds it, then the keys that it
+// needs.
+std::string layout_deck(const Machine& machine, const Outcome& outcome, const std::string& model,
+                        const std::string& command);
+
+}  // namespace forge

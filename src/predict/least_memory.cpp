@@ -1,0 +1,72 @@
+#include "predict/least_memory.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "config/schedule_name.hpp"
+#include "core/error.hpp"
+#include "core/in_parallel.hpp"
+#include "plan/rank_memory.hpp"
+#include "predict/search_space.hpp"
+#include "schedule/check_deck.hpp"
+
+namespace forge {
+
+Deck smallest_on(const Deck& deck, const MeshDeck& mesh) {
+  const bool shards = mesh.dp_shard * mesh.cp > 1;
+  Deck least =
+      with_choice(deck, mesh, {ScheduleName::one_f_one_b, 1, 1, shards ? 3 : 0, Recompute::full, deck.model.dispatch});
+  const std::int64_t data = mesh.dp_replicate * mesh.dp_shard;
+  least.train.batch_ramp.clear();
+  least.train.global_batch_sequences = std::min(deck.train.global_batch_sequences, 2 * mesh.pp * data);
+  return least;
+}
+
+std::optional<std::size_t> bytes_on(Deck deck, int ranks, int capability, bool all_stages) {
+  try {
+    check_deck(deck, ranks);
+  } catch (const BadInput&) {
+    return {};
+  }
+  const RunSetup setup = on_devices(make_setup(deck), capability);
+  return all_stages ? rank_memory(setup, RunKind::training).total()
+                    : planned_memory(setup, RunKind::training, 0).total();
+}
+
+namespace {
+
+// Of some meshes; none where no one is legal.
+std::optional<std::size_t> least_of(const Machine& machine, const Deck& resolved, int ranks,
+                                    const std::vector<MeshDeck>& meshes) {
+  constexpr std::size_t compared = 4;  // of which all stages are planned
+  std::vector<std::optional<std::size_t>> first(meshes.size());
+  in_parallel(meshes.size(), [&](std::size_t i) {
+    first[i] = bytes_on(smallest_on(resolved, meshes[i]), ranks, machine.capability, false);
+  });
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < meshes.size(); ++i)
+    if (first[i]) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return *first[a] < *first[b]; });
+  std::optional<std::size_t> least;
+  for (std::size_t i = 0; i < std::min(compared, order.size()); ++i) {
+    const auto bytes = bytes_on(smallest_on(resolved, meshes[order[i]]), ranks, machine.capability, true);
+    if (bytes && (!least || *bytes < *least)) least = bytes;
+  }
+  return least;
+}
+
+}  // namespace
+
+std::optional<std::size_t> least_bytes(const Machine& machine, const Deck& resolved, int ranks) {
+  std::map<std::int64_t, std::vector<MeshDeck>> by_stages;
+  for (const MeshDeck& m : meshes_of(resolved, ranks, machine.ranks_per_node))
+    if (m.dp_replicate == 1 && m.tp * m.cp <= machine.ranks_per_node) by_stages[m.pp].push_back(m);
+  // Shards need no more than stages, which keep several microbatches.
+  for (const auto& [pp, meshes] : by_stages)
+    if (const auto least = least_of(machine, resolved, ranks, meshes)) return least;
+  return {};
+}
+
+}  // namespace forge

@@ -1,0 +1,157 @@
+#include "predict/search_bounds.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "config/schedule_name.hpp"
+#include "core/to_size.hpp"
+#include "fp8/codes.hpp"
+#include "layout/layer_kinds.hpp"
+#include "nn/units.plan.hpp"
+#include "predict/outcome.hpp"
+
+namespace forge {
+
+Bounds::Bounds(const Machine& machine, const Deck& deck, int ranks)
+    : machine_(machine), deck_(deck), spec_(resolve_model(deck.model)), ranks_(ranks) {
+  const Precision p = precision_of(deck);
+  state_bytes_ = size_of(p.storage);
+  for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.accumulate))
+    if (buffer.is_of_elements() && (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices))
+      state_bytes_ += size_of(buffer.type);
+  for (const Unit& unit : parameter_units(spec_)) {
+    double elements = 0;
+    for (const Parameter& p : unit.parameters) elements += static_cast<double>(p.elements());
+    const bool table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
+    if (table) continue;
+    (unit.kind == UnitKind::experts ? size_.experts : size_.dense) += elements;
+    if (unit.kind != UnitKind::experts) size_.block = std::max(size_.block, elements);
+  }
+}
+
+std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) {
+  const MeshShape shape = resolve_mesh(mesh, ranks_);
+  const Places places = placements(shape, 0, {}, machine_.ranks_per_node);
+  const auto pp = static_cast<double>(mesh.pp), most = static_cast<double>(usable_memory(machine_, ranks_));
+  Deck deck = deck_;
+  deck.mesh = mesh;
+  std::vector<Candidate> list;
+  for (const Choice& choice : choices_of(deck_, mesh)) {
+    set_choice(deck, deck_, choice);
+    const LayersCost& cost = layers_of(deck, shape, places);
+    const double microbatches = static_cast<double>(deck.train.global_batch_sequences) /
+                                static_cast<double>(mesh.dp_replicate * mesh.dp_shard * choice.microbatch);
+    if (least_bytes(deck, cost, std::min(microbatches, pp)) > most) continue;
+    const double bound = least_seconds(deck, cost, places, microbatches);
+    const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
+    const double bubble = (pp - 1) * cost.taken.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
+    list.push_back({index, choice, bound, bound + bubble});
+  }
+  return list;
+}
+
+const Bounds::LayersCost& Bounds::layers_of(const Deck& deck, const MeshShape& mesh, const Places& places) {
+  const bool codes = deck.train.fp8_gather;
+  Key key{{mesh.tp, mesh.cp, mesh.ep, mesh.etp, deck.train.microbatch_sequences},
+          deck.train.recompute,
+          deck.model.dispatch,
+          {codes && mesh.dense_shards() > 1, codes && mesh.expert_shards() > 1},
+          {}};
+  constexpr Group groups[] = {Group::tp, Group::cp, Group::pp, Group::ep, Group::etp};
+  for (std::size_t g = 0; g < std::size(groups); ++g) {
+    const Placement& place = places[to_size(groups[g])];
+    std::get<4>(key)[g] = {place.ranks, place.nodes, place.near, place.groups};
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  }
+  LayersCost cost = compute(deck, mesh, places);
+  const std::lock_guard lock(mutex_);
+  return known_.emplace(key, std::move(cost)).first->second;
+}
+
+Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, const Places& places) const {
+  BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
+  resolve_coded(c.rounding, deck, mesh);
+  if (deck.model.experts > 0) c.expert_load = machine_.imbalance;
+  c.cutlass = takes_cutlass_on(machine_, deck, c.kernels.grouped);
+  c.rounding.codes = multiplies_codes(deck, machine_.capability);
+  const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
+  LayersCost cost;
+  std::map<std::tuple<bool, std::int64_t, bool>, LayersCost> known;  // layers are of few kinds
+  const auto taken = [&](const StageLayer& layer) {
+    Taken sum;
+    for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
+      sum.add(costs.of({&layer, pass}));
+    if (c.recompute != Recompute::none && recomputes(layer)) sum.add(costs.of({&layer, Pass::backward_input, true}));
+    return sum;
+  };
+  for (std::int64_t l = 0; l < spec_.L(); ++l) {
+    auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l), c.rounding.has_block(l)});
+    if (is_new) {
+      const StageLayer layer{LayerKind::block, l};
+      kind->second.taken = taken(layer);
+      kind->second.saved =
+          static_cast<double>(bytes_in(LayerMemory::saved, c, {.first_layer = static_cast<int>(l) - 1}, layer));
+    }
+    cost.taken.add(kind->second.taken.seconds, kind->second.taken.links);
+    cost.saved += kind->second.saved;
+  }
+  const StageLayer head{LayerKind::head};
+  cost.taken.add(costs.of({&head, Pass::forward}));
+  return cost;
+}
+
+// The mean stage's: what it computes and waits for in its layers, what its parameters or its gradients take, were
+// each of their calls one for the whole stage, or what all of them take of a link.
+double Bounds::least_seconds(const Deck& deck, const LayersCost& cost, const Places& places,
+                             double microbatches) const {
+  const MeshDeck& m = deck.mesh;
+  const Precision p = precision_of(deck);
+  const auto zero = deck.train.zero_stage;
+  const double shards = static_cast<double>(m.dp_shard * m.cp), tp = static_cast<double>(m.tp);
+  const double elements = size_.dense / static_cast<double>(m.pp) / tp;
+  const auto time = [&](Group group, Collective collective, double count, DType type) {
+    return collective_time(machine_, {group, collective, static_cast<std::int64_t>(count), type},
+                           places[to_size(group)]);
+  };
+  const bool again = zero == 3 && deck.train.gather != GatherPolicy::step;
+  // A pass of a chunk finds two units at most where the one before has left them.
+  const double kept = again ? 2 * static_cast<double>(deck.schedule.virtual_stages) * size_.block / tp : 0;
+  const DType gathered = deck.train.fp8_gather ? DType::u8 : p.compute;
+  Taken parameters, gradients;
+  if (zero > 0 && elements > kept)
+    parameters.add(time(Group::parameter_shards, Collective::all_gather, (elements - kept) / shards, gathered),
+                   again ? 2 * microbatches : 1);
+  gradients.add(zero >= 1 ? time(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
+                          : time(Group::gradients, Collective::all_reduce, elements, p.accumulate),
+                zero >= 2 ? microbatches : 1);
+  const double layers = microbatches / static_cast<double>(m.pp);
+  double least = std::max({layers * cost.taken.seconds, parameters.seconds, gradients.seconds});
+  for (std::size_t l = 0; l < parameters.links.size(); ++l)
+    least = std::max(least, layers * cost.taken.links[l] + parameters.links[l] + gradients.links[l]);
+  return least;
+}
+
+// What the first stage can't do without: its part of the parameters' state, and what `in_flight` microbatches save.
+double Bounds::least_bytes(const Deck& deck, const LayersCost& cost, double in_flight) const {
+  const MeshDeck& m = deck.mesh;
+  const Precision p = precision_of(deck);
+  const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
+  const auto state = static_cast<double>(state_bytes_);
+  const double whole = p.has_compute_copy() ? bytes(p.compute) : 0;
+  const double gradient = bytes(deck.optimizer.gradients == StateType::bf16 ? p.compute : p.accumulate);
+  const auto zero = deck.train.zero_stage;
+  const auto of = [&](double elements, double shards) {
+    return elements *
+           (state / (zero >= 1 ? shards : 1) + gradient / (zero >= 2 ? shards : 1) + whole / (zero >= 3 ? shards : 1));
+  };
+  const auto pp = static_cast<double>(m.pp), tp = static_cast<double>(m.tp), ep = static_cast<double>(m.ep);
+  const auto shards = static_cast<double>(m.dp_shard * m.cp), etp = static_cast<double>(m.etp);
+  const double expert_shards = std::max(1.0, shards * tp / (ep * etp));
+  return 0.95 * (of(size_.dense / pp / tp, shards) + of(size_.experts / pp / ep / etp, expert_shards) +
+                 cost.saved / pp * in_flight);
+}
+
+}  // namespace forge

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""grid.py FORGE: forge plan --grid: each cell is what --search finds; a start goes on where a killed one ended; sizes; the heat map."""
+import csv
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as xml
+
+FORGE = os.path.abspath(sys.argv[1])
+failures = []
+DECK = """model: {{layers: {layers}, width: 1024, heads: 8, kv_heads: 8, ffn: 4096, vocabulary: 32000{experts}}}
+train: {{steps: 10, global_batch_sequences: {batch}, sequence_tokens: 2048}}
+optimizer: {{learning_rate: 1e-3}}
+data: {{files: [train.bin], dtype: uint16}}
+output: {{directory: run}}
+"""
+PUBLISHED = {"1B": 1235814400, "3B": 3212749824, "8B": 8030261248, "70B": 70553706496, "405B": 405853388800}
+BETWEEN = ("2B", "13B", "30B", "175B", "1T")
+
+
+def run(*arguments):
+    done = subprocess.run([FORGE, *map(str, arguments)], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def expect(holds, what):
+    if not holds:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def value_of(text):
+    """A cell's as JSON has it."""
+    if text in ("", "true", "false"):
+        return {"": None, "true": True, "false": False}[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def check_cells(work, dense, mixture):
+    """A table, JSON and decks of four cells, which are those of --search."""
+    table, answer, decks, again = work / "grid.csv", work / "grid.json", work / "decks", work / "again.json"
+    grid = ["plan", "--grid", "--machine", "h200_4", "--models", f"{dense},{mixture}"]
+    code, output = run(*grid, "--nodes", "1,2", "--output", table, "--json", answer, "--write", decks, "--svg", work / "grid.svg")
+    expect(code == 0, f"grid: {output.strip()[-300:]}")
+    rows, told = rows_of(table), json.loads(answer.read_text())
+    expect([(r["model"], r["nodes"], r["ranks"]) for r in rows] == [(m, n, r) for m in ("dense", "mixture") for n, r in (("1", "4"), ("2", "8"))], f"cells: {rows}")
+    # Of 12 sequences four ranks get three each; eight don't share them out, and get the next multiple.
+    expect([r["global_batch_sequences"] for r in rows] == ["12", "16", "8", "8"] and rows[0]["step_tokens"] == str(12 * 2048), f"batches: {rows}")
+    for row, cell in zip(rows, told["cells"]):
+        where = f"{row['model']} on {row['ranks']}"
+        deck = dense if row["model"] == "dense" else mixture
+        run("plan", deck, "--machine", "h200_4", "--search", "--best", "1", "--ranks", row["ranks"], "--json", again,
+            "--set", f"train.global_batch_sequences={row['global_batch_sequences']}")
+        best = json.loads(again.read_text())["searches"][0]["best"][0]
+        expect(row["result"] == "fits" and row["left"] == "0", f"{where}: {row}")
+        for key in ("step_seconds", "low", "high", "tokens_per_second_per_rank", "mfu", "hfu", "peak_bytes", "usable_bytes", "binds"):
+            expect(value_of(row[key]) == best[key] == cell[key], f"{where}: {key} = {row[key]}, {cell[key]} in JSON, --search says {best[key]}")
+        layout = {key: str(value) for key, value in best["layout"].items()}
+        expect({key: row[key] for key in layout} == layout, f"{where}: layout {layout}, not {row}")
+        expect(0 < int(row["least_bytes"]) <= int(row["peak_bytes"]), f"{where}: needs at least {row['least_bytes']} B, takes {row['peak_bytes']}")
+        code, said = run("plan", decks / f"{row['model']}_{row['ranks']}gpu.yaml", "--machine", "h200_4", "--json", again)
+        expect(code == 0 and json.loads(again.read_text())["step_seconds"] == best["step_seconds"], f"the deck of {where}: {said[:200]}")
+    expect([(n["model"], n["nodes"]) for n in told["needs"]] == [("dense", 1), ("mixture", 1)], f"needs: {told['needs']}")
+    return rows, output
+
+
+def check_map(path, rows):
+    """The heat map is XML, with the figures of each cell and a darker colour for a higher MFU."""
+    svg = xml.parse(path).getroot()
+    name = "{http://www.w3.org/2000/svg}"
+    texts = [t.text for t in svg.iter(f"{name}text")]
+    cells = {}
+    for rectangle in svg.iter(f"{name}rect"):
+        title = rectangle.find(f"{name}title")
+        if title is not None:
+            cells[title.text.split(":")[0]] = sum(int(c) for c in re.findall(r"\d+", rectangle.get("fill"))[:3])
+    expect(len(cells) == len(rows), f"cells of the map: {cells}")
+    for row in rows:
+        for figure in (f"{100 * float(row['mfu']):.1f} %", f"{float(row['tokens_per_second_per_rank']):.0f} tokens/s"):
+            expect(figure in texts, f"the map lacks {figure}: {texts}")
+    shades = [cells[f"{r['model']} on {r['ranks']}"] for r in sorted(rows, key=lambda r: float(r["mfu"]))]
+    expect(shades == sorted(shades, reverse=True), f"colours by MFU: {shades}")
+
+
+def check_resumed(work, dense, mixture, rows):
+    """A killed start leaves whole rows; the next one keeps those that answer its question, and makes the others."""
+    table = work / "killed.csv"
+    grid = ["plan", "--grid", "--machine", "h200_4", "--models", f"{dense},{mixture}", "--nodes", "1,2", "--output", table]
+    started = subprocess.Popen([FORGE, *map(str, grid)], stdout=subprocess.DEVNULL)
+    while started.poll() is None and not table.exists():
+        time.sleep(0.01)
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+    left = rows_of(table)
+    expect(left == rows[:len(left)] and left, f"a killed start left {left}")
+    code, output = run(*grid)
+    expect(code == 0 and rows_of(table) == rows, f"the next start: {output[-300:]}")
+    expect(f"{len(left)} of 4 cells were in {table}" in output, f"kept cells: {output[-600:]}")
+    # Two rows are there, of which one is marked and the other answers another question: the first stays.
+    marked, other = dict(rows[0], binds="marked"), dict(rows[1], question="0" * 16, binds="other")
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows([marked, other])
+    code, output = run(*grid)
+    expect(code == 0 and [r["binds"] for r in rows_of(table)] == ["marked"] + [r["binds"] for r in rows[1:]], f"marked rows: {output[-600:]}")
+    expect("1 of its 2 rows answer another question" in output, f"rows of another question: {output[:300]}")
+    one, asked = work / "one.csv", ["plan", "--grid", "--models", dense, "--ranks", "1", "--output", work / "one.csv"]
+    code, output = run(*asked, "--machine", "h100_8")
+    first = one.read_text()
+    for question in (["--machine", "a100_8"], ["--machine", "h100_8", "--set", "train.sequence_tokens=1024"], ["--machine", "h100_8", "--as", "nanotron"]):
+        one.write_text(first)
+        code, output = run(*asked, *question)
+        expect(code == 0 and "1 of its 1 rows answer another question" in output and one.read_text() != first, f"{question}: {output[:300]}")
+    text = table.read_text()
+    table.write_text("mesh.tp,mesh.cp\n1,1\n")
+    code, output = run(*grid)
+    expect(code == 2 and "is no grid of this version of forge" in output and table.read_text() == "mesh.tp,mesh.cp\n1,1\n", f"another table: {output[:300]}")
+    table.write_text(text[:-20] + "\n")
+    code, output = run(*grid)
+    expect(code == 2 and "killed.csv:5: has " in output, f"a cut row: {output[:300]}")
+
+
+def check_sizes(work):
+    """Sizes have published dimensions, or such between them; what one GPU can't hold is said without a search."""
+    table = work / "sizes.csv"
+    code, output = run("plan", "--grid", "--machine", "rtx4090_1", "--ranks", "1", "--models", ",".join([*PUBLISHED, *BETWEEN]), "--output", table)
+    expect(code == 0, f"sizes: {output.strip()[-300:]}")
+    for row in rows_of(table)[1:]:
+        size, name = int(row["parameters"]), row["model"]
+        asked = float(name[:-1]) * (1e12 if name[-1] == "T" else 1e9)
+        expect(row["result"] == "no room" and row["layouts"] == "0" and row["mfu"] == "", f"{name} on one GPU: {row}")
+        expect(size == PUBLISHED[name] if name in PUBLISHED else abs(size / asked - 1) < 0.02, f"{name} has {size} parameters")
+    expect("8B: none of these" in output, f"needs of 8B: {output[-900:]}")
+
+
+def check_need_and_fill(work):
+    """How many GPUs a size needs, and which size needs two thirds of so many: one command each, and each answer holds."""
+    answer, table = work / "need.json", work / "need.csv"
+    small = ["--set", "train.sequence_tokens=1024", "--set", "train.global_batch_sequences=8"]
+    code, output = run("plan", "--grid", "--machine", "a100_40_8", "--models", "30B", "--json", answer, "--output", table, *small)
+    told = json.loads(answer.read_text())
+    need, fill = told["needs"][0], told["fills"][0]
+    expect(code == 0 and need["nodes"] == 2 and "30B: 2 nodes, 16 GPUs" in output, f"needs: {output[-600:]}")
+    expect([cell["result"] for cell in told["cells"]] == ["no room", "fits"], f"cells on the way: {output[-600:]}")
+    expect(fill["nodes"] == 1 and 5e9 < fill["smallest_dense_parameters"] < fill["largest_dense_parameters"] < 2e10, f"fills: {fill}")
+    middle = f"{(fill['smallest_dense_parameters'] * fill['largest_dense_parameters']) ** 0.5 / 1e9:.3g}B"
+    expect(re.search(r"1 node, 8 GPUs: dense models of [\d.]+B to [\d.]+B", output), f"fills: {output[-600:]}")
+    code, output = run("plan", "--grid", "--machine", "a100_40_8", "--models", middle, "--nodes", "1", "--output", table, "--json", answer, *small)
+    row, told = rows_of(table)[0], json.loads(answer.read_text())
+    expect(0.6 < int(row["least_bytes"]) / int(row["usable_bytes"]) < 0.7 and told["fills"][0]["models"] == [middle], f"{middle}: {row}")
+
+
+def check_docs(work):
+    """The grids that docs/choosing.md shows have the figures of today's predictions, in a cell of each."""
+    for machine in ("h100_8", "h200_4", "b200_8"):
+        run("plan", "--grid", "--machine", machine, "--models", "8B", "--nodes", "1", "--output", work / f"{machine}.csv")
+        row = rows_of(work / f"{machine}.csv")[0]
+        for figure in (f"{100 * float(row['mfu']):.1f} %", f"{float(row['tokens_per_second_per_rank']):.0f} tokens/s"):
+            expect(f">{figure}<" in pathlib.Path(f"docs/grid_{machine}.svg").read_text(), f"docs/grid_{machine}.svg, which the command of docs/choosing.md makes, lacks {figure}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        dense, mixture = work / "dense.yaml", work / "mixture.yaml"
+        dense.write_text(DECK.format(layers=4, batch=12, experts=""))
+        mixture.write_text(DECK.format(layers=2, batch=8, experts=", experts: 4, experts_per_token: 2"))
+        rows, output = check_cells(work, dense, mixture)
+        check_map(work / "grid.svg", rows)
+        check_resumed(work, dense, mixture, rows)
+        check_sizes(work)
+        check_need_and_fill(work)
+        check_docs(work)
+    print(f"{len(failures)} failures")
+    sys.exit(bool(failures))
+
+
+main()
