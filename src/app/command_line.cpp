@@ -141,9 +141,8 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
 // The options of a verb, bound to the fields they fill.
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
-  const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
-                    verb == Verb::plan || verb == Verb::replay || verb == Verb::generate || verb == Verb::verify ||
-                    verb == Verb::calibrate || verb == Verb::score;
+  const bool deck = takes_trained_model(verb) || verb == Verb::train || verb == Verb::gradients || verb == Verb::show ||
+                    verb == Verb::plan || verb == Verb::replay || verb == Verb::verify || verb == Verb::calibrate;
   if (deck)
     o.add_options()(
         "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
