@@ -165,6 +165,22 @@ def check_need_and_fill(work):
     expect(0.6 < int(row["least_bytes"]) / int(row["usable_bytes"]) < 0.7 and told["fills"][0]["models"] == [middle], f"{middle}: {row}")
 
 
+def check_long_steps(work, dense):
+    """Steps of many microbatches, which the search estimates first: no layout is faster than what it finds."""
+    batch, asked, told, answer = "train.global_batch_sequences=128", work / "all.csv", work / "told.csv", work / "long.json"
+    names = ["mesh.pp", "mesh.tp", "mesh.dp_shard", "schedule.name", "train.microbatch_sequences", "train.zero_stage", "train.recompute"]
+    rows = [[pp, tp, 4 // pp // tp, schedule, b, zero, recompute] for pp in (2, 4) for tp in (1, 2, 4) if pp * tp <= 4 for schedule in ("1f1b", "zero_bubble", "zb_v")
+            for b in (1, 2, 4) for zero in ((0,) if pp * tp == 4 else (1, 3)) for recompute in ("none", "selective")]
+    with asked.open("w", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    code, output = run("plan", dense, "--machine", "h100_8", "--ranks", "4", "--candidates", asked, "--output", told, "--set", batch)
+    steps = [float(row["step_seconds"]) for row in rows_of(told) if row["fits"] == "true"]
+    expect(code == 0 and len(steps) > 50, f"candidates: {output[-300:]}")
+    code, output = run("plan", dense, "--machine", "h100_8", "--ranks", "4", "--search", "--best", "1", "--json", answer, "--set", batch)
+    found = json.loads(answer.read_text())["searches"][0]
+    expect(found["left"] == 0 and found["best"][0]["step_seconds"] <= min(steps) * (1 + 1e-5), f"the search has {found['best'][0]['step_seconds']} s, all layouts {min(steps)}")
+
+
 def check_docs(work):
     """The grids that docs/choosing.md shows have the figures of today's predictions, in a cell of each."""
     for machine in ("h100_8", "h200_4", "b200_8"):
@@ -185,6 +201,7 @@ def main():
         check_resumed(work, dense, mixture, rows)
         check_sizes(work)
         check_need_and_fill(work)
+        check_long_steps(work, dense)
         check_docs(work)
     print(f"{len(failures)} failures")
     sys.exit(bool(failures))
