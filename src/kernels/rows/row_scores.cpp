@@ -1,5 +1,7 @@
 #include "kernels/rows/row_scores.hpp"
 
+#include <cmath>
+
 #include "device/parallel.hpp"
 
 namespace forge {
