@@ -24,8 +24,8 @@ namespace forge {
 
 namespace {
 
-constexpr int most_ranks = 8192;       // where the number of nodes is asked for
-constexpr double search_seconds = 20;  // of a cell, before what is left of its layouts is counted
+constexpr int most_searched_ranks = 8192;  // where the number of nodes is asked for
+constexpr double search_seconds = 20;      // of a cell, before what is left of its layouts is counted
 
 class GridSearch {
  public:
@@ -58,7 +58,7 @@ class GridSearch {
       if (n > machine_.ranks_per_node && machine_.between_nodes.empty())
         throw BadInput("--nodes and --ranks: machine " + machine_.name + " is one node of " +
                        std::to_string(machine_.ranks_per_node) + " ranks; legal: so many, or a machine with a network");
-    const int most = machine_.between_nodes.empty() ? machine_.ranks_per_node : most_ranks;
+    const int most = machine_.between_nodes.empty() ? machine_.ranks_per_node : most_searched_ranks;
     for (int n = machine_.ranks_per_node; stops_where_it_fits() && n <= most; n *= 2) ranks.push_back(n);
     return ranks;
   }
