@@ -174,6 +174,7 @@ void run_plan(const CommandLine& line) {
   if (line.grid) return run_grid(line, machine);
   if (line.search) return run_search(line, machine);
   const Deck deck = load_deck(line, Needs::training, line.ranks);
+  check_outputs(line, deck);
   check_imbalance(line, deck);
   const ReplayedStages replayed = read_replayed(line, deck);
   const RunSetup setup = on_devices(make_setup(deck), machine.capability);

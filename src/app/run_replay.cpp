@@ -211,6 +211,7 @@ void replay(const CommandLine& line, const Deck& deck, const World& here) {
 void run_replay(const CommandLine& line, const World& here) {
   const std::list<OutputLock> locks = lock_outputs(line);
   const Deck deck = load_deck(line, Needs::training, line.ranks);
+  check_outputs(line, deck);
   refuse_what_is_no_replay(line, deck, here);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { replay<T>(line, deck, here); });
 }

@@ -7,6 +7,7 @@
 #include "app/layout_text.hpp"
 #include "app/memory_svg.hpp"
 #include "app/open_data.hpp"
+#include "app/outputs.hpp"
 #include "app/show_json.hpp"
 #include "app/show_parts.hpp"
 #include "app/summary_text.hpp"
@@ -182,6 +183,7 @@ void run_show(const CommandLine& line) {
   const auto gpu = line.gpu.empty() ? std::nullopt : std::optional(gpu_of(line.gpu));
   const auto machine = line.cost.empty() ? std::nullopt : std::optional(read_machine(line.cost));
   const Deck deck = load_deck(line, Needs::training, line.ranks);
+  check_outputs(line, deck);
   const int of_gpu = gpu ? gpu->capability : 0;
   const RunSetup setup = on_devices(make_setup(deck), of_gpu == 0 && machine ? machine->capability : of_gpu);
   if (line.tasks >= setup.mesh.world())

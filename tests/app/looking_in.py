@@ -166,8 +166,8 @@ def check_memory():
 
 
 def check_counters():
-    run("plan", "deck.yaml", "--machine", "h100_8", "--trace", "trace.json", "--ranks", "2", *sets("mesh.pp=2"))
-    shown = json.loads(run("show", "deck.yaml", "--json", "--ranks", "2", "--cost", "h100_8", *sets("mesh.pp=2")))
+    run("plan", "deck.yaml", "--machine", "h100_8", "--trace", "trace.json", "--ranks", "2", *sets("mesh.pp=2", "train.precision=bf16"))
+    shown = json.loads(run("show", "deck.yaml", "--json", "--ranks", "2", "--cost", "h100_8", *sets("mesh.pp=2", "train.precision=bf16")))
     events = json.loads(Path("trace.json").read_text())["traceEvents"]
     for rank, stage in enumerate(shown["memory"]["ranks"]):
         counters = [e for e in events if e["ph"] == "C" and e["pid"] == rank]

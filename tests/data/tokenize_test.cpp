@@ -100,7 +100,7 @@ TEST(Tokenize, RefusesImpossibleNames) {
   expect_mentions(refusal([&] {
                     tokenize_bytes({{dir / "a.txt"}, dir / "a.txt/out.bin"});
                   }),
-                  {"a.txt", "is a file; legal: directories"});
+                  {"a.txt", "is a file, or a link to nothing; legal: directories"});
 }
 
 TEST(Tokenize, MakesTheDirectoriesOfItsOutput) {
