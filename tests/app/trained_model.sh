@@ -89,7 +89,7 @@ expect 2 "train.fp8_recipe = current has scales of whole sequences" "$forge" gen
 # Delayed scales are those of the checkpoint's steps, on any layout.
 delayed=(--precision fp8 --set train.fp8_recipe=delayed)
 expect 2 "has none of that name; legal: another train.fp8_recipe than delayed" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${delayed[@]}"
-expect 2 "has scales of a training's steps, which a generation doesn't read" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" \
+expect 2 "has scales of a training's steps, which are not read here" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" \
   --checkpoint latest "${delayed[@]}"
 expect 2 "train.fp8_recipe = delayed has its scales from the steps of a training" "$forge" evaluate verify/fp8_delayed/input.yaml "${common[@]}"
 delayed=(verify/fp8_delayed/input.yaml "${common[@]}" --set "checkpoint.directory=$work/delayed")
