@@ -89,15 +89,17 @@ for problem, layouts in LAYOUTS.items():
 
 vocabulary = int(re.search(r"V (\d+)", forge("show", "verify/llama/input.yaml")[0])[1])
 every = WORK / "every.jsonl"
-every.write_text("".join(json.dumps({"context": [c], "continuation": [t]}) + "\n" for c in (3, 5, 7, 11) for t in range(vocabulary)))
+every.write_text("".join(json.dumps({"context": [c], "continuation": [t]}) + "\n" for c in range(2, vocabulary, 6) for t in range(vocabulary)))
 for ranks, layout in ((1, []), (2, ["mesh.tp=2"])):
     output = WORK / f"every_{ranks}.jsonl"
     forge("score", "verify/llama/input.yaml", every, "--output", output, *settings(layout), ranks=ranks)
-    rows = rows_of(output)
+    rows, halves = rows_of(output), set()
     for at in range(0, len(rows), vocabulary):
         some = rows[at : at + vocabulary]
         likeliest = max(range(vocabulary), key=lambda t: some[t]["log_likelihood"])
+        halves.add(2 * likeliest > vocabulary)
         check([t for t, row in enumerate(some) if row["greedy"]] == [likeliest], f"on {ranks} ranks: greedy {[t for t, row in enumerate(some) if row['greedy']]}, likeliest {likeliest}")
+    check(len(halves) == 2, f"on {ranks} ranks: the likeliest tokens are all of one half")
 
 # ---- the loss of forge evaluate: of samples' labels behind their first token
 
