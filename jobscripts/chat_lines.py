@@ -1,12 +1,10 @@
 """Lines of chats as lists of messages: "messages", ShareGPT's "conversations", "prompt" with "completion". Serves prepare_chat.py."""
 import gzip
 
+from refusal import Refused
+
 SHAREGPT = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "chatgpt": "assistant", "system": "system", "tool": "tool",
             "observation": "tool", "function_call": "assistant"}
-
-
-class Refused(Exception):
-    pass
 
 
 def mended(value):

@@ -8,16 +8,9 @@ import json
 import os
 import sys
 
+from refusal import Refused, ended
+
 ROWS = 256  # that are in memory at a time
-
-
-class Refused(Exception):
-    pass
-
-
-def refuse(text, code):
-    print(f"parquet_to_jsonl: {text}", file=sys.stderr)
-    sys.exit(code)
 
 
 def texts(name, field, parquet):
@@ -38,7 +31,7 @@ def texts(name, field, parquet):
             row += 1
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+")
     parser.add_argument("--field", default="text")
@@ -46,10 +39,14 @@ def main():
     options = parser.parse_args()
     if not options.output.endswith((".jsonl", ".jsonl.gz")):
         parser.error(f"--output {options.output}: legal: a name that ends in .jsonl or .jsonl.gz")
+    return options
+
+
+def convert(options):
     try:
         import pyarrow.parquet as parquet
-    except ImportError:
-        refuse("the package pyarrow is missing: pip install -r jobscripts/requirements.txt", 2)
+    except ImportError as error:
+        raise Refused("the package pyarrow is missing: pip install -r jobscripts/requirements.txt") from error
     partial = options.output + ".partial"
     rows = 0
     try:
@@ -60,10 +57,6 @@ def main():
                     out.write(json.dumps({"text": text}) + "\n")
                     rows += 1
         os.replace(partial, options.output)
-    except Refused as error:
-        refuse(error, 2)
-    except OSError as error:
-        refuse(error, 5)
     finally:
         if os.path.exists(partial):
             os.remove(partial)
@@ -71,4 +64,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    asked = parse()
+    sys.exit(ended("parquet_to_jsonl", lambda: convert(asked)))

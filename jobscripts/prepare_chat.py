@@ -29,7 +29,8 @@ import shutil
 import struct
 import sys
 
-from chat_lines import Refused, lines_of, mended, messages_of
+from chat_lines import lines_of, mended, messages_of
+from refusal import Refused
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') + END + '\\n' }}{% endfor %}"

@@ -20,7 +20,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from sweep_layouts import Refused, create, load, missing, result_of
+from refusal import Refused, ended
+from sweep_layouts import create, load, missing, result_of
 from sweep_one import dies_with_parent, grace_of, run_one
 from sweep_report import report, write_table
 
@@ -180,31 +181,21 @@ def parse(arguments):
     return options
 
 
-def main():
-    options = parse(sys.argv[1:])
-    try:
-        if options.verb == "report":
-            sweeps = [(directory.resolve(), load(directory.resolve())) for directory in options.directories]
-            report(sweeps, options.output or sweeps[0][0] / "report")
-            return 0
-        directory = options.directory.resolve()
-        if options.verb == "run":
-            return run(options, directory)
-        sweep = load(directory)
-        if options.verb == "one":
-            return 0 if run_one(directory, sweep, options.number) else 75
-        if options.verb == "cancel":
-            cancel(sweep)
-        else:
-            write_table(directory, sweep)
-        return 0
-    except Refused as error:
-        print(f"sweep.py: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"sweep.py: {error}", file=sys.stderr)
-        return 5
+def carry_out(options):
+    if options.verb == "report":
+        sweeps = [(directory.resolve(), load(directory.resolve())) for directory in options.directories]
+        return report(sweeps, options.output or sweeps[0][0] / "report")
+    directory = options.directory.resolve()
+    if options.verb == "run":
+        return run(options, directory)
+    sweep = load(directory)
+    if options.verb == "one":
+        return 0 if run_one(directory, sweep, options.number) else 75
+    if options.verb == "cancel":
+        return cancel(sweep)
+    return write_table(directory, sweep)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = parse(sys.argv[1:])
+    sys.exit(ended("sweep.py", lambda: carry_out(asked)))

@@ -11,15 +11,13 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from refusal import Refused
+
 HERE = Path(__file__).resolve().parent
 MOST = 1000  # layouts: Slurm's arrays take indices up to this by default
 PREDICTED = ("step_seconds", "tokens_per_second", "mfu", "bytes")
 NO_MEMORY = re.compile(r"the deck doesn't fit|out of memory|out_of_memory|oom.?kill|Cannot allocate memory|ALLOC_FAILED", re.I)
 TELLS_NO_SPEED = re.compile(r"optimizer\.|train\.seed$|output\.|checkpoint\.")  # keys on which no prediction depends
-
-
-class Refused(Exception):
-    """Bad input: a text for people."""
 
 
 def write_text(path, text):

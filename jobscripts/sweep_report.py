@@ -7,7 +7,8 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
-from sweep_layouts import Refused, place, result_of, write_text
+from refusal import Refused
+from sweep_layouts import place, result_of, write_text
 from sweep_one import steps_of
 from sweep_pictures import INKS, Axes, heat_map, number
 

@@ -17,16 +17,14 @@ import sys
 import time
 from pathlib import Path
 
+from refusal import Refused, ended
+
 BATCH = 64  # lines that are sent behind one note of it: a tracker that is killed may lose as many, and sends none twice
 PLAIN = {"loss": "train/loss", "total_loss": "train/total_loss", "mtp_loss": "train/mtp_loss", "grad_norm": "train/grad_norm",
          "learning_rate": "train/learning_rate", "tokens": "train/tokens", "largest_logit": "train/largest_logit",
          "clipped_heads": "train/clipped_heads", "step_seconds": "perf/step_seconds", "tokens_per_second": "perf/tokens_per_second",
          "mfu": "perf/mfu", "peak_bytes": "perf/peak_bytes", "sequences": "perf/sequences"}
 stopped = []
-
-
-class Refused(Exception):
-    """Bad input: a text for people."""
 
 
 def number(value):
@@ -243,7 +241,7 @@ def track(run, options):
           + ("" if options.online or tracker is None else f"; upload: wandb sync --id {identity} {run}/wandb/offline-run-*"))
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(prog="track.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run directory (output.directory)")
     parser.add_argument("--to", required=True, choices=["wandb"])
@@ -253,32 +251,28 @@ def main():
     parser.add_argument("--online", action="store_true", help="sends over the network (default: into files)")
     parser.add_argument("--project", default="forge")
     parser.add_argument("--name", help="of the run (default: the directory's)")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def carry_out(options):
     run = options.run.resolve()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stopped.append(True))
-    try:
-        if not run.is_dir() and not options.follow:
-            raise Refused(f"{options.run}: no such directory; legal: a run directory (output.directory), or --follow, which waits for it")
-        end = time.monotonic() + 60 * options.idle
-        while not run.is_dir():
-            if stopped or time.monotonic() > end:
-                raise Refused(f"{options.run}: no such directory, and none came")
-            time.sleep(options.every)
-        with (run / ".track.lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise Refused(f"{options.run}: another track.py sends this run") from error
-            track(run, options)
-        return 0
-    except Refused as error:
-        print(f"track.py: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"track.py: {error}", file=sys.stderr)
-        return 5
+    if not run.is_dir() and not options.follow:
+        raise Refused(f"{options.run}: no such directory; legal: a run directory (output.directory), or --follow, which waits for it")
+    end = time.monotonic() + 60 * options.idle
+    while not run.is_dir():
+        if stopped or time.monotonic() > end:
+            raise Refused(f"{options.run}: no such directory, and none came")
+        time.sleep(options.every)
+    with (run / ".track.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Refused(f"{options.run}: another track.py sends this run") from error
+        track(run, options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = parse()
+    sys.exit(ended("track.py", lambda: carry_out(asked)))

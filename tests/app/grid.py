@@ -2,18 +2,16 @@
 """grid.py FORGE: forge plan --grid: each cell is what --search finds; a start goes on where a killed one ended; sizes; the heat map."""
 import csv
 import json
-import os
 import pathlib
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import xml.etree.ElementTree as xml
 
-FORGE = os.path.abspath(sys.argv[1])
-failures = []
+from program import FORGE, expect, finish, run
+
 DECK = """model: {{layers: {layers}, width: 1024, heads: 8, kv_heads: 8, ffn: 4096, vocabulary: 32000{experts}}}
 train: {{steps: 10, global_batch_sequences: {batch}, sequence_tokens: 2048}}
 optimizer: {{learning_rate: 1e-3}}
@@ -22,17 +20,6 @@ output: {{directory: run}}
 """
 PUBLISHED = {"1B": 1235814400, "3B": 3212749824, "8B": 8030261248, "70B": 70553706496, "405B": 405853388800}
 BETWEEN = ("2B", "13B", "30B", "175B", "1T")
-
-
-def run(*arguments):
-    done = subprocess.run([FORGE, *map(str, arguments)], capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
-
-
-def expect(holds, what):
-    if not holds:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def rows_of(path):
@@ -169,8 +156,8 @@ def check_long_steps(work, dense):
     """Steps of many microbatches, which the search estimates first: no layout is faster than what it finds."""
     batch, asked, told, answer = "train.global_batch_sequences=128", work / "all.csv", work / "told.csv", work / "long.json"
     names = ["mesh.pp", "mesh.tp", "mesh.dp_shard", "schedule.name", "train.microbatch_sequences", "train.zero_stage", "train.recompute"]
-    rows = [[pp, tp, 4 // pp // tp, schedule, b, zero, recompute] for pp in (2, 4) for tp in (1, 2, 4) if pp * tp <= 4 for schedule in ("1f1b", "zero_bubble", "zb_v")
-            for b in (1, 2, 4) for zero in ((0,) if pp * tp == 4 else (1, 3)) for recompute in ("none", "selective")]
+    rows = [[pp, tp, 4 // pp // tp, schedule, b, zero, recompute] for pp in (1, 2, 4) for tp in (1, 2, 4) if pp * tp <= 4
+            for schedule in (("1f1b", "zero_bubble", "zb_v") if pp > 1 else ("1f1b",)) for b in (1, 2, 4) for zero in ((0,) if pp * tp == 4 else (1, 3)) for recompute in ("none", "selective")]
     with asked.open("w", newline="") as file:
         csv.writer(file).writerows([names, *rows])
     code, output = run("plan", dense, "--machine", "h100_8", "--ranks", "4", "--candidates", asked, "--output", told, "--set", batch)
@@ -203,8 +190,7 @@ def main():
         check_need_and_fill(work)
         check_long_steps(work, dense)
         check_docs(work)
-    print(f"{len(failures)} failures")
-    sys.exit(bool(failures))
+    finish()
 
 
 main()

@@ -9,22 +9,11 @@ import subprocess
 import sys
 import tempfile
 
-FORGE = os.path.abspath(sys.argv[1])
+from program import FORGE, expect, finish, run
+
 LONG = os.environ.get("FORGE_LONG") == "1"
 THIRD = os.environ.get("FORGE_VOLUME") == "third" and not LONG  # of the volume: one search with keys of ZeRO-3 instead of two
-failures = []
 NOT_COMPARED = "no prediction for more than one GPU has been compared with a run of forge yet"
-
-
-def run(*arguments, **variables):
-    done = subprocess.run([FORGE, *map(str, arguments)], env={**os.environ, **variables}, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
-
-
-def expect(holds, what):
-    if not holds:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def refused(text, *arguments):
@@ -354,8 +343,7 @@ def main():
         check_links(work)
         if calibrates():
             check_calibration(work)
-    print(f"{len(decks)} decks; {len(failures)} failures")
-    sys.exit(bool(failures))
+    finish(f"{len(decks)} decks; ")
 
 
 main()

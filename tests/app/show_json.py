@@ -5,27 +5,15 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 
-FORGE = os.path.abspath(sys.argv[1])
-failures = []
+from program import expect, finish, run
 
-
-def run(*arguments):
-    done = subprocess.run([FORGE, "show", *map(str, arguments)], capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
-
-
-def expect(holds, what):
-    if not holds:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def check_deck(deck):
-    code, text = run(deck, "--all", "--deck", "--tasks", 0, "--rates")
+    code, text = run("show", deck, "--all", "--deck", "--tasks", 0, "--rates")
     expect(code == 0, f"{deck}: {text[-300:]}")
-    code, answer = run(deck, "--json", "--tasks", 0, "--rates")
+    code, answer = run("show", deck, "--json", "--tasks", 0, "--rates")
     expect(code == 0, f"{deck} --json: {answer[-300:]}")
     told = json.loads(answer)
     number = lambda pattern: int(re.search(pattern, text, flags=re.M).group(1))
@@ -61,14 +49,14 @@ def check_deck(deck):
 def check_options():
     deck = "inputs/7b_4gpu.yaml"
     for option in ["--all", "--deck"]:
-        code, output = run(deck, "--json", option)
+        code, output = run("show", deck, "--json", option)
         expect(code == 2 and "legal: --json without them" in output, f"--json {option}: code {code}, {output}")
-    code, output = run(deck, "--json", "--schedule", "text")
+    code, output = run("show", deck, "--json", "--schedule", "text")
     expect(code == 2 and "exclude each other" in output, f"--json --schedule: code {code}, {output}")
-    told = json.loads(run(deck, "--json", "--gpu", "a100-80", "--cost", "h100_8")[1])
+    told = json.loads(run("show", deck, "--json", "--gpu", "a100-80", "--cost", "h100_8")[1])
     expect(told["gpu"]["fits"] == (told["gpu"]["needed_bytes"] <= told["gpu"]["usable_bytes"]), "--gpu")
     launches = sum(row["launches"] for row in told["cost"]["rows"])
-    expect(re.search(rf"(?m)^  all .* {launches} ", run(deck, "--cost", "h100_8")[1]), f"--cost: {launches} launches")
+    expect(re.search(rf"(?m)^  all .* {launches} ", run("show", deck, "--cost", "h100_8")[1]), f"--cost: {launches} launches")
 
 
 def main():
@@ -80,8 +68,7 @@ def main():
     for deck in decks:
         check_deck(deck)
     check_options()
-    print(f"{len(decks)} decks; {len(failures)} failures")
-    sys.exit(bool(failures))
+    finish(f"{len(decks)} decks; ")
 
 
 main()

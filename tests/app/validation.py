@@ -5,13 +5,12 @@ import json
 import math
 import os
 import struct
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-FORGE = os.path.abspath(sys.argv[1])
+from program import expect, finish, said, sets
+
 END, T = 256, 16
 DECK = """model: {layers: 2, width: 16, heads: 2, ffn: 24, vocabulary: 257}
 train: {steps: 4, global_batch_sequences: 4, microbatch_sequences: 1, sequence_tokens: 16, precision: fp64, validate_every_steps: 2}
@@ -25,24 +24,6 @@ ALONE = {
     "long": ["data.validation_files=[long.bin]", "train.validation_sequences=0"],
     "short": ["data.validation_files=[short.bin]", "data.validation_mask_files=[mask.npy]", "train.validation_sequences=3"],
 }
-failures = 0
-
-
-def check(holds, text):
-    global failures
-    if not holds:
-        print(f"FAILED: {text}")
-        failures += 1
-
-
-def run(*words, code=0, **environment):
-    done = subprocess.run([FORGE, *words], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120, check=False)
-    check(done.returncode == code, f"{words} ended with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr
-
-
-def sets(*options):
-    return [word for option in options for word in ("--set", option)]
 
 
 def metrics(folder="run"):
@@ -55,7 +36,7 @@ def validations(lines):
     for line in lines:
         if "loss" not in line:
             key = (line.get("set", ""), line["step"])
-            check(key not in found, f"{key} has two lines")
+            expect(key not in found, f"{key} has two lines")
             found[key] = line
     return found
 
@@ -97,60 +78,60 @@ def near(a, b, share=1e-10):
 
 
 def check_one_set_each(optimizer):
-    run("deck.yaml", *sets(SETS, *optimizer))
+    said("deck.yaml", *sets(SETS, *optimizer))
     both, found = metrics(), validations(metrics())
-    check(sorted(found) == [(name, step) for name in ALONE for step in (0, 2, 4)], f"other validations: {sorted(found)}")
+    expect(sorted(found) == [(name, step) for name in ALONE for step in (0, 2, 4)], f"other validations: {sorted(found)}")
     for name, options in ALONE.items():
-        run("deck.yaml", *sets(*optimizer, *options))
+        said("deck.yaml", *sets(*optimizer, *options))
         alone = validations(metrics())
-        check(sorted(alone) == [("", 2), ("", 4)], f"{name} alone has {sorted(alone)}")
-        check(losses(metrics()) == losses(both), f"validations change the training with {optimizer}")
+        expect(sorted(alone) == [("", 2), ("", 4)], f"{name} alone has {sorted(alone)}")
+        expect(losses(metrics()) == losses(both), f"validations change the training with {optimizer}")
         for step in (2, 4):
-            check(found[name, step]["validation_loss"] == alone["", step]["validation_loss"], f"{name} has another loss alone, {optimizer}")
-        check("validation_bits_per_byte" not in alone["", 2] and "set" not in alone["", 2], f"{name} alone has keys of sets")
+            expect(found[name, step]["validation_loss"] == alone["", step]["validation_loss"], f"{name} has another loss alone, {optimizer}")
+        expect("validation_bits_per_byte" not in alone["", 2] and "set" not in alone["", 2], f"{name} alone has keys of sets")
     return found
 
 
 def check_bits(found, texts):
     for (name, step), line in found.items():
         labels, size = labels_and_bytes(*texts[name])
-        check(line["validation_labels"] == labels, f"{name} has {line['validation_labels']} labels, not {labels}")
+        expect(line["validation_labels"] == labels, f"{name} has {line['validation_labels']} labels, not {labels}")
         bits = line["validation_loss"] * labels / math.log(2) / size
-        check(near(line["validation_bits_per_byte"], bits), f"{name}, step {step}: {line}, not {bits} bits per byte")
-        check(near(line["validation_perplexity"], math.exp(line["validation_loss"])), f"perplexity of {line}")
+        expect(near(line["validation_bits_per_byte"], bits), f"{name}, step {step}: {line}, not {bits} bits per byte")
+        expect(near(line["validation_perplexity"], math.exp(line["validation_loss"])), f"perplexity of {line}")
 
 
 def check_evaluate(found, step, *words):
-    text = run("evaluate", "deck.yaml", *words, *sets(SETS)).splitlines()
+    text = said("evaluate", "deck.yaml", *words, *sets(SETS)).splitlines()
     for name in ALONE:
         at = next((i for i, line in enumerate(text) if line.startswith(f"{name}, ")), None)
-        check(at is not None, f"evaluate has no set {name}: {text}")
+        expect(at is not None, f"evaluate has no set {name}: {text}")
         if at is None:
             continue
         line = found[name, step]
-        check(text[at].endswith(f", {line['validation_labels']} labels"), f"{text[at]} of {line}")
-        check(near(float(text[at + 1].split()[1]), line["validation_loss"]), f"{name}: {text[at + 1]}, not {line}")
-        check(near(float(text[at + 3].split()[3]), line["validation_bits_per_byte"], 1e-8), f"{name}: {text[at + 3]}, not {line}")
+        expect(text[at].endswith(f", {line['validation_labels']} labels"), f"{text[at]} of {line}")
+        expect(near(float(text[at + 1].split()[1]), line["validation_loss"]), f"{name}: {text[at + 1]}, not {line}")
+        expect(near(float(text[at + 3].split()[3]), line["validation_bits_per_byte"], 1e-8), f"{name}: {text[at + 3]}, not {line}")
 
 
 def check_layouts(found):
     for options in (["train.zero_stage=3"], ["mesh.tp=2"], ["mesh.pp=2"], ["mesh.cp=2"]):
-        run("deck.yaml", "--ranks", "2", *sets(SETS, *options))
+        said("deck.yaml", "--ranks", "2", *sets(SETS, *options))
         for key, line in validations(metrics()).items():
-            check(near(line["validation_loss"], found[key]["validation_loss"], 1e-9), f"{options}: {line}, not {found[key]}")
-            check(line["validation_labels"] == found[key]["validation_labels"], f"{options}: other labels")
-            check(near(line["validation_bits_per_byte"], found[key]["validation_bits_per_byte"], 1e-9), f"{options}: other bits")
+            expect(near(line["validation_loss"], found[key]["validation_loss"], 1e-9), f"{options}: {line}, not {found[key]}")
+            expect(line["validation_labels"] == found[key]["validation_labels"], f"{options}: other labels")
+            expect(near(line["validation_bits_per_byte"], found[key]["validation_bits_per_byte"], 1e-9), f"{options}: other bits")
 
 
 def check_restart(found):
     saved = sets(SETS, "checkpoint.directory=saved", "checkpoint.every_steps=2")
-    run("deck.yaml", *saved, *sets("train.steps=3"))
-    text = run("deck.yaml", *saved, "--restart", "saved/step_00000002")
-    check("validation long" in text, f"the log has no validation of a set: {text}")
+    said("deck.yaml", *saved, *sets("train.steps=3"))
+    text = said("deck.yaml", *saved, "--restart", "saved/step_00000002")
+    expect("validation long" in text, f"the log has no validation of a set: {text}")
     again = validations(metrics())
-    check(sorted(again) == sorted(found), f"a restart has {sorted(again)}")
+    expect(sorted(again) == sorted(found), f"a restart has {sorted(again)}")
     for key, line in again.items():
-        check(line["validation_loss"] == found[key]["validation_loss"], f"behind a restart {line}, not {found[key]}")
+        expect(line["validation_loss"] == found[key]["validation_loss"], f"behind a restart {line}, not {found[key]}")
     check_evaluate(found, 4, "--checkpoint", "saved")
 
 
@@ -158,10 +139,10 @@ def check_leaving():
     """Time is short before the first step: the job leaves from the validation there, and the next one starts anew."""
     end = str(int(time.time()) + 30)
     limited = sets(SETS, "checkpoint.directory=left", "checkpoint.end_margin_seconds=60")
-    text = run("deck.yaml", *limited, code=75, SLURM_JOB_END_TIME=end)
+    text = said("deck.yaml", *limited, code=75, SLURM_JOB_END_TIME=end)
     for words in ("validation broken off behind 1 of ", "left before step 1: the job's time limit is near"):
-        check(words in text, f"'{words}' isn't said: {text}")
-    check("total_loss" not in Path("run/metrics.jsonl").read_text(), "a step ran")
+        expect(words in text, f"'{words}' isn't said: {text}")
+    expect("total_loss" not in Path("run/metrics.jsonl").read_text(), "a step ran")
 
 
 def main():
@@ -184,10 +165,10 @@ def main():
         check_restart(found)
         check_leaving()
         check_one_set_each(["optimizer.name=schedule_free"])
-        run("deck.yaml", *sets(SETS, "train.precision=fp8", "train.fp8_recipe=delayed", "model.ffn=32"))
-        check(("long", 0) not in validations(metrics()), "delayed scales have no step 0")
-    return failures > 0
+        said("deck.yaml", *sets(SETS, "train.precision=fp8", "train.fp8_recipe=delayed", "model.ffn=32"))
+        expect(("long", 0) not in validations(metrics()), "delayed scales have no step 0")
+    finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
