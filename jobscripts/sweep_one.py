@@ -213,6 +213,14 @@ class Silence:
         return said + (f", and it was silent for {silent:.0f} s" if silent > usual else "")
 
 
+def slurm_ends_it():
+    """Whether Slurm is ending this job: srun may say so, and fail, before this process is asked to end."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return False
+    state = subprocess.run(["squeue", "-h", "-j", os.environ["SLURM_JOB_ID"], "-o", "%T"], capture_output=True, text=True, check=False)
+    return state.returncode == 0 and state.stdout.strip() != "RUNNING"
+
+
 def run_one(directory, sweep, number):
     """Gives a layout its result; False where it has none, because this process was asked to end. Nothing that it started outlives it."""
     asked = []
@@ -240,6 +248,8 @@ def run_one(directory, sweep, number):
                     over = "" if asked else silence.words(sweep, sweep["layouts"][number - 1], steps_of(here / "run"))
                     code = job.leave(grace_of(sweep))
                 end_all()
+            if code and not over and slurm_ends_it():
+                asked.append(True)
             if not asked:
                 ended = classify(code, lines_of(here / "output"), steps_of(here / "run"), over)
             elif code == 0:

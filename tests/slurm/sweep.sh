@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # sweep.sh FORGE: jobscripts/sweep.py with an array of Slurm: 12 layouts of two nodes each (FORGE_LONG=1: 40), of which one is illegal, one
 # hangs and one has a rank that is killed. The sweep is killed, its array is cancelled, and it is asked to end; it goes on each time, to one
-# row for each layout. It leaves no process and no job.
+# row for each layout. It leaves no process and no job. Later layouts wait for $work/cancelled or $work/asked, so that some are left each time.
 set -euo pipefail
 forge=$(readlink -f "$1")
 . "$(dirname "$0")/common.sh"
@@ -16,10 +16,14 @@ write_deck swept 6
 } > "$work/layouts.csv"
 cat > "$work/faulty" << FAULTY
 #!/usr/bin/env bash
+await() { until [ -e \$1 ]; do sleep 0.1; done; }
 for word in "\$@"; do
   case \$word in
+    output.directory=*/000[12]/run) ;;
     output.directory=*/0004/run) export FORGE_FAULT=hang:1:3 ;;
     output.directory=*/0005/run) export FORGE_FAULT=kill:1:3 ;;
+    output.directory=*/000[67]/run) await $work/cancelled ;;
+    output.directory=*/run) await $work/asked ;;
   esac
 done
 exec $forge "\$@"
@@ -29,23 +33,24 @@ chmod +x "$work/faulty"
 sweep() { exec python3 "$repository/jobscripts/sweep.py" run "$work/sweep" "$@"; }
 results() { { find "$work/sweep" -name result.json 2> /dev/null || true; } | wc -l; }
 more_than() { [ "$(results)" -gt "$1" ]; }
-more_or_over() { more_than "$1" || ! kill -0 "$driver"; }
+has_jobs() { grep -qE "^job |in Slurm already" "$work/now"; }
+more_or_over() { has_jobs && more_than "$1" || ! kill -0 "$driver"; }
 no_jobs() { [ -z "$(squeue -h)" ]; }
-# start ARGUMENTS…: the sweep beside this script, until it has another result.
+# start ARGUMENTS…: the sweep beside this script, until it has jobs and there is another result.
 start() {
   local before
   before=$(results)
-  (sweep "$@") >> "$work/said" 2>&1 &
+  (sweep "$@") > "$work/now" 2>&1 &
   driver=$!
   wait_until 180 more_or_over "$before"
 }
 ended() { # CODE
   local code=0
   wait $driver || code=$?
-  [ $code -eq "$1" ] || fail "the sweep ends with $code, not $1: $(cat "$work/said")"
+  [ $code -eq "$1" ] || fail "the sweep ends with $code, not $1: $(cat "$work/now")"
 }
 
-start "$work/swept.yaml" --layouts "$work/layouts.csv" --slurm --ranks-per-node 1 --ranks 2 --minutes 1 --at-once 2 --forge "$work/faulty" -- --cpus-per-task=1
+start "$work/swept.yaml" --layouts "$work/layouts.csv" --slurm --ranks-per-node 1 --ranks 2 --minutes 2 --at-once 2 --forge "$work/faulty" -- --cpus-per-task=1
 kill -KILL $driver
 ended 137
 
@@ -56,16 +61,17 @@ scancel -n "$(sed -n 's/.*"name": "\(.*\)".*/\1/p' "$work/sweep/sweep.json")"
 ended 75
 wait_until 60 no_jobs
 more_than 1 && ! more_than $((count - 3)) || fail "$(results) results when the array was cancelled"
+touch "$work/cancelled"
 start
 kill -TERM $driver
 ended 75
+touch "$work/asked"
 wait_until 60 no_jobs
 nothing_left
-true > "$work/said"
-(sweep) >> "$work/said" 2>&1 &
+(sweep) > "$work/now" 2>&1 &
 driver=$!
 ended 0
-grep -q "sweep.csv: $((count - 3)) ok, 1 invalid, 1 hang, 1 failed\$" "$work/said" || fail "the sweep says $(cat "$work/said")"
+grep -q "sweep.csv: $((count - 3)) ok, 1 invalid, 1 hang, 1 failed\$" "$work/now" || fail "the sweep says $(cat "$work/now")"
 wait_until 30 no_jobs
 nothing_left
 
