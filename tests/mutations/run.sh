@@ -111,9 +111,9 @@ check_tests() {
   compile "$root/$build" "${all[@]}" || { tail -40 "$log"; return 1; }
   for mutation in "${mutations[@]}"; do mutate tests "$mutation"; done | sort -u > "$work/tests"
   while read -r program filter; do
-    (cd "$root" && run_test "$build/$program" "$filter") > "$log" 2>&1 || {
+    (cd "$root" && run_test "$root/$build/$program" "$filter") > "$log" 2>&1 || {
       tail -40 "$log"
-      echo "the tests fail without any mistake"
+      echo "$program $filter: fails without any mistake"
       return 1
     }
   done < "$work/tests"
