@@ -39,7 +39,7 @@ def told(directory, sweep, numbers, known):
         if result:
             known.add(number)
             layout = sweep["layouts"][number - 1]
-            ranks = f", {layout['ranks']} ranks" if layout["ranks"] else ""
+            ranks = f", {layout['ranks']} rank{'s' if layout['ranks'] > 1 else ''}" if layout["ranks"] else ""
             say(f"{number}/{len(sweep['layouts'])}  {layout['model']}{ranks}: {result['class']}: {result['line']}")
 
 

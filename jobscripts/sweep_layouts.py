@@ -124,7 +124,7 @@ def of_decks(folder):
     layouts = []
     for path in sorted(folder.glob("*.yaml"), key=lambda p: [int(n) for n in re.findall(r"\d+", p.name)]):
         text = path.read_text(encoding="utf-8")
-        head = re.search(r"^# A layout of (\S+) for (\d+) ranks of", text)
+        head = re.search(r"^# A layout of (\S+) for (\d+) ranks? of", text)
         if not head:
             raise Refused(f"{path}: no deck of forge plan --search --write {folder}, whose first line has the number of ranks")
         ranks = int(head[2])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """jobscripts/track.py RUN --to wandb [--follow] [--online]: sends metrics.jsonl of the run directory RUN to a tracker, beside a job with --follow, or
-afterwards. A job that is started again goes on in the same run of the tracker, and so does a track.py that is started again: RUN/track.wandb.json
+afterwards; a job with output.track starts it itself. A job that is started again goes on in the same run of the tracker, and so does a track.py that is started again: RUN/track.wandb.json
 has what was sent, and no step is sent twice. A fresh training is another run.
 
 Offline, the default, W&B's files are in RUN/wandb; `wandb sync --id ID RUN/wandb/offline-run-*` uploads them. Needs the package wandb
@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import select
 import signal
 import sys
 import time
@@ -37,7 +38,7 @@ def figures_of(entry, facts):
     hours = {"train/hours": entry["elapsed_seconds"] / 3600} if "elapsed_seconds" in entry else {}
     if "loss" not in entry:
         place = f"validation/{entry['set']}" if "set" in entry else "validation"
-        found = {name: number(entry[f"validation_{name}"]) for name in ("loss", "perplexity") if f"validation_{name}" in entry}
+        found = {name: number(entry[f"validation_{name}"]) for name in ("loss", "perplexity", "bits_per_byte") if f"validation_{name}" in entry}
         return {f"{place}/{name}": value for name, value in found.items()}
     found = {**hours, **facts, **{name: number(entry[key]) for key, name in PLAIN.items() if key in entry}}
     found["train/skipped"] = 0 if entry.get("updated", True) else 1
@@ -166,21 +167,29 @@ class State:
         os.replace(partial, self.path)
 
 
+def package():
+    try:
+        import wandb
+    except ImportError as error:
+        raise Refused(f"the package {error.name} is missing: pip install -r jobscripts/requirements.txt") from error
+    return wandb
+
+
 class Wandb:
     """A run of Weights & Biases."""
 
     def __init__(self, run, identity, deck, job, options):
-        try:
-            import wandb
-        except ImportError as error:
-            raise Refused(f"the package {error.name} is missing: pip install -r jobscripts/requirements.txt") from error
+        wandb = package()
         try:
             settings = wandb.Settings(console="off", x_disable_stats=True)  # this process is not the job
         except (TypeError, ValueError):
             settings = wandb.Settings(console="off")
         more = {"resume": "allow"} if options.online else {}
-        self.run = wandb.init(project=options.project, name=options.name or run.name, id=identity, dir=str(run), settings=settings,
-                              mode="online" if options.online else "offline", config={"deck": deck, "job": job}, **more)
+        try:
+            self.run = wandb.init(project=options.project, name=options.name or run.name, id=identity, dir=str(run), settings=settings,
+                                  mode="online" if options.online else "offline", config={"deck": deck, "job": job}, **more)
+        except wandb.Error as error:
+            raise Refused(f"W&B takes no run: {' '.join(str(error).split())}") from error
 
     def send(self, figures, step):
         self.run.log(figures, step=step)
@@ -206,21 +215,40 @@ def is_over(run, step):
     return last is not None and step >= last and not (run / ".lock").exists()
 
 
-def track(run, options):
+class Job:
+    """The job that has started this process (output.track): it holds the other end of the pipe that standard input is."""
+
+    def __init__(self):
+        os.closerange(3, 65536)  # what a library of the job has left open
+        os.nice(10)
+        os.sched_setaffinity(0, range(os.cpu_count()))  # not on the core of the thread that started it
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(each, signal.SIG_IGN)  # what the job is asked by it may save and leave with; this process ends behind it
+        self.gone = False
+
+    def is_over(self, seconds=0):
+        """Whether the job has ended, however; waits so long for it."""
+        if not self.gone and select.select([0], [], [], seconds)[0]:
+            self.gone = os.read(0, 4096) == b""
+        return self.gone
+
+
+def track(run, options, job):
+    """job: None without --job."""
     state = State(run, options.to)
     metrics, tracker, counts = Metrics(run / "metrics.jsonl"), None, [0, 0]
     moved, facts = time.monotonic(), {}
     try:
         while True:
-            over = options.follow and is_over(run, state.text.get("step", -1))  # before the lines are read: none comes later
+            over = job.is_over() if job else options.follow and is_over(run, state.text.get("step", -1))  # before the lines are read: none comes later
             entries, other = metrics.read()
             if metrics.first is not None and (tracker is None or other):
                 if tracker:
                     tracker.finish()
                 state.begins(hashlib.sha256(metrics.first).hexdigest())
-                deck, job = deck_of(run), job_of(run)
-                facts = facts_of(deck, job)
-                tracker = Wandb(run, state.text["id"], deck, job, options)
+                deck, about = deck_of(run), job_of(run)
+                facts = facts_of(deck, about)
+                tracker = Wandb(run, state.text["id"], deck, about, options)
             new = [(entry, figures_of(entry, facts)) for entry in entries if state.take(entry)]
             if new:
                 state.write()
@@ -228,16 +256,22 @@ def track(run, options):
                 moved = time.monotonic()
             if entries and not stopped:
                 continue
-            if not options.follow or stopped or over or time.monotonic() - moved > 60 * options.idle:
+            if not options.follow or stopped or over:
                 break
-            time.sleep(options.every)
+            if job:
+                job.is_over(options.every)
+            elif time.monotonic() - moved > 60 * options.idle:
+                break
+            elif not is_over(run, state.text.get("step", -1)):  # else a last look, at once
+                time.sleep(options.every)
     finally:
         if tracker:
             tracker.finish()
     if tracker is None and not options.follow:
         raise Refused(f"{run}: no whole line in metrics.jsonl")
     identity = state.text.get("id", "none")
-    print(f"{run}: {counts[0]} steps and {counts[1]} validations sent to run {identity}"
+    said = " and ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in zip(counts, ("step", "validation")))
+    print(f"{run}: {said} sent to run {identity}"
           + ("" if options.online or tracker is None else f"; upload: wandb sync --id {identity} {run}/wandb/offline-run-*"))
 
 
@@ -248,16 +282,30 @@ def parse():
     parser.add_argument("--follow", action="store_true", help="goes on until the run's last step was sent; waits for a run that isn't there yet")
     parser.add_argument("--idle", type=float, default=60, metavar="MINUTES", help="with --follow: without a new line for so long it ends (default 60)")
     parser.add_argument("--every", type=float, default=2, metavar="SECONDS", help="with --follow: between two looks (default 2)")
+    parser.add_argument("--job", action="store_true", help="with --follow, as output.track starts it: until standard input, a pipe of the job, ends")
     parser.add_argument("--online", action="store_true", help="sends over the network (default: into files)")
-    parser.add_argument("--project", default="forge")
+    parser.add_argument("--project", default=os.environ.get("WANDB_PROJECT", "forge"), help="(default: WANDB_PROJECT, else forge)")
     parser.add_argument("--name", help="of the run (default: the directory's)")
     return parser.parse_args()
 
 
+def locked(lock):
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def carry_out(options):
-    run = options.run.resolve()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: stopped.append(True))
+    run, job = options.run.resolve(), None
+    if options.job:
+        if not options.follow:
+            raise Refused("--job without --follow; legal: both")
+        job = Job()
+    else:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda *_: stopped.append(True))
     if not run.is_dir() and not options.follow:
         raise Refused(f"{options.run}: no such directory; legal: a run directory (output.directory), or --follow, which waits for it")
     end = time.monotonic() + 60 * options.idle
@@ -265,12 +313,15 @@ def carry_out(options):
         if stopped or time.monotonic() > end:
             raise Refused(f"{options.run}: no such directory, and none came")
         time.sleep(options.every)
+    package()
     with (run / ".track.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Refused(f"{options.run}: another track.py sends this run") from error
-        track(run, options)
+        while not locked(lock):  # by that of a job that was killed, which ends soon
+            if job and not job.is_over():
+                end = time.monotonic() + 30
+            elif not job or time.monotonic() > end:
+                raise Refused(f"{options.run}: another track.py sends this run")
+            time.sleep(0.2)
+        track(run, options, job)
 
 
 if __name__ == "__main__":

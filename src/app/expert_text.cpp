@@ -47,10 +47,10 @@ std::string layers(const ModelSpec& spec) {
 }
 
 std::string used(const ModelSpec& spec) {
-  std::string text = number(spec.experts_per_token()) + " experts of " + number(spec.Fe()) + " columns";
+  std::string text = counted(spec.experts_per_token(), "expert") + " of " + counted(spec.Fe(), "column");
   if (spec.options.router_groups > spec.options.router_groups_used)
     text += ", in " + number(spec.options.router_groups_used) + " of " + number(spec.options.router_groups) + " groups";
-  if (spec.Fs() > 0) text += ", and " + number(spec.Fs()) + " columns that all tokens share";
+  if (spec.Fs() > 0) text += ", and " + counted(spec.Fs(), "column") + " that all tokens share";
   return text;
 }
 
@@ -68,7 +68,7 @@ std::string parameters(const RunSetup& s) {
 }
 
 std::string capacity(const RunSetup& s, const MoeShape& m) {
-  return number(m.capacity) + " rows of a sequence at most (factor " + format_exact(s.spec.options.capacity_factor) +
+  return counted(m.capacity, "row") + " of a sequence at most (factor " + format_exact(s.spec.options.capacity_factor) +
          ")";
 }
 
@@ -81,9 +81,9 @@ std::int64_t balanced_rows(const RunSetup& s, const MoeShape& m) {
   return m.rows * m.chosen * s.mesh.etp;
 }
 std::string round(const RunSetup& s, const MoeShape& m) {
-  const std::string rows = number(m.round_rows) + " rows, " + bytes(m.round_rows * row_bytes(s));
-  return rows + " at most; " + number(balanced_rows(s, m)) + " where the router balances: " + number(m.rows) +
-         " rows x " + number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
+  const std::string rows = counted(m.round_rows, "row") + ", " + bytes(m.round_rows * row_bytes(s));
+  return rows + " at most; " + number(balanced_rows(s, m)) + " where the router balances: " + counted(m.rows, "row") +
+         " x " + number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
 }
 
 // What a rank sends to the others of its group, one way: rows of assignments, or with all_gather all of its rows. What

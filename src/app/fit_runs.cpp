@@ -7,6 +7,7 @@
 
 #include "app/job.hpp"
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/median.hpp"
 #include "hf/json_input.hpp"
 #include "predict/fit.hpp"
@@ -36,7 +37,7 @@ std::vector<double> step_seconds(const std::string& file, std::int64_t batch) {
   }
   report.throw_if_any(file);
   if (seconds.size() <= least_steps)
-    throw BadInput(file + " has " + std::to_string(seconds.size()) + " steps; legal: more than " +
+    throw BadInput(file + " has " + counted(std::ssize(seconds), "step") + "; legal: more than " +
                    std::to_string(least_steps));
   seconds.erase(seconds.begin());
   return seconds;
@@ -92,8 +93,8 @@ Machine fit_to_runs(const CommandLine& line, const Machine& machine) {
     runs.push_back({make_setup(deck), median(step_seconds((path / "metrics.jsonl").string(), batch))});
   }
   const MachineFit fit = fit_machine(machine, runs);
-  std::printf("fit of %s to the median step of %zu runs\n  %-40s %10s %9s %9s\n", machine.name.c_str(), runs.size(),
-              "run", "measured", "before", "after");
+  std::printf("fit of %s to the median step of %s\n  %-40s %10s %9s %9s\n", machine.name.c_str(),
+              counted(std::ssize(runs), "run").c_str(), "run", "measured", "before", "after");
   for (std::size_t i = 0; i < runs.size(); ++i)
     std::printf("  %-40s %8.3f s %+7.1f %% %+7.1f %%\n", line.fit[i].c_str(), runs[i].seconds,
                 100 * (fit.before[i] / runs[i].seconds - 1), 100 * (fit.after[i] / runs[i].seconds - 1));

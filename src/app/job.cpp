@@ -197,7 +197,7 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world, bool restarts
   updates = load_optimizer(setup.deck, session_state(*session, StateUse::read, {false, true}), session->stream(),
                            session->heartbeat());
   notes.push_back("optimizer's state of " + setup.deck.checkpoint.optimizer_from + ", behind " +
-                  std::to_string(updates) + " updates");
+                  counted(updates, "update"));
 }
 
 template <class T>

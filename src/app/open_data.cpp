@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "app/common_facts.hpp"
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "tokenizer/files.hpp"
 #include "tokenizer/tokenizer.hpp"
@@ -47,7 +48,7 @@ void refuse_too_many_files(const RunSetup& setup, const World& world) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const std::int64_t needed = files * ranks + besides + (ranks == 1 ? open_now() : 0);
   if (needed <= static_cast<std::int64_t>(limit.rlim_cur)) return;
-  throw BadInput("data.files: " + std::to_string(files) + " files of " + std::to_string(ranks) +
+  throw BadInput("data.files: " + counted(files, "file") + " of " + std::to_string(ranks) +
                  (ranks == 1 ? " rank need " : " ranks of a process need ") + std::to_string(needed) +
                  " open files, but ulimit -n is " + std::to_string(limit.rlim_cur) + " (its hard limit " +
                  std::to_string(limit.rlim_max) + "); legal: fewer, longer files, or ulimit -n " +

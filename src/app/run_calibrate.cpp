@@ -223,8 +223,8 @@ Machine machine_like(const CommandLine& line, const World& world, int ranks_per_
   if ((ranks_per_node > 1 && like.in_node[0].empty()) || (world.nodes() > 1 && like.between_nodes.empty()))
     throw BadInput("--machine " + line.machine + " has no " +
                    (world.nodes() > 1 && like.between_nodes.empty() ? "network" : "collectives") + ", and there are " +
-                   std::to_string(ranks_per_node) + " ranks on each of " + std::to_string(world.nodes()) +
-                   " nodes; legal: a machine with rates of them");
+                   counted(ranks_per_node, "rank") + " on each of " + counted(world.nodes(), "node") +
+                   "; legal: a machine with rates of them");
   return like;
 }
 
@@ -250,7 +250,7 @@ void say_calls(const std::vector<CallTime>& times, const Machine& before, const 
 }
 
 std::string links_text(const CommandLine& line, const World& world, const Machine& machine) {
-  const std::string where = std::to_string(world.size()) + " ranks on " + std::to_string(world.nodes()) + " nodes";
+  const std::string where = counted(world.size(), "rank") + " on " + counted(world.nodes(), "node");
   std::string text =
       "# Written by forge calibrate: collectives of " + where + " (" + device_info().name +
       "), in the groups and sizes of " + joined(line.inputs) +

@@ -32,8 +32,8 @@ std::string bits_text(const CommandLine& line, const Deck& deck, const Evaluated
   const double bits = result.bits();
   if (line.text_bytes > 0) return formatted("bits per byte %.10g", bits / static_cast<double>(line.text_bytes));
   if (result.bytes > 0)
-    return formatted("bits per byte %.10g (%lld bytes of text)", bits / static_cast<double>(result.bytes),
-                     static_cast<long long>(result.bytes));
+    return formatted("bits per byte %.10g (%s of text)", bits / static_cast<double>(result.bytes),
+                     counted(result.bytes, "byte").c_str());
   const double of_label = bits / static_cast<double>(result.labels);
   if (has_byte_vocabulary(deck))
     return formatted("bits per byte %.10g (one byte a token%s)", of_label,
@@ -56,7 +56,7 @@ void check_result(const Evaluated& set) {
 
 void print_result(const CommandLine& line, const Deck& deck, const Evaluated& set) {
   const EvaluationResult& result = set.result;
-  std::printf("%s, %lld sequences, %lld labels\n", set.title.c_str(), static_cast<long long>(set.sequences),
+  std::printf("%s, %s, %lld labels\n", set.title.c_str(), counted(set.sequences, "sequence").c_str(),
               static_cast<long long>(result.labels));
   std::printf("loss %.17g nats a token\nperplexity %.10g\n", result.loss, std::exp(result.loss));
   std::printf("%s\n", bits_text(line, deck, set).c_str());

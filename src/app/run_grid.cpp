@@ -75,7 +75,7 @@ class GridSearch {
     for (GridRow& row : rows)
       if (asked.contains(row.at("question")) && has_deck(row)) known_.emplace(row.at("question"), std::move(row));
     if (known_.size() < found)
-      std::printf("%s: %zu of its %zu rows answer another question, and are left out\n", line_.output.c_str(),
+      std::printf("%s: rows that answer another question, and are left out: %zu of %zu\n", line_.output.c_str(),
                   found - known_.size(), found);
   }
 

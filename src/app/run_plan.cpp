@@ -100,7 +100,7 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
     add(p.fits ? "true" : "false");
   }
   write_text_file(line.output, write_csv(table));
-  std::printf("%zu layouts in %s\n", predicted.size(), line.output.c_str());
+  std::printf("%s in %s\n", counted(std::ssize(predicted), "layout").c_str(), line.output.c_str());
 }
 
 // The command whose result a layout is, for its deck.
@@ -137,8 +137,8 @@ void run_search(const CommandLine& line, const Machine& machine) {
   std::vector<JsonLine> searches;
   for (const int ranks : counts) {
     const SearchResult result = search(machine, deck, {.ranks = ranks, .best = line.best});
-    std::printf("%s%s on %d ranks of %s\n%s", searches.empty() ? "" : "\n", line.inputs.front().c_str(), ranks,
-                machine.name.c_str(), search_text(machine, result).c_str());
+    std::printf("%s%s on %s of %s\n%s", searches.empty() ? "" : "\n", line.inputs.front().c_str(),
+                counted(ranks, "rank").c_str(), machine.name.c_str(), search_text(machine, result).c_str());
     std::fflush(stdout);
     searches.push_back(search_json(machine, result, ranks));
     if (lock) write_layouts(line, machine, result, ranks);
@@ -184,7 +184,7 @@ void run_plan(const CommandLine& line) {
   if (replayed.files.empty()) neighbours = predicted_neighbours(machine, outcome);
   const std::vector<std::string> warnings = all_warnings(machine, outcome, neighbours);
   const std::int64_t ranks = ranks_of(deck.mesh);
-  std::printf("%s on %lld ranks\n%s%s%s%s%s", line.inputs.front().c_str(), static_cast<long long>(ranks),
+  std::printf("%s on %s\n%s%s%s%s%s", line.inputs.front().c_str(), counted(ranks, "rank").c_str(),
               plan_text(machine, outcome).c_str(), line.fit.empty() ? comparison_text(machine, ranks).c_str() : "",
               warnings.empty() ? "" : "\n", warning_lines(warnings).c_str(),
               replayed.files.empty() ? ("\n" + neighbours_text(outcome, neighbours, 12)).c_str() : "");

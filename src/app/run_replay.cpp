@@ -31,8 +31,8 @@ void refuse_what_is_no_replay(const CommandLine& line, const Deck& deck, const W
     throw BadInput("forge replay runs one rank alone, and a launcher started " + std::to_string(here.size()) +
                    " processes; legal: one process");
   if (const std::int64_t ranks = ranks_of(deck.mesh); line.rank >= ranks)
-    throw BadInput("--rank " + std::to_string(line.rank) + ": the job has " + std::to_string(ranks) +
-                   " ranks; legal: 0 to " + std::to_string(ranks - 1));
+    throw BadInput("--rank " + std::to_string(line.rank) + ": the job has " + counted(ranks, "rank") +
+                   "; legal: 0 to " + std::to_string(ranks - 1));
 }
 
 // Parameters are drawn, and nothing is saved, validated or sampled.

@@ -81,8 +81,8 @@ void print_flops(const RunSetup& s) {
 }
 
 void print_saved(const RunSetup& s, const BlockKind& kind) {
-  std::printf("saved by a %s for backward, one microbatch of %lld rows (recompute none, selective, full)\n", kind.name,
-              static_cast<long long>(s.buffers.microbatch.rows()));
+  std::printf("saved by a %s for backward, one microbatch of %s (recompute none, selective, full)\n", kind.name,
+              counted(s.buffers.microbatch.rows(), "row").c_str());
   for (const auto& b : saved_of_block(s.buffers, kind.layer, Recompute::none))
     std::printf("  %-30s (%lld, %lld) %s  %s  last read by %s\n", std::string(b.name).c_str(),
                 static_cast<long long>(b.extents[0]), static_cast<long long>(b.extents[1]),

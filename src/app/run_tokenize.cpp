@@ -6,6 +6,7 @@
 #include "config/byte_vocabulary.hpp"
 #include "config/output_lock.hpp"
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
 #include "text/resumable_tokens.hpp"
@@ -102,9 +103,9 @@ void tokenize_as_bytes(const CommandLine& line) {
   }
   const TokenizeResult result = tokenize_bytes({inputs, line.output, end});
   warn_of(result.ill_formed, "stay as they are");
-  std::printf("%s: %lld tokens (uint16, byte vocabulary) of %lld bytes, %lld document ends\n", line.output.c_str(),
-              static_cast<long long>(result.tokens), static_cast<long long>(result.bytes),
-              static_cast<long long>(result.documents));
+  std::printf("%s: %s (uint16, byte vocabulary) of %s, %s\n", line.output.c_str(),
+              counted(result.tokens, "token").c_str(), counted(result.bytes, "byte").c_str(),
+              counted(result.documents, "document end").c_str());
   print_deck_lines(line, "uint16", byte_vocabulary + (line.document_end ? 1 : 0),
                    line.document_end ? byte_document_end : -1);
 }
@@ -154,11 +155,11 @@ void train_tokenizer(const CommandLine& line) {
   write_text_file(line.output, text);
   const bool fewer = made.vocabulary() < line.train_bpe;
   std::printf(
-      "%s: a byte-level BPE of %lld ids%s, trained on %lld bytes\nfor the deck:\n  model: {vocabulary: %lld, "
+      "%s: a byte-level BPE of %lld ids%s, trained on %s\nfor the deck:\n  model: {vocabulary: %lld, "
       "tokenizer: %s}\n",
       line.output.c_str(), static_cast<long long>(made.vocabulary()),
       fewer ? (" (of " + std::to_string(line.train_bpe) + " asked for: no more pairs come twice)").c_str() : "",
-      static_cast<long long>(bytes), static_cast<long long>(made.vocabulary()), yaml_text(line.output).c_str());
+      counted(bytes, "byte").c_str(), static_cast<long long>(made.vocabulary()), yaml_text(line.output).c_str());
 }
 
 }  // namespace
@@ -182,11 +183,11 @@ void run_tokenize(const CommandLine& line) {
   options.say = tell;
   const TokenizeTextResult result = tokenize_text(tokenizer, options);
   warn_of(result.ill_formed, "became U+FFFD");
-  const long long ends = options.document_end >= 0 ? result.documents : 0;
-  std::printf("%s: %lld tokens (%s, vocabulary %lld) of %lld bytes, %lld documents, %lld document ends\n",
-              line.output.c_str(), static_cast<long long>(result.tokens), result.wide ? "uint32" : "uint16",
-              static_cast<long long>(tokenizer.vocabulary()), static_cast<long long>(result.bytes),
-              static_cast<long long>(result.documents), ends);
+  const std::int64_t ends = options.document_end >= 0 ? result.documents : 0;
+  std::printf("%s: %s (%s, vocabulary %lld) of %s, %s, %s\n", line.output.c_str(),
+              counted(result.tokens, "token").c_str(), result.wide ? "uint32" : "uint16",
+              static_cast<long long>(tokenizer.vocabulary()), counted(result.bytes, "byte").c_str(),
+              counted(result.documents, "document").c_str(), counted(ends, "document end").c_str());
   const bool raw = options.format != OutputFormat::npy && options.format != OutputFormat::megatron &&
                    options.format != OutputFormat::llm_c;
   print_deck_lines(line, !raw ? "" : result.wide ? "uint32" : "uint16", tokenizer.vocabulary(), options.document_end);

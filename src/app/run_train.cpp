@@ -108,14 +108,15 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
 struct JobTexts {
   std::string header, json;
 };
-void write_header(const JobTexts& texts, const Start& start, const std::string& input, const Deck& deck,
+void write_header(const JobTexts& texts, Start& start, const std::string& input, const Deck& deck,
                   const RunProgress& progress, const TrainingLog& log) {
   log.say(texts.header);
   for (const std::string& note : start.notes) log.say(note + "\n");
-  if (const RunDirectory* const directory = start.directory()) {
+  if (RunDirectory* const directory = start.directory()) {
     if (const std::string note = directory->write_deck(write_deck(deck), input); !note.empty()) log.say(note + "\n");
     directory->write_file("job_info", texts.header);
     directory->write_file("job_info.json", texts.json);
+    if (deck.output.track != TrackTo::none) directory->send(deck.output.track);
   }
   log.text(progress.step + 1, "deck", write_deck(deck));
   if (progress.step >= deck.train.steps)
@@ -176,8 +177,8 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
     log.note(std::string("stopped: ") + left.what() + "\n");
     throw;
   }
-  if (start.files) start.files->directory.finish();
   world.watchdog().start_other(0, "end");
+  log.finish(world.watchdog().heartbeat());
   job.mesh.world().barrier();
 }
 

@@ -8,6 +8,7 @@
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/reference.hpp"
+#include "core/bytes.hpp"
 #include "core/file_errors.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
@@ -72,7 +73,7 @@ VerifyOutcome run_problem(const Deck& deck, const std::string& directory, const 
   Trainer<T>(*job.session, data, 1, TrainingLog(nullptr, &records), {}, nullptr, &world).run();
   watchdog.start_other(0, "end");
   if (records.size() != exact.loss.size())
-    throw BadInput(directory + ": reference.yaml has " + std::to_string(exact.loss.size()) + " steps, the deck " +
+    throw BadInput(directory + ": reference.yaml has " + counted(std::ssize(exact.loss), "step") + ", the deck " +
                    std::to_string(records.size()));
   for (std::size_t i = 0; i < records.size(); ++i) {
     outcome.loss = std::max(

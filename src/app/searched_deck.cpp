@@ -49,7 +49,7 @@ std::string layout_deck(const Machine& machine, const Outcome& o, const std::str
       formatted("predicted: %.4g s a step (%.4g to %.4g), %.0f tokens/s a %s, mfu %.1f %%, %s of %s a %s",
                 o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, rank_word(machine), 100 * o.time.mfu,
                 format_bytes(o.memory.total()).c_str(), format_bytes(o.usable).c_str(), rank_word(machine));
-  return commented("A layout of " + model + " for " + std::to_string(ranks) + " ranks of " + machine.name + ": " +
+  return commented("A layout of " + model + " for " + counted(ranks, "rank") + " of " + machine.name + ": " +
                    machine.description + "\n" + text + "\nfound by: " + command) +
          short_deck(o.deck, ranks);
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "hf/fp8/block_scales.hpp"
 #include "nn/units.plan.hpp"
 
@@ -84,12 +85,11 @@ std::string unread_text(const TensorFiles& files, const std::set<std::string>& r
   }
   std::string text;
   if (!unknown.empty())
-    text = std::to_string(unknown.size()) + " tensors that no part of the model reads: " + first_of(unknown);
+    text = counted(std::ssize(unknown), "tensor") + " that no part of the model reads: " + first_of(unknown);
   if (!depths.empty())
-    text +=
-        (text.empty() ? "" : "; ") + std::to_string(depths.size()) +
-        " tensors of layers behind the last are left out (model.mtp_depth = " + std::to_string(spec.options.mtp_depth) +
-        "): " + first_of(depths);
+    text += (text.empty() ? "" : "; ") + counted(std::ssize(depths), "tensor") +
+            " of layers behind the last, left out (model.mtp_depth = " + std::to_string(spec.options.mtp_depth) +
+            "): " + first_of(depths);
   return text;
 }
 

@@ -17,10 +17,11 @@ constexpr const char* data_parallel =
 constexpr const char* no_adapters = "forge has no adapters (LoRA): all parameters are trained";
 constexpr const char* no_preferences =
     "forge has no preference losses (DPO, PPO, GRPO): it trains on the next token alone";
-constexpr const char* no_trackers =
-    "forge sends nothing to trackers: every step stands in metrics.jsonl of output.directory, a JSON object a line, "
-    "and "
-    "with output.tensorboard: true in TensorBoard's event files";
+constexpr const char* wandb_key =
+    "a run is sent to Weights & Biases by output.track: wandb, into files, or wandb_online";
+constexpr const char* no_tracker =
+    "forge sends runs to Weights & Biases alone (output.track: wandb): every step stands in metrics.jsonl of "
+    "output.directory, a JSON object a line, and with output.tensorboard: true in TensorBoard's event files";
 constexpr const char* event_files = "event files for TensorBoard are output.tensorboard: true";
 constexpr const char* run_length = "a run is as long as train.steps says; its head says how many epochs that is";
 constexpr const char* from_launcher = "ranks come from the launcher (mpirun -n N, srun), or from --ranks N";
@@ -206,14 +207,14 @@ constexpr std::array beginnings = {
     Alias{"grpo", "", no_preferences},
     Alias{"rlhf", "", no_preferences},
     Alias{"rewardmodel", "", no_preferences},
-    Alias{"wandb", "", no_trackers},
-    Alias{"usewandb", "", no_trackers},
-    Alias{"enablewandb", "", no_trackers},
+    Alias{"wandb", "output.track", wandb_key},
+    Alias{"usewandb", "output.track", wandb_key},
+    Alias{"enablewandb", "output.track", wandb_key},
     Alias{"tensorboard", "", event_files},
     Alias{"enabletensorboard", "", event_files},
-    Alias{"mlflow", "", no_trackers},
-    Alias{"reportto", "", no_trackers},
-    Alias{"comet", "", no_trackers},
+    Alias{"mlflow", "", no_tracker},
+    Alias{"reportto", "output.track", wandb_key},
+    Alias{"comet", "", no_tracker},
     Alias{"usetensorboard", "", event_files},
 };
 

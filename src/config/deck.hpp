@@ -305,6 +305,9 @@ struct NumberRange {
   bool operator==(const NumberRange&) const = default;
 };
 
+// The tracker that jobscripts/track.py sends a run to, into files or over the network.
+enum class TrackTo { none, wandb, wandb_online };
+
 struct OutputDeck {
   std::string directory;
   std::int64_t every_steps = 10;
@@ -314,6 +317,7 @@ struct OutputDeck {
   double sample_temperature = 0.7;
   bool save_hf = false;                    // write the trained model as a Hugging Face directory, <directory>/hf
   bool tensorboard = false;                // write event files for TensorBoard, <directory>/tensorboard
+  TrackTo track = TrackTo::none;           // start jobscripts/track.py beside the run
   std::vector<NumberRange> profile;        // steps whose timelines are written …
   std::vector<NumberRange> profile_ranks;  // … by these ranks; none = by all
 };

@@ -308,6 +308,9 @@ void add_output(std::vector<Key>& keys) {
                               "ranks that write them; [] = all of them");
   k.flag<&O::tensorboard>("tensorboard", may_change,
                           "write curves, experts' load, deck and sample for TensorBoard, too: <directory>/tensorboard");
+  k.choice<&O::track>("track", may_change, {"none", "wandb", "wandb_online"},
+                      "start jobscripts/track.py beside the job, which sends the run to Weights & Biases: into files, "
+                      "<directory>/wandb, or over the network; it needs python3 with the package wandb");
 }
 
 void add_machine(std::vector<Key>& keys) {

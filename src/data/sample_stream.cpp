@@ -1,5 +1,6 @@
 #include "data/sample_stream.hpp"
 
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 
 namespace forge {
@@ -16,7 +17,7 @@ void SampleStream::check_ends(std::int64_t steps, const BatchSizes& batches) con
     }
     wrong += (wrong.empty() ? "" : "\n") + (apart_ ? "data.sources: " + source.name : std::string("data.files")) +
              " ends at step " + std::to_string(bad) + " of " + std::to_string(steps) + ": it may give " +
-             std::to_string(source.most_samples) + " samples (" + std::to_string(source.sequence.count) +
+             counted(source.most_samples, "sample") + " (" + std::to_string(source.sequence.count) +
              " in an epoch), and " + std::to_string(drawn(i, batches.before(steps + 1))) +
              " are asked for; legal: fewer steps, a smaller weight, more max_epochs, or data.at_end: repeat without "
              "max_epochs";

@@ -1,5 +1,6 @@
 #include "data/validation.hpp"
 
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 
@@ -14,7 +15,7 @@ std::int64_t validation_sequences(const TokenSet& set, const ValidationDeck& dec
                    (own     ? "its files hold "
                     : named ? "the files of data.validation " + deck.name + " hold "
                             : "data.validation_files hold ") +
-                   std::to_string(set.samples()) + " samples" +
+                   counted(set.samples(), "sample") +
                    (named && !own ? "; legal: at most so many, 0 for all, or `sequences` of the set" : ""));
   return sequences == 0 ? set.samples() : sequences;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 
@@ -182,8 +183,8 @@ WireTime time_inside(const Machine& machine, const Sent& call, const Placement& 
 
 WireTime time_between(const Machine& machine, const Sent& call, const Placement& place, double bytes) {
   if (machine.between_nodes.empty())
-    throw BadInput("machine " + machine.name + " is one node of " + std::to_string(machine.ranks_per_node) +
-                   " ranks; legal: a mesh of so many, or a machine with a network");
+    throw BadInput("machine " + machine.name + " is one node of " + counted(machine.ranks_per_node, "rank") +
+                   "; legal: a mesh of so many, or a machine with a network");
   std::vector<double> nodes, rate;
   for (const NodesRates& r : machine.between_nodes) {
     nodes.push_back(r.nodes);

@@ -42,10 +42,9 @@ std::string label(const Schedule& schedule, const Box& box) {
 }
 
 std::string caption(const Schedule& schedule, const ScheduleTimes& times) {
-  return schedule.name + ": " + std::to_string(schedule.ranks) + " ranks, " + std::to_string(schedule.chunks_per_rank) +
-         (schedule.chunks_per_rank > 1 ? " chunks" : " chunk") + " each, " + std::to_string(schedule.microbatches) +
-         " microbatches, bubble " + formatted("%.1f %%", 100 * times.bubble_fraction()) + " of " +
-         formatted("%.6g", times.makespan);
+  return schedule.name + ": " + counted(schedule.ranks, "rank") + ", " + counted(schedule.chunks_per_rank, "chunk") +
+         " each, " + counted(schedule.microbatches, "microbatch", "microbatches") + ", bubble " +
+         formatted("%.1f %%", 100 * times.bubble_fraction()) + " of " + formatted("%.6g", times.makespan);
 }
 
 // F blue, B orange, W green; each later chunk a step darker.

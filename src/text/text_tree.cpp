@@ -7,6 +7,7 @@
 #include <map>
 
 #include "config/text.hpp"
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
 
@@ -112,17 +113,17 @@ TextTree text_tree(const std::string& folder, const std::vector<std::string>& gi
   const std::string other = most_frequent(found.left);
   const std::string advice = other.empty() ? "" : "; --ext " + other + " takes those";
   if (found.files.empty())
-    throw BadInput("the folder " + folder + ": none of its " + std::to_string(sum(found.left)) +
-                   " files has one of the endings " + joined(endings) +
+    throw BadInput("the folder " + folder + ": of its " + counted(sum(found.left), "file") +
+                   " none has one of the endings " + joined(endings) +
                    (found.left.empty() ? "" : "; it has " + shown_counts(found.left)) + advice);
   TextTree tree;
   tree.files = std::move(found.files);
   tree.summary = folder + ": takes " + std::to_string(tree.files.size()) + " of " +
-                 std::to_string(sum(found.taken) + sum(found.left)) + " files, " + shown_counts(found.taken);
+                 counted(sum(found.taken) + sum(found.left), "file") + ", " + shown_counts(found.taken);
   if (!found.left.empty()) tree.summary += "; leaves out " + shown_counts(found.left) + advice;
   if (found.hidden > 0)
     tree.summary +=
-        "; leaves out " + std::to_string(found.hidden) + " hidden files and folders, links to folders and devices";
+        "; leaves out hidden files and folders, links to folders and devices: " + std::to_string(found.hidden);
   return tree;
 }
 

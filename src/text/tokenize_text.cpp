@@ -176,7 +176,7 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
   RoundReader reader(options, round_bytes, writer.position());
   if (options.say && result.resumed)
     options.say("going on behind " + format_bytes(static_cast<std::uint64_t>(result.bytes)) + " of text, " +
-                std::to_string(result.tokens) + " tokens");
+                counted(result.tokens, "token"));
   Progress progress(options, result.bytes);
   const auto write = [&](const std::vector<Encoded>& parts, const TokenizePosition& end, double done) {
     for (const Encoded& part : parts) {

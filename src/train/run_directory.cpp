@@ -243,15 +243,21 @@ std::string RunDirectory::write_deck(const std::string& text, const std::string&
   return aside.empty() ? "" : name + " was the input deck, which is " + aside + " now";
 }
 
-void RunDirectory::finish() {
+void RunDirectory::finish(Heartbeat* heartbeat) {
   metrics_.finish();
   log_.finish();
   if (tensorboard_) tensorboard_->file().finish();
   if (!metrics_.has_name()) throw IoFailed(lost_text());
+  constexpr double most_seconds = 60;
+  if (tracker_) tracker_->finish(most_seconds, heartbeat);
 }
 
 std::string RunDirectory::take_news() {
   std::string news;
+  if (const std::string text = tracker_ ? tracker_->take_news() : ""; !text.empty()) {
+    log(text + "\n");
+    news = text + "\n";
+  }
   for (LogFile* file : {&metrics_, &log_, tensorboard_ ? &tensorboard_->file() : nullptr})
     if (const std::string text = file ? file->take_news() : ""; !text.empty()) news += text + "\n";
   return news;

@@ -9,6 +9,7 @@
 #include "config/directory_lock.hpp"
 #include "train/log_file.hpp"
 #include "train/tensorboard.hpp"
+#include "train/tracker.hpp"
 
 namespace forge {
 
@@ -44,9 +45,13 @@ class RunDirectory {
   void sync();
   // Now and then looks whether the metrics are there still: "" or how they were lost.
   std::string lost();
-  // At the end of a run: throws where some of it waits still, or the metrics are lost.
-  void finish();
-  // For the screen: what has begun to fail, or works again.
+  // Sends the run to a tracker, too (output.track); behind one of the two above, with deck.yaml and job_info.json
+  // there.
+  void send(TrackTo to) { tracker_ = std::make_unique<Tracker>(to, path_); }
+  // At the end of a run: throws where some of it waits still, or the metrics are lost. Waits for the tracker, beating,
+  // at most a minute.
+  void finish(Heartbeat* heartbeat = nullptr);
+  // For the screen: what has begun to fail, or works again; why nothing is sent to a tracker.
   std::string take_news();
   const DirectoryLock& lock() const { return lock_; }
   // Of a run that has written nothing and won't (DirectoryLock).
@@ -64,6 +69,7 @@ class RunDirectory {
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // in lost()
   double elapsed_before_ = 0;
   std::unique_ptr<Tensorboard> tensorboard_;
+  std::unique_ptr<Tracker> tracker_;
 };
 
 }  // namespace forge

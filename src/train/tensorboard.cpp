@@ -89,10 +89,12 @@ void Tensorboard::step(const StepRecord& r) {
   file_.write(event.record());
 }
 
-void Tensorboard::validation(double time, std::int64_t step, const std::string& set, double loss) {
-  const std::string tag = "validation/" + (set.empty() ? "" : set + "/");
-  file_.write(
-      TensorboardEvent(time, step).scalar(tag + "loss", loss).scalar(tag + "perplexity", std::exp(loss)).record());
+void Tensorboard::validation(double time, std::int64_t step, const ValidationRecord& v) {
+  const std::string tag = "validation/" + (v.set.empty() ? "" : v.set + "/");
+  TensorboardEvent event(time, step);
+  event.scalar(tag + "loss", v.loss).scalar(tag + "perplexity", std::exp(v.loss));
+  if (v.bits_per_byte) event.scalar(tag + "bits_per_byte", *v.bits_per_byte);
+  file_.write(event.record());
 }
 
 void Tensorboard::text(double time, std::int64_t step, const std::string& tag, const std::string& text) {

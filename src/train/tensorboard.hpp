@@ -26,8 +26,8 @@ class Tensorboard {
   // Makes directory and file; of earlier files steps behind `step` count no more. Throws IoFailed.
   void open(const std::string& directory, std::int64_t step);
   void step(const StepRecord& record);
-  // `set`: the validation set's name, "": the only one.
-  void validation(double time, std::int64_t step, const std::string& set, double loss);
+  // Of a set that has labels.
+  void validation(double time, std::int64_t step, const ValidationRecord& record);
   void text(double time, std::int64_t step, const std::string& tag, const std::string& text);
   LogFile& file() { return file_; }
 

@@ -230,8 +230,8 @@ void Trainer<T>::report(const StepRecord& record) {
     log_.redraw(step_line(record, train().steps, seconds_left(s)));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
-                    std::to_string(bad_in_a_row_) +
-                    " steps in a row (train.max_not_finite_steps); the parameters are those after update " +
+                    counted(bad_in_a_row_, "step") +
+                    " in a row (train.max_not_finite_steps); the parameters are those after update " +
                     std::to_string(updates_) + "; try a smaller optimizer.learning_rate, or a longer warm-up",
                 ExitCode::not_finite);
 }

@@ -144,17 +144,17 @@ std::vector<std::string> TrainingData::lines(const RunSetup& s) const {
     if (drawn.apart() > 0) {
       const std::int64_t samples = drawn.drawn(i, places);
       text.push_back(formatted(
-          "%s: %lld of %lld samples (%.2f %%), %.2f epochs of %lld", name.c_str(), static_cast<long long>(samples),
-          static_cast<long long>(places), 100.0 * static_cast<double>(samples) / static_cast<double>(places),
+          "%s: %lld of %s (%.2f %%), %.2f epochs of %lld", name.c_str(), static_cast<long long>(samples),
+          counted(places, "sample").c_str(), 100.0 * static_cast<double>(samples) / static_cast<double>(places),
           static_cast<double>(samples) / static_cast<double>(set.samples()), static_cast<long long>(set.samples())));
     }
     if (const PackingPlan* plan = set.plan()) {
       const std::int64_t room = plan->samples() * set.sequence_tokens();
-      text.push_back(formatted("%s%s%lld documents packed into %lld samples: fill %.2f %%, %lld tokens of padding",
-                               name.c_str(), name.empty() ? "" : ": ", static_cast<long long>(plan->documents()),
-                               static_cast<long long>(plan->samples()),
+      text.push_back(formatted("%s%s%s packed into %s: fill %.2f %%, %s of padding", name.c_str(),
+                               name.empty() ? "" : ": ", counted(plan->documents(), "document").c_str(),
+                               counted(plan->samples(), "sample").c_str(),
                                100.0 * static_cast<double>(plan->tokens()) / static_cast<double>(room),
-                               static_cast<long long>(room - plan->tokens())));
+                               counted(room - plan->tokens(), "token").c_str()));
     }
   }
   return text;

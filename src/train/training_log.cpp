@@ -73,6 +73,12 @@ std::string TrainingLog::lost() const {
   return directory_ ? directory_->lost() : "";
 }
 
+void TrainingLog::finish(Heartbeat& heartbeat) const {
+  if (!directory_) return;
+  directory_->finish(&heartbeat);
+  say_news();
+}
+
 void TrainingLog::step(StepRecord record) const {
   record.time = now();
   record.elapsed_seconds = elapsed();
@@ -88,7 +94,7 @@ void TrainingLog::validation(std::int64_t step, const ValidationRecord& v) const
   if (v.labels > 0) line.add("validation_loss", v.loss).add("validation_perplexity", std::exp(v.loss));
   if (v.labels > 0 && v.bits_per_byte) line.add("validation_bits_per_byte", *v.bits_per_byte);
   metrics(line.add("validation_labels", v.labels).text());
-  if (Tensorboard* const board = tensorboard(); board && v.labels > 0) board->validation(now(), step, v.set, v.loss);
+  if (Tensorboard* const board = tensorboard(); board && v.labels > 0) board->validation(now(), step, v);
 }
 
 void TrainingLog::text(std::int64_t step, const std::string& name, const std::string& text) const {

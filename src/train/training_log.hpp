@@ -41,6 +41,8 @@ class TrainingLog {
   // RunDirectory::sync and lost.
   void sync() const;
   std::string lost() const;
+  // RunDirectory::finish, and what it has to say.
+  void finish(Heartbeat& heartbeat) const;
 
  private:
   Tensorboard* tensorboard() const { return directory_ ? directory_->tensorboard() : nullptr; }

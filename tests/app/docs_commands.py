@@ -301,6 +301,43 @@ def check_table(doc, header, rows):
         counts["figures"] = counts.get("figures", 0) + len(figures)
 
 
+# Blocks of Python: by their first line, what holds behind them, and the picture that they write.
+PYTHON_BLOCKS = {
+    "import pandas": ("list(steps.step) == [1, 2, 3, 4] and held_out.step.max() == 4 and steps.loss.notna().all()", "loss.png"),
+    "import h5py": ("weights.shape == (48, 32) and weights.std() > 0", "weights.png"),
+    "import torch": ("likely.shape == (256,) and abs(likely.sum() - 1) < 1e-5", "next.png"),
+}
+
+
+def check_python_blocks():
+    """Runs those of running.md on a training of the quickstart with a smaller model and few steps."""
+    blocks = {lines[0]: lines for _, lines in blocks_of(read("docs/running.md")) if lines[0].startswith(("import ", "from "))}
+    if blocks.keys() != PYTHON_BLOCKS.keys():
+        return fail("docs/running.md", f"blocks of Python begin with {list(blocks)}, not {list(PYTHON_BLOCKS)}")
+    with tempfile.TemporaryDirectory() as here:
+        os.makedirs(os.path.join(here, "data/quickstart"))
+        for name in ("train", "validation"):
+            with open(os.path.join(here, f"data/quickstart/{name}.bin"), "wb") as file:
+                file.write(b"".join((i * i % 251).to_bytes(2, "little") for i in range(2000)))
+        settings = ("model.layers=1 model.width=32 model.heads=2 model.kv_heads=1 model.ffn=48 train.steps=4 train.validate_every_steps=2 optimizer.warmup_steps=1 "
+                    "train.validation_sequences=4 train.sequence_tokens=32 output.sample_tokens=4 machine.threads=1 machine.peak_tflops=1").split()
+        done = subprocess.run([forge, os.path.join(root, "inputs/quickstart.yaml"), *[word for one in settings for word in ("--set", one)]], cwd=here,
+                              capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            return fail("docs/running.md", f"the quickstart with {settings}: {done.stdout + done.stderr}")
+        for first, (holds, picture) in PYTHON_BLOCKS.items():
+            code = "\n".join(blocks[first]).replace("step_00001800", "step_00000004") + f"\nassert {holds}\n"
+            done = subprocess.run([os.environ.get("PYTHON", sys.executable), "-c", code], cwd=here, env={**os.environ, "MPLBACKEND": "Agg"}, capture_output=True, text=True)
+            lacks = re.search(r"No module named '(\w+)'|requires the (\w+) library", done.stderr)
+            drawn = os.path.join(here, picture)
+            if done.returncode and lacks:
+                print(f"LEFT OUT: the block `{first}` of docs/running.md: Python has no package {lacks[1] or lacks[2]} (PYTHON names a Python that has it)")
+            elif done.returncode or not (os.path.exists(drawn) and os.path.getsize(drawn) > 5000):
+                fail("docs/running.md", f"the block `{first}`: {done.stderr[-500:] or 'no ' + picture}")
+            else:
+                counts["python"] = counts.get("python", 0) + 1
+
+
 def main():
     for name in ("inputs", "docs", "tests", "jobscripts", "verify", "src"):
         os.symlink(os.path.join(root, name), os.path.join(scratch.name, name))
@@ -318,6 +355,7 @@ def main():
         check_excerpts(doc, text, commands)
     for table in TABLES:
         check_table(*table)
+    check_python_blocks()
     print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
     # What there was when this was written, less a little: an extraction that finds nothing must not pass.
     for kind, least in {"show": 12, "train, as show": 6, "generate": 3, "scripts": 35, "excerpts": 4, "figures": 50}.items():

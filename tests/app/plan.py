@@ -274,7 +274,7 @@ def check_fit(work):
     (work / "7b_1gpu" / "metrics.jsonl").write_text(re.sub(r"([0-9.]+)}", lambda m: f"{1e6 * float(m[1])}}}", lines))
     refused("of runs on such a machine", "plan", deck, "--machine", "h200_4", *runs[:2])
     (work / "7b_1gpu" / "metrics.jsonl").write_text('{"step": 1, "step_seconds": 1.5}\n')
-    refused("has 1 steps; legal: more than 3", "plan", deck, "--machine", "h200_4", *runs)
+    refused("has 1 step; legal: more than 3", "plan", deck, "--machine", "h200_4", *runs)
     refused("--candidates and --fit exclude each other", "plan", deck, "--machine", "h200_4", *runs, "--candidates", "x.csv", "--output", "y.csv")
     refused("--output is where", "plan", deck, "--machine", "h200_4", "--output", "y.csv")
 

@@ -67,7 +67,7 @@ expect 2 "need --tokenizer" forge tokenize texts/data.txt --format npy --output 
 expect 0 "tokens" "${tokenize[@]}" --format npy --output x.npy
 expect 2 "--threads needs --tokenizer" forge tokenize texts/data.txt --threads 2 --output x.bin
 printf 'texts/data.txt\r\n\r\n' > windows.list
-expect 0 "1 documents" forge tokenize --files-from windows.list --tokenizer data/texts/tokenizer.json --output x.bin
+expect 0 "1 document, 0 document ends" forge tokenize --files-from windows.list --tokenizer data/texts/tokenizer.json --output x.bin
 python3 - << 'PYTHON' || fail "x.npy is no array of what x.bin has"
 import subprocess
 subprocess.run("forge tokenize texts/data.txt --tokenizer data/texts/tokenizer.json --output x.bin".split(), check=True, stdout=subprocess.DEVNULL)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """track.py FORGE: jobscripts/track.py sends each line of metrics.jsonl once, under the names of its docs, beside a job and afterwards, over torn lines,
-restarts of the job and kills of its own; a fresh training is another run. With the package wandb in offline mode where Python (PYTHON) has it, read
+restarts of the job and kills of its own; a fresh training is another run. A job with output.track starts it, and a restart goes on with it. With the package wandb in offline mode where Python (PYTHON) has it, read
 back from its files; and with a stand-in that writes down its calls."""
+import fcntl
 import json
 import math
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -27,6 +29,7 @@ checkpoint: {{every_steps: 3, resume: auto}}
 machine: {{threads: 1, peak_tflops: 1}}
 """
 STUB = """import json, os
+class Error(Exception): pass
 class Settings:
     def __init__(self, **more): pass
 class Run:
@@ -35,7 +38,9 @@ class Run:
         with open(os.environ["CALLS"], "a") as file: file.write(json.dumps(what) + chr(10))
     def log(self, figures, step): self.note(["log", self.more["id"], step, figures])
     def finish(self): self.note(["finish", self.more["id"]])
-def init(settings, **more): return Run(more)
+def init(settings, **more):
+    if more["mode"] == "online": raise Error("no key of an" + chr(10) + "API")
+    return Run(more)
 """
 READER = """import glob, json, struct, sys
 from wandb.proto import wandb_internal_pb2 as messages
@@ -75,6 +80,8 @@ class Kind:
         self.environment = dict(os.environ, WANDB_SILENT="true", CALLS=str(self.calls))
         if name == "stub":
             self.environment["PYTHONPATH"] = str(WORK / "stub")
+        elif os.path.dirname(PYTHON):
+            self.environment["PATH"] = f"{os.path.dirname(PYTHON)}:{os.environ['PATH']}"
 
     def start(self, run, *more):
         return subprocess.Popen([PYTHON, TRACK, str(run), "--to", "wandb", *map(str, more)], env=self.environment, stdout=subprocess.PIPE,
@@ -95,9 +102,9 @@ class Kind:
         return [tuple(json.loads(line)) for line in done.stdout.split("\n")[:-1]]
 
 
-def train(run, *more, fault="", wait=True):
+def train(run, *more, fault="", wait=True, environment=os.environ):
     command = [FORGE, "deck.yaml", "--set", f"output.directory={run}", "--set", f"checkpoint.directory={run}.saved", *more]
-    job = subprocess.Popen(command, cwd=WORK, env=dict(os.environ, **({"FORGE_FAULT": fault} if fault else {})), stdout=subprocess.DEVNULL)
+    job = subprocess.Popen(command, cwd=WORK, env=dict(environment, **({"FORGE_FAULT": fault} if fault else {})), stdout=subprocess.DEVNULL)
     expect(not wait or job.wait() == 0, f"the job {more} fails")
     return job
 
@@ -108,6 +115,21 @@ def entries_of(run):
 
 def close(a, b):
     return math.isclose(a, b, rel_tol=1e-12)
+
+
+def sent_to(run):
+    """The last step that was sent."""
+    try:
+        return json.loads((run / "track.wandb.json").read_text())["step"]
+    except FileNotFoundError:
+        return -1
+
+
+def waits_for(holds, what):
+    end = time.monotonic() + 60
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.05)
+    expect(holds(), what)
 
 
 def check_figures(kind, run):
@@ -130,6 +152,8 @@ def check_figures(kind, run):
         expect(figures.get("validation/loss") == (said and said["validation_loss"]), f"validation of step {entry['step']}: {figures.get('validation/loss')}")
     expect(dropped > 0, "nothing is dropped: this tests nothing")
     kind.track(run, has="0 steps and 0 validations")
+    kind.track(run, "--follow", has="0 steps and 0 validations")  # a run that has ended
+    kind.track(run, "--job", "--follow", has="0 steps and 0 validations")  # standard input has ended
 
 
 def check_restart(kind, run):
@@ -139,7 +163,7 @@ def check_restart(kind, run):
     kind.track(run, has="0 steps")
     with (run / "metrics.jsonl").open("a") as file:
         file.write('_norm": null}\nno JSON\n')
-    kind.track(run, has="1 steps and 0 validations")
+    kind.track(run, has="1 step and 0 validations")
     train(run, "--restart", f"{run}.saved/step_00000003", "--set", "train.steps=10")
     kind.track(run, has="3 steps and 2 validations")
     rows = kind.rows(run)
@@ -158,11 +182,7 @@ def check_beside(kind, run):
     before = len(kind.rows(run))
     tracker = kind.start(run, "--follow", "--every", 0.1, "--idle", 2)
     job = train(run, "--set", "train.steps=8", fault="slow:0:3:3,slow:0:6:6", wait=False)
-    end = time.monotonic() + 60
-    sent = lambda: json.loads((run / "track.wandb.json").read_text())["step"] if (run / "track.wandb.json").exists() else 0
-    while sent() < 2 and time.monotonic() < end:
-        time.sleep(0.05)
-    expect(sent() >= 2, "nothing is sent while the job runs")
+    waits_for(lambda: sent_to(run) >= 2, "nothing is sent while the job runs")
     kind.track(run, code=2, has="another track.py sends this run")
     expect(job.poll() is None, "the job is over: this tests nothing")
     time.sleep(0.5)
@@ -179,9 +199,57 @@ def check_beside(kind, run):
         expect(steps == list(range(1, 9)), f"steps {steps}")
 
 
+def is_tracked(run):
+    with (run / ".track.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def check_key(kind, run):
+    """output.track: all is sent when the job ends; behind a kill the tracker ends, and the restart's goes on with the same run, nothing twice."""
+    before = len(kind.rows(run))
+    job = train(run, "--set", "output.track=wandb", fault="slow:0:5:60", wait=False, environment=kind.environment)
+    waits_for(lambda: sent_to(run) == 4, f"{kind.name}: steps up to {sent_to(run)} are sent beside the job, not 4")
+    expect(is_tracked(run), f"{kind.name}: the tracker ends before its job")
+    job.kill()
+    job.wait()
+    waits_for(lambda: not is_tracked(run), f"{kind.name}: the tracker of a job that was killed goes on")
+    train(run, "--restart", "--set", "output.track=wandb", "--set", "train.steps=8", environment=kind.environment)
+    expect(not is_tracked(run) and sent_to(run) == 8, f"{kind.name}: the job ends with {sent_to(run)} steps sent")
+    rows = kind.rows(run)[before:]
+    expect(len({name for name, _, _ in rows}) == 1, f"{kind.name}: a restart has another run: {[row[:2] for row in rows]}")
+    for key, name in (("loss", "train/loss"), ("validation_loss", "validation/loss")):
+        found = [(step, figures[name]) for _, step, figures in rows if name in figures]
+        expect(found == [(entry["step"], entry[key]) for entry in entries_of(run) if key in entry] and found[-1][0] == 8, f"{kind.name}: {name} is {found}")
+    said = (run / "track.log").read_text()
+    counts = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) steps? and (\d+) validations? sent", said)]
+    expect([steps for steps, _ in counts] == [4, 4] and sum(validations for _, validations in counts) == 4, f"{kind.name}: track.log: {said}")
+    expect("\noutput.track: " not in (run / "log.txt").read_text(), f"{kind.name}: a warning")
+
+
+def check_key_without(run):
+    """Where nothing can be sent the job says so once, and trains."""
+    (WORK / "nothing").mkdir()
+    lacks = dict(os.environ, PYTHONPATH=str(WORK / "missing"))
+    stub = Kind("stub").environment
+    for number, (environment, to, words) in enumerate((
+            (dict(os.environ, PATH=str(WORK / "nothing")), "wandb", "track.py can't be started: No such file or directory; the job goes on"),
+            (lacks, "wandb", "track.py has ended with code 2: track.py: the package wandb is missing: pip install"),
+            (stub, "wandb_online", "track.py has ended with code 2: track.py: W&B takes no run: no key of an API (")), 1):
+        here = run.with_name(f"{run.name}{number}")
+        train(here, "--set", f"output.track={to}", environment=environment)
+        lines = [line for line in (here / "log.txt").read_text().split("\n") if line.startswith("output.track: ")]
+        expect(len(lines) == 1 and words in lines[0], f"of '{words}' the job says {lines}")
+        expect([entry["step"] for entry in entries_of(here) if "loss" in entry] == [1, 2, 3, 4, 5, 6], f"steps of {here}")
+
+
 def check_refusals():
     stub = Kind("stub")
     stub.track(WORK / "none", code=2, has="no such directory; legal: a run directory")
+    stub.track(WORK / "none", "--job", code=2, has="--job without --follow; legal: both")
     (WORK / "empty").mkdir()
     stub.track(WORK / "empty", code=2, has="no whole line in metrics.jsonl")
     (WORK / "empty/track.wandb.json").write_text("{")
@@ -212,7 +280,10 @@ def main():
         check_restart(kind, run)
         kind.calls.unlink(missing_ok=True)
         check_beside(kind, WORK / f"{name}.beside")
+        kind.calls.unlink(missing_ok=True)
+        check_key(kind, WORK / f"{name}.key")
     check_refusals()
+    check_key_without(WORK / "without")
     sys.exit(bool(failures))
 
 

@@ -68,13 +68,15 @@ seeds() {
     *) echo 1 ;;
   esac
 }
-# notice FOLDER MUTATION: runs its tests; ends with the exit code of the first that fails.
+# notice FOLDER MUTATION: runs its tests; ends with the exit code of the first that fails. Scripts are the copy's, which may call
+# others with the mistake.
 notice() {
   local program filter code settings seed
   mapfile -t settings < <(mutate environment "$2")
   for seed in $(seeds "$2"); do
     while read -r program filter; do
       code=0
+      case $filter in *.sh | *.py) filter=$copy/$filter ;; esac
       with FORGE_VGPU_SEED="$seed" "${settings[@]}" -- run_test "$1/$program" "$filter" --gtest_fail_fast > "$log" 2>&1 || code=$?
       [ $code -eq 0 ] || return $code
     done < <(mutate tests "$2")

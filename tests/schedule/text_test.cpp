@@ -19,7 +19,7 @@ TEST(Draw, TextShowsThePipeline) {
             "1f1b: 2 ranks, 1 chunk each, 2 microbatches, bubble 33.3 % of 9\n");
   EXPECT_EQ(draw_text(generate({ScheduleName::zb_v, 1, 1, 1}), uniform_durations(1, 2, 1)),
             "rank 0 |F0a F0b B0b---- W0b B0a---- W0a\n"
-            "zb_v: 1 ranks, 2 chunks each, 1 microbatches, bubble 0.0 % of 8\n");
+            "zb_v: 1 rank, 2 chunks each, 1 microbatch, bubble 0.0 % of 8\n");
 }
 
 TEST(Draw, SvgHasABoxPerAction) {
