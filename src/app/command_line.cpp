@@ -21,7 +21,7 @@ namespace {
 constexpr int most_best = 1000;
 constexpr std::size_t most_reported = 32;
 constexpr int most_imbalance = 1000, most_blocks = 1024, most_steps = 1000;
-constexpr std::int64_t most_length = 1 << 24;
+constexpr std::int64_t most_length = 1 << 24, most_piece = 1 << 16;
 
 void read_schedule(CommandLine& c) {
   if (c.schedule.empty() || c.schedule == "text" || (c.schedule.rfind("svg:", 0) == 0 && c.schedule.size() > 4)) return;
@@ -148,7 +148,15 @@ void check_values(const CommandLine& c) {
     throw BadInput("--type " + c.type + ": legal are fp32, bf16 and fp8");
   if (c.verb == Verb::export_model && c.most_file_mib < 1) throw BadInput("--file-mib must be at least 1");
   if (c.verb != Verb::generate) return;
+  const bool has_prompt = !c.prompt.empty() || !c.prompt_tokens.empty();
   if (!c.prompt.empty() && !c.prompt_tokens.empty()) throw BadInput("--prompt and --tokens exclude each other");
+  if (has_prompt && !c.prompts.empty()) throw BadInput("--prompts excludes --prompt and --tokens");
+  if (c.prompts.empty() && (!c.output.empty() || c.ranks > 0))
+    throw BadInput(
+        "--output and --ranks belong to --prompts FILE; one prompt is continued by one rank, on standard output");
+  if (!c.prompts.empty() && c.output.empty())
+    throw BadInput("--prompts needs --output FILE, or --output - for standard output");
+  if (c.piece < 1 || c.piece > most_piece) throw BadInput("--piece must be from 1 to " + std::to_string(most_piece));
   if (c.length < 1 || c.length > most_length)
     throw BadInput("--length must be from 1 to " + std::to_string(most_length));
   if (std::any_of(c.stop.begin(), c.stop.end(), [](const auto& text) { return text.empty(); }))

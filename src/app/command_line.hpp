@@ -31,8 +31,8 @@ struct CommandLine {
   std::vector<std::string> inputs;  // the deck, or a directory in its place, of score with the lines; texts of
                                     // tokenize; runs of report; problems of verify; what help is asked for
   std::vector<std::string> set;     // --set key=value
-  std::string output;               // gradients, score, tokenize, plan, calibrate, report; the directory of export
-  int ranks = 0;                 // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
+  std::string output;  // gradients, score, generate, tokenize, plan, calibrate, report; the directory of export
+  int ranks = 0;       // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
   std::vector<int> rank_counts;  // plan --search and --grid: all of its --ranks
   std::string restart;           // train: "", "latest" or a directory
   bool fresh = false;            // train: earlier checkpoints are moved aside
@@ -76,6 +76,8 @@ struct CommandLine {
   std::uint64_t sampling_seed = 0;
   std::vector<std::string> stop;  // texts before which a generation ends
   bool ignore_end = false;        // go on behind the model's end tokens
+  std::string prompts;            // the file of lines to continue, "-" standard input; "": none
+  std::int64_t piece = 8;         // of --prompts: tokens of a text in a pass at most
   // score
   bool per_token = false;  // rows have each label's log-likelihood, too
   // export

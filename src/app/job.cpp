@@ -102,7 +102,7 @@ Deadlines deadlines_of(const MachineDeck& machine) {
 }
 
 Deadlines deadlines_of(const CommandLine& line) {
-  if (line.verb == Verb::generate || line.verb == Verb::replay) return {0, 0};
+  if ((line.verb == Verb::generate && line.prompts.empty()) || line.verb == Verb::replay) return {0, 0};
   if (line.verb == Verb::verify || line.verb == Verb::calibrate) return {};
   try {
     return deadlines_of(read_deck_of(line, Needs::training).machine);

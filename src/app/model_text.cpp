@@ -89,6 +89,15 @@ std::string TextPrinter::finish() {
   return stream_ ? printable_text(stream_->finish()) : "";
 }
 
+TextBytes::TextBytes(const ModelText& text) {
+  if (text.tokenizer_) stream_.emplace(*text.tokenizer_);
+}
+
+std::string TextBytes::add(std::int32_t id) {
+  if (stream_) return stream_->add(id);
+  return id < byte_vocabulary ? std::string(1, static_cast<char>(id)) : "";
+}
+
 std::string StopTexts::add(const std::string& text) {
   waiting_ += text;
   std::size_t first = std::string::npos;

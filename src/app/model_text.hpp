@@ -38,6 +38,7 @@ class ModelText {
   std::vector<std::int32_t> ends_;
   std::optional<std::int32_t> begin_;
   friend class TextPrinter;
+  friend class TextBytes;
 };
 
 // Text of tokens as they come, for a terminal: control characters are '?'; an end of texts is its own text, or where
@@ -50,6 +51,17 @@ class TextPrinter {
 
  private:
   const ModelText& text_;
+  std::optional<TextStream> stream_;
+};
+
+// The bytes of tokens' text as they come, for a file: special tokens say nothing. There is a way from tokens to text.
+class TextBytes {
+ public:
+  explicit TextBytes(const ModelText& text);
+  std::string add(std::int32_t id);
+  std::string finish() { return stream_ ? stream_->finish() : ""; }
+
+ private:
   std::optional<TextStream> stream_;
 };
 

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 std::vector<std::string> written_files(const CommandLine& c) {
   std::vector<std::string> files;
   const bool writes_output = c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate ||
-                             c.verb == Verb::report || (c.verb == Verb::score && c.output != "-");
+                             c.verb == Verb::report ||
+                             ((c.verb == Verb::score || c.verb == Verb::generate) && c.output != "-");
   if (writes_output) files.push_back(c.output);
   if (c.verb == Verb::calibrate && c.output.empty()) files.push_back("inputs/machines/this.yaml");
   if (c.verb == Verb::plan || c.verb == Verb::replay) files.insert(files.end(), {c.json, c.trace, c.svg});
@@ -33,7 +34,7 @@ std::vector<std::string> written_files(const CommandLine& c) {
 
 std::vector<std::string> read_files(const CommandLine& c) {
   std::vector<std::string> files = c.inputs;
-  files.insert(files.end(), {c.files_from, c.candidates, c.tokenizer, c.pattern, c.program, c.gpu, c.cost});
+  files.insert(files.end(), {c.prompts, c.files_from, c.candidates, c.tokenizer, c.pattern, c.program, c.gpu, c.cost});
   if ((c.verb != Verb::calibrate || !c.machine.empty()) && c.fit.empty()) {
     const std::string name = c.machine.empty() ? "this" : c.machine;
     files.insert(files.end(), {name, "inputs/machines/" + name + ".yaml"});

@@ -29,7 +29,7 @@ std::vector<std::int32_t> prompt_of(const CommandLine& line, const Deck& deck, c
     prompt.push_back(static_cast<std::int32_t>(id));
   }
   if (!line.prompt.empty()) prompt = text.encode(line.prompt, "--prompt");
-  if (prompt.empty()) throw BadInput("forge generate needs --prompt TEXT or --tokens 1,2,3");
+  if (prompt.empty()) throw BadInput("forge generate needs --prompt TEXT, --tokens 1,2,3 or --prompts FILE");
   return prompt;
 }
 
@@ -202,8 +202,12 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
 }  // namespace
 
 void run_generate(const CommandLine& line, const World& world) {
+  if (!line.prompts.empty()) return run_generate_lines(line, world);
   if (world.size() > 1)
-    throw BadInput("forge generate runs as one rank, which holds the whole model; start it without a launcher");
+    throw BadInput(
+        "forge generate continues one prompt as one rank, which holds the whole model; legal: no launcher, or "
+        "--prompts "
+        "FILE --output FILE, which run on any layout");
   Deck deck = load_deck(line, Needs::model_only, 1);
   refuse_scales_of_sequences(line, deck);
   const ModelText text(deck, line.tokenizer, line.pattern);

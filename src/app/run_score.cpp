@@ -56,14 +56,6 @@ struct ScoreFiles {
   }
 };
 
-// Sequences hold several lines, as documents: what the deck says of its own data has no part in that.
-Deck with_documents(Deck deck) {
-  deck.data = DataDeck{};
-  deck.data.document_ends = DocumentEnds::index;
-  deck.data.positions = PositionOrigin::document;
-  return deck;
-}
-
 // What the first rank tells the others: pieces to score; or to wait for more; or that there are none any more.
 enum class Order : char { score, wait, end };
 
@@ -225,7 +217,7 @@ void say_end(const ScoreFiles& files, const ScoreLoop<T>& loop, const Deck& deck
 
 template <class T>
 void score(const Deck& deck, const World& world, const std::string& choice, ScoreFiles* files) {
-  RunSetup setup = make_setup(with_documents(deck), world.rank());
+  RunSetup setup = scoring_setup(deck, world.rank());
   prepare_device(setup, RunKind::evaluation, world);
   Job<T> job(setup, RunKind::evaluation, world);
   world.watchdog().start_other(0, "scores");

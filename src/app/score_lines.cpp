@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "app/line_ids.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
-#include "hf/json_input.hpp"
 #include "tokenizer/unicode.hpp"
 
 namespace forge {
@@ -13,8 +13,6 @@ namespace forge {
 namespace {
 
 using nlohmann::json;
-
-constexpr JsonLimits line_limits{.depth = 3, .values = 4'000'000};
 
 // Of the white space at the end of a text in UTF-8.
 std::size_t end_without_space(const std::string& text) {
@@ -51,16 +49,8 @@ ScoreLine ScoreLines::read(std::string_view line, const std::string& place) cons
   const json parsed = parse_json(std::string(line), place, line_limits);
   const Fields fields(parsed, place);
   const auto encoded = [&](const std::string& text) { return text_.encode(text, place); };
-  const auto ids_of = [&](const json& value) {
-    if (value.is_string()) return encoded(value.get<std::string>());
-    Ids ids;
-    for (const json& id : value) {
-      if (!id.is_number_integer() || id < 0 || id >= vocabulary_)
-        throw BadInput(place + ": " + shown_json(id) + " is no token id of the model; legal: 0 to " +
-                       std::to_string(vocabulary_ - 1));
-      ids.push_back(id.get<std::int32_t>());
-    }
-    return ids;
+  const auto ids_of = [&](const json& value, const char* name) {
+    return ids_of_member(value, name, text_, vocabulary_, place);
   };
   Ids context, continuation;
   if (fields.both_texts()) {
@@ -70,8 +60,8 @@ ScoreLine ScoreLines::read(std::string_view line, const std::string& place) cons
     if (!before.empty()) context = encoded(before.substr(0, end));
     continuation.assign(whole.begin() + std::min<std::ptrdiff_t>(std::ssize(context), std::ssize(whole)), whole.end());
   } else {
-    if (fields.context) context = ids_of(*fields.context);
-    continuation = ids_of(*fields.continuation);
+    if (fields.context) context = ids_of(*fields.context, "context");
+    continuation = ids_of(*fields.continuation, "continuation");
   }
   if (continuation.empty()) throw BadInput(place + ": the continuation has no token to score; legal: at least one");
   if (!fields.context) return in_windows(continuation, place);
@@ -79,10 +69,7 @@ ScoreLine ScoreLines::read(std::string_view line, const std::string& place) cons
 }
 
 std::int32_t ScoreLines::before_text(const std::string& place) const {
-  if (const auto id = text_.before_text()) return *id;
-  throw BadInput(place +
-                 ": has no context, and the model names no token that begins or ends a document; legal: a context, "
-                 "data.document_end_token, or a tokenizer that names one");
+  return token_before_text(text_, place, "context");
 }
 
 ScoreLine ScoreLines::with_context(Ids context, Ids continuation, const std::string& place) const {

@@ -67,8 +67,9 @@ const std::map<std::string, VerbEntry>& verbs() {
        {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory",
         "forge export checkpoints/quickstart --output model"}},
       {"generate",
-       {Verb::generate, "DECK", "continue a prompt with a trained model",
-        "forge generate inputs/quickstart.yaml --checkpoint latest --prompt 'It was'"}},
+       {Verb::generate, "DECK", "continue a prompt, or a file of them, with a trained model",
+        "forge generate inputs/quickstart.yaml --checkpoint latest --prompt 'It was'\n"
+        "forge generate inputs/quickstart.yaml --prompts prompts.jsonl --output texts.jsonl --ranks 2"}},
       {"tokenize",
        {Verb::tokenize, "TEXT…", "make a token file from text, or train a tokenizer",
         "forge tokenize book.txt --tokenizer tokenizer.json --output tokens.bin\n"

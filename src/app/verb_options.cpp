@@ -13,7 +13,7 @@ namespace {
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
   return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::score ||
-         verb == Verb::verify || verb == Verb::calibrate;
+         verb == Verb::generate || verb == Verb::verify || verb == Verb::calibrate;
 }
 
 // Verbs that look at what was trained.
@@ -168,6 +168,12 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::help) o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");
   if (verb == Verb::generate)
     o.add_options()("prompt", po::value(&c.prompt)->value_name("TEXT"), "text to continue")(
+        "prompts", po::value(&c.prompts)->value_name("FILE|-"),
+        "lines of JSON to continue, many at a time, on any layout")(
+        "output", po::value(&c.output)->value_name("FILE"),
+        "of --prompts: the rows, one for each line; -: standard output")(
+        "piece", po::value(&c.piece)->value_name("N"),
+        "of --prompts: tokens of a prompt that a pass reads (default 8)")(
         "tokens", po::value<std::string>()->value_name("1,2,3"), "the prompt as token ids")(
         "length", po::value(&c.length)->value_name("N"), "tokens to add (default 200)")(
         "temperature", po::value(&c.temperature)->value_name("X"), "0: always the most likely (default 0.7)")(

@@ -15,6 +15,8 @@ void run_plan(const CommandLine& line);
 void run_replay(const CommandLine& line, const World& world);
 void run_calibrate(const CommandLine& line, const World& world);
 void run_generate(const CommandLine& line, const World& world);
+// Of --prompts.
+void run_generate_lines(const CommandLine& line, const World& world);
 void run_tokenize(const CommandLine& line);
 void run_report(const CommandLine& line);
 void run_verify(const CommandLine& line, const World& world);

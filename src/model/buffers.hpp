@@ -70,10 +70,12 @@ struct BufferContext {
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   RoundingOptions rounding{};
-  KernelChoice kernels{};  // what is asked for
-  bool grouped = false;    // products of routed experts take one launch
-  bool cutlass = false;    // … by that library, behind one that describes the groups to it
-  double expert_load = 1;  // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
+  KernelChoice kernels{};         // what is asked for
+  bool grouped = false;           // products of routed experts take one launch
+  bool cutlass = false;           // … by that library, behind one that describes the groups to it
+  bool row_scores = false;        // an evaluation keeps what its rows say of their labels
+  std::int64_t cache_tokens = 0;  // of each sequence whose keys and values a generation keeps; 0: it keeps none
+  double expert_load = 1;         // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }

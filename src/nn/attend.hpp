@@ -2,6 +2,7 @@
 
 #include "core/to_size.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/rows/place_rows.hpp"
 #include "nn/attend.plan.hpp"
 #include "nn/branch.hpp"
 #include "nn/context_attention.hpp"
@@ -49,23 +50,30 @@ void norm1_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, c
   norm_backward<T>(p.ctx, p.x, w.norm1.weight, b.norm1, g.norm1.weight, g.norm1.bias, d_n1, b.d_h, dx, rows);
 }
 
-// The rows before, and the current ones, which join them.
+// The rows before, and the current ones, which join them. A key behind a query, which may be of an earlier text, has a
+// later position: nothing sees it.
 template <class T>
 void attend_cached(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHeads<T>& in) {
   const ModelSpec& m = p.spec();
   const KvCache<T>& cache = *p.ctx.cache;
-  const std::int64_t rows = in.q.rows(), length = cache.length + rows;
-  const auto l = to_size(p.layer);
-  auto flat = [&](const View<T, 3>& x) { return View<const T, 2>(x.data, {{rows, x.columns()}}, x.pitch); };
-  copy_rows<T>(p.ctx.stream, flat(in.k), cache.k[l].slice(cache.length, length));
-  copy_rows<T>(p.ctx.stream, flat(in.v), cache.v[l].slice(cache.length, length));
   const Microbatch& mb = p.ctx.buffers.microbatch;
-  AttentionShape shape{mb.sequences, mb.sequence_tokens, length, m.softmax_scale(), 0, 0, {}};
+  const bool several = !cache.places.empty();
+  const std::int64_t rows = in.q.rows(), keys = several ? cache.capacity : cache.length + rows;
+  const std::int64_t length = several ? mb.sequences * keys : keys;
+  const auto l = to_size(p.layer);
+  const auto keep = [&](const View<T, 3>& x, const View<T, 2>& kept) {
+    const View<const T, 2> flat(x.data, {{rows, x.columns()}}, x.pitch);
+    if (several) return place_rows<T>(p.ctx.stream, flat, cache.places, kept);
+    copy_rows<T>(p.ctx.stream, flat, kept.slice(cache.length, length));
+  };
+  keep(in.k, cache.k[l]);
+  keep(in.v, cache.v[l]);
+  AttentionShape shape{mb.sequences, mb.sequence_tokens, keys, m.softmax_scale(), 0, 0, {}};
   shape.soft_cap = m.options.attention_soft_cap;
   shape.workspace = p.ctx.gemm.workspace().data();
   shape.workspace_bytes = p.ctx.gemm.workspace().size();
-  const AttentionMask mask{p.batch.positions, cache.positions.slice(0, length), p.batch.documents,
-                           cache.documents.slice(0, length), m.window(p.layer)};
+  AttentionMask mask{p.batch.positions, cache.positions.slice(0, length), {}, {}, m.window(p.layer)};
+  if (!several) mask.document_q = p.batch.documents, mask.document_k = cache.documents.slice(0, length);
   attention_forward<T>(p.ctx.stream, shape, mask, in.q, heads_of(cache.k[l].slice(0, length), 0, m.K(), m.D()),
                        heads_of(cache.v[l].slice(0, length), 0, m.K(), m.value_dim()), output_heads(m, b.o), b.lse);
 }

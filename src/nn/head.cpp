@@ -1,5 +1,6 @@
 #include "nn/head.hpp"
 
+#include "kernels/rows/place_rows.hpp"
 #include "nn/norm.hpp"
 #include "nn/rows.hpp"
 
@@ -69,6 +70,7 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
     }
     linear_forward<T, A>(ctx, x, w, {}, logits);
     if (cap > 0) soft_cap<A>(ctx.stream, logits, cap);
+    if (!taken.logits.empty()) take_rows<A>(ctx.stream, logits, begin, taken.rows, taken.logits);
     chunk_loss(s, begin, end, scale, d_logits);
     if (!scores.empty()) chunk_scores(s, begin, end);
     if (cap > 0 && !d_logits.empty()) soft_cap_backward<T>(ctx.stream, logits, cap, d_logits);

@@ -18,6 +18,13 @@ struct SourceSums {
   View<double, 1> loss;                 // (sources)
 };
 
+// Where an evaluation leaves the logits of some rows, behind their soft cap; empty: nowhere.
+template <class A>
+struct RowLogits {
+  View<const std::int32_t, 1> rows;  // (n) of the R; −1: none
+  View<A, 2> logits;                 // (n, V) of this tp rank
+};
+
 // This tp rank's rows of the vocabulary: the first, and how many that aren't padding.
 struct VocabularyPart {
   std::int64_t first = 0, rows = 0;
@@ -50,10 +57,11 @@ struct Head {
   View<const T, 2> w;     // (V, C)
   View<acc_t<T>, 2> g{};  // empty: no gradients
   SourceSums by_source{};
-  RowScores scores{};  // without gradients
+  RowScores scores{};  // without gradients, like the next
+  RowLogits<acc_t<T>> taken{};
 
   // Adds the sums of loss and z to loss_sum[0] and z_sum[0], and of loss to the sums of its rows' sources; sets the
-  // scores of all rows.
+  // scores of all rows, and takes the logits of some.
   void forward(View<const T, 2> state, View<T, 2> d_state, LossScale scale, View<double, 1> loss_sum,
                View<double, 1> z_sum) const;
 

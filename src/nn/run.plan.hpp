@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "core/collectives.hpp"
@@ -17,6 +18,11 @@ inline bool counts_rounding(const BufferContext& c) {
 std::vector<Sent> scalar_sums(const BufferContext& c);
 // And behind an update whose norms are reported.
 std::vector<Sent> norm_sums(const BufferContext& c);
+
+// Positions that the rotary tables have.
+inline std::int64_t rotary_rows(const BufferContext& c) {
+  return std::max(c.microbatch.sequence_tokens, c.cache_tokens);
+}
 
 // What layers and the step have for the whole run, once per rank.
 template <class T>
@@ -37,8 +43,8 @@ struct RunBuffers {
     l.add(scalars, "step scalars", l.c.sources + 5, 1);
     l.add(norm_partials, "gradient norm sums", sum_partials, 1);
     if (l.spec.rope()) {
-      l.add(cosine, "rotary cosines", l.c.microbatch.sequence_tokens, l.spec.rotary_dim() / 2);
-      l.add(sine, "rotary sines", l.c.microbatch.sequence_tokens, l.spec.rotary_dim() / 2);
+      l.add(cosine, "rotary cosines", rotary_rows(l.c), l.spec.rotary_dim() / 2);
+      l.add(sine, "rotary sines", rotary_rows(l.c), l.spec.rotary_dim() / 2);
     }
     if (l.spec.E() > 0) routers.list(l);
     if (l.c.attention_peaks) {

@@ -79,6 +79,11 @@ class Executor {
     slots_.use(list);
     step_.router = scales;
   }
+  // All that follows generates texts: attention sees the rows before, and the head leaves logits.
+  void generate_with(const KvCache<T>* cache, const RowLogits<acc_t<T>>& logits) {
+    step_.cache = cache;
+    row_logits_ = logits;
+  }
   // Any task but those of the whole step's scalars and update.
   void run(const Task& task);
   std::vector<std::span<std::byte>> received(Region edge) const { return slots_.received(edge); }
@@ -124,6 +129,7 @@ class Executor {
   Transfers transfers_;
   std::array<std::optional<OpenFrame>, layer_memory_count> frames_;  // by what stands there
   StepInputs inputs_;
+  RowLogits<acc_t<T>> row_logits_;
 };
 
 }  // namespace forge

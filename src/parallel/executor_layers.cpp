@@ -110,7 +110,7 @@ class Executor<T>::LayerTask {
     if (context_.training) head.g = parameters_.table_gradient(layer_.unit);
     const View<T, 2> n = state(layer_.state), d_n = state_gradient(layer_.state);
     if (layer_.state == 0 && !inputs_.source_sums.empty()) head.by_source = {rows.sources, inputs_.source_sums};
-    if (layer_.state == 0) head.scores = inputs_.row_scores;
+    if (layer_.state == 0) head.scores = inputs_.row_scores, head.taken = executor_.row_logits_;
     if (layer_.state == 0) return head.forward(n, d_n, inputs_.scale, inputs_.loss_sum, inputs_.z_sum);
     const auto depth = to_size(layer_.state - 1);
     const auto sum = [&](int which) { return View<double, 1>(inputs_.mtp.sums.row(layer_.state - 1) + which, {{1}}); };

@@ -79,6 +79,17 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
   return share;
 }
 
+KeptShare RankShare::kept() const {
+  KeptShare kept;
+  for (const std::vector<StageLayer>& chunk : layers)
+    for (const StageLayer& layer : chunk) {
+      if (layer.trains_only()) continue;
+      kept.blocks += layer.kind == LayerKind::block;
+      kept.head = kept.head || layer.kind == LayerKind::head;
+    }
+  return kept;
+}
+
 std::vector<int> token_table_stages(const ModelShare& model) {
   std::set<int> ranks;
   for (std::size_t stage = 0; stage < model.stages.size(); ++stage)

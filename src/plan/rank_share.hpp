@@ -6,6 +6,7 @@
 #include "layout/mesh_shape.hpp"
 #include "layout/stage.hpp"
 #include "layout/whole_matrices.hpp"
+#include "nn/generation.plan.hpp"
 #include "plan/fp8/coded_units.hpp"
 #include "schedule/schedule.hpp"
 
@@ -28,6 +29,8 @@ struct RankShare {
 
   // What the rank keeps of rows and columns of matrices, or of matrices that it owns.
   std::int64_t line_moments() const { return matrices.kept + factored.moments; }
+  // The model's own blocks, and whether its head is here.
+  KeptShare kept() const;
 };
 
 // `places`: of the schedule's stages; `stages`: what each holds (split_layers).

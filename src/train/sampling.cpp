@@ -5,8 +5,9 @@
 
 namespace forge {
 
-TokenChoice choice_of(const SamplingOptions& options, std::int64_t position) {
-  const auto words = philox(random_key(options.seed, Purpose::sampling), static_cast<std::uint64_t>(position), 0);
+TokenChoice choice_of(const SamplingOptions& options, std::int64_t position, std::int64_t sample) {
+  const auto words = philox(random_key(options.seed, Purpose::sampling), static_cast<std::uint64_t>(position),
+                            static_cast<std::uint64_t>(sample));
   return {options.temperature, options.top_k, options.top_p, uniform(words[0], words[1])};
 }
 

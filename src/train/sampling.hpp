@@ -20,8 +20,8 @@ struct SamplingOptions {
 };
 
 // The choice of the token at a position, cut to the top_k most likely and to the smallest set whose probability reaches
-// top_p (Holtzman et al. 2020). The draw is keyed by seed and position.
-TokenChoice choice_of(const SamplingOptions& options, std::int64_t position);
+// top_p (Holtzman et al. 2020). The draw is keyed by seed, sample and position; a text by itself is sample 0.
+TokenChoice choice_of(const SamplingOptions& options, std::int64_t position, std::int64_t sample = 0);
 // The token; throws Error (code not_finite) where it is −1, as a logit is NaN, or all are infinite.
 std::int32_t checked_token(std::int32_t token, std::int64_t position);
 

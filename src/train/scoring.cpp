@@ -49,35 +49,34 @@ void write_sequence(const std::vector<ScoredPiece>& pieces, const ScoredSequence
   }
 }
 
-namespace {
-
-// Whether this rank has the model's own head.
-bool has_head(const RankShare& share) {
-  return std::ranges::any_of(share.layers, [](const std::vector<StageLayer>& layers) {
-    return std::ranges::any_of(
-        layers, [](const StageLayer& layer) { return layer.kind == LayerKind::head && !layer.trains_only(); });
-  });
+RunSetup scoring_setup(Deck deck, int rank) {
+  deck.data = DataDeck{};
+  deck.data.document_ends = DocumentEnds::index;
+  deck.data.positions = PositionOrigin::document;
+  RunSetup setup = make_setup(deck, rank);
+  setup.buffers.row_scores = true;
+  return setup;
 }
-
-}  // namespace
 
 template <class T>
 Scorer<T>::Scorer(Session<T>& session)
     : session_(session),
       sequence_tokens_(session.setup().deck.train.sequence_tokens),
       at_once_(session.setup().deck.train.microbatch_sequences * session.setup().replicas()),
-      has_head_(has_head(session.setup().share)),
       // What an expert of limited capacity drops depends on the whole sequence.
       alone_(session.setup().spec.E() > 0 && session.setup().deck.model.capacity_factor > 0),
       filler_(sequence_tokens_, session.setup().deck.model.vocabulary),
       sample_(sequence_tokens_) {
   const RunSetup& setup = session.setup();
-  for (Slot& slot : slots_) {
+  const ScoreBuffers& memory = session.score_buffers();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
     slot.batch.allocate(1, setup.deck.train.microbatch_sequences, sequence_tokens_, setup.rows());
-    if (!has_head_) continue;
+    if (memory.beaten.empty()) continue;
     const std::size_t rows = slot.batch.labels.size();
-    slot.log_likelihood = Buffer(rows * sizeof(double));
-    slot.beaten = Buffer(rows * sizeof(std::int32_t));
+    const Array<std::int64_t, 1> count{{static_cast<std::int64_t>(rows)}};
+    slot.scores = {View<double, 1>(memory.log_likelihood.row(static_cast<std::int64_t>(i)), count),
+                   View<std::int32_t, 1>(memory.beaten.row(static_cast<std::int64_t>(i)), count)};
     slot.host_log_likelihood.resize(rows);
     slot.host_beaten.resize(rows);
   }
@@ -100,17 +99,13 @@ void Scorer<T>::start(Slot& slot, std::int64_t first, const std::vector<ScoredPi
     filler_.fill_sample(slot.batch, row, sample_, number);
   }
   filler_.finish(slot.batch);
-  RowScores scores;
-  const auto rows = static_cast<std::int64_t>(slot.batch.labels.size());
-  if (has_head_)
-    scores = {View<double, 1>(reinterpret_cast<double*>(slot.log_likelihood.data()), {{rows}}),
-              View<std::int32_t, 1>(reinterpret_cast<std::int32_t*>(slot.beaten.data()), {{rows}})};
   BatchFeed feed(slot.batch);
-  session_.evaluate_microbatch(feed, 0, scores);
-  if (has_head_) {
+  session_.evaluate_microbatch(feed, 0, slot.scores);
+  const std::size_t rows = slot.host_beaten.size();
+  if (rows > 0) {
     Stream& stream = session_.stream();
-    copy_to_host(stream, slot.host_log_likelihood.data(), slot.log_likelihood.data(), slot.log_likelihood.bytes());
-    copy_to_host(stream, slot.host_beaten.data(), slot.beaten.data(), slot.beaten.bytes());
+    copy_to_host(stream, slot.host_log_likelihood.data(), slot.scores.log_likelihood.data, rows * sizeof(double));
+    copy_to_host(stream, slot.host_beaten.data(), slot.scores.beaten.data, rows * sizeof(std::int32_t));
   }
   slot.read.record(session_.stream());
   session_.beat();
@@ -124,7 +119,7 @@ void Scorer<T>::finish(Slot& slot, std::vector<RowScore>& rows) {
   slot.read.synchronize();
   const HostBatch& batch = slot.batch;
   const bool first = session_.setup().share.tp_rank == 0;
-  for (std::size_t i = 0; has_head_ && i < batch.labels.size(); ++i) {
+  for (std::size_t i = 0; i < slot.host_beaten.size(); ++i) {
     if (batch.labels[i] == masked_label || (!first && slot.host_beaten[i] == 0)) continue;
     const std::int64_t sequence = slot.first + static_cast<std::int64_t>(i) / batch.local_tokens();
     rows.push_back({sequence * sequence_tokens_ + batch.positions[i], first ? slot.host_log_likelihood[i] : 0,

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/batch_rows.hpp"
-#include "device/device_memory.hpp"
+#include "device/pinned.hpp"
 #include "kernels/rows/row_scores.hpp"
 #include "train/session.hpp"
 
@@ -34,8 +34,11 @@ std::vector<ScoredSequence> scored_sequences(const std::vector<ScoredPiece>& pie
 // Writes such a sequence.
 void write_sequence(const std::vector<ScoredPiece>& pieces, const ScoredSequence& sequence, Sample& sample);
 
-// Scores pieces with the ranks' model; all ranks call all of it together. The setup's data has documents whose
-// positions start anew.
+// Of a run that scores: sequences hold several pieces, as documents whose positions start anew, and what the deck says
+// of its own data has no part in that.
+RunSetup scoring_setup(Deck deck, int rank);
+
+// Scores pieces with the ranks' model; all ranks call all of it together. The setup is scoring_setup's.
 template <class T>
 class Scorer {
  public:
@@ -52,7 +55,7 @@ class Scorer {
   // A microbatch, and where its scores are left.
   struct Slot {
     HostBatch batch;
-    Buffer log_likelihood, beaten;  // (R) float64 and int32
+    RowScores scores;  // of the session's, (R); empty without the head
     PinnedVector<double> host_log_likelihood;
     PinnedVector<std::int32_t> host_beaten;
     Event read;
@@ -72,7 +75,7 @@ class Scorer {
 
   Session<T>& session_;
   std::int64_t sequence_tokens_, at_once_;  // sequences of all data-parallel ranks
-  bool has_head_ = false, alone_;
+  bool alone_;
   BatchFiller filler_;
   Sample sample_;
   std::array<Slot, 2> slots_;

@@ -41,6 +41,9 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.amax_history);
   allocate(arena_, setup_.buffers, Category::data, run_);
+  const KeptShare kept = share.kept();
+  allocate(arena_, setup_.buffers, Category::data, scored_, kept);
+  allocate(arena_, setup_.buffers, Category::activations, generation_, kept);
   const RoundingSizes rounded = rounding_sizes(setup_.buffers, share);
   RoundingBuffers<T> rounding;
   allocate(arena_, setup_.buffers, Category::workspace, rounding, rounded);
@@ -90,7 +93,34 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const PipelinePart part{share, std::move(run.tables)};
   executor_ = std::make_unique<Executor<T>>(services, *storage_, *gather_, sync_.get(), part,
                                             VocabularyPart{rows.begin, rows.size()}, mesh);
+  if (setup_.buffers.cache_tokens > 0) start_generation();
   mesh.measure_in(&timeline_);
+}
+
+// A row of keys has its position; what is behind a text is zero, or an earlier text's.
+template <class T>
+void Session<T>::start_generation() {
+  const GenerationBuffers<T>& g = generation_;
+  const std::int64_t tokens = setup_.buffers.cache_tokens, part = g.positions.size();
+  cache_.k.resize(to_size(setup_.spec.L()));
+  cache_.v.resize(to_size(setup_.spec.L()));
+  std::int64_t at = 0;
+  for (const std::vector<StageLayer>& chunk : setup_.share.layers)
+    for (const StageLayer& layer : chunk) {
+      if (layer.kind != LayerKind::block || layer.trains_only()) continue;
+      cache_.k[to_size(layer.number)] = g.keys.slice(at, at + part);
+      cache_.v[to_size(layer.number)] = g.values.slice(at, at + part);
+      at += part;
+    }
+  for (const View<T, 2>& kept : {g.keys, g.values}) fill_zero(stream_, kept.data, to_size(kept.size()) * sizeof(T));
+  std::vector<std::int32_t> positions(to_size(part));
+  for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i % to_size(tokens));
+  copy_to_device(stream_, g.positions.data, positions.data(), positions.size() * sizeof(std::int32_t));
+  stream_.synchronize();
+  cache_.positions = g.positions;
+  cache_.places = g.places;
+  cache_.capacity = tokens;
+  executor_->generate_with(&cache_, {g.rows, g.logits});
 }
 
 template <class T>

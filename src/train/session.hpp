@@ -11,6 +11,7 @@
 #include "device/timeline.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "nn/generation.plan.hpp"
 #include "nn/host_counts.hpp"
 #include "optim/optimizer.hpp"
 #include "parallel/executor.hpp"
@@ -109,6 +110,9 @@ class Session {
   void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }
   View<StepScalars, 1> scalars() const { return scalars_; }
   const RunSetup& setup() const { return setup_; }
+  // Of a run that scores, or generates (BufferContext); else empty.
+  const ScoreBuffers& score_buffers() const { return scored_; }
+  const GenerationBuffers<T>& generation() const { return generation_; }
   // Of the rank's watchdog, null: none. Whoever does long work with the session beats it.
   void set_heartbeat(Heartbeat* heartbeat) { heartbeat_ = heartbeat; }
   Heartbeat* heartbeat() const { return heartbeat_; }
@@ -155,6 +159,7 @@ class Session {
   // Whether the task is one of the optimizer's; then it runs.
   bool run_optimizer(const Task& task, Optimizer<T>& optimizer, const Update& update);
   void spoil_gradient();  // a fault on purpose
+  void start_generation();
 
   RunSetup setup_;
   Mesh& mesh_;
@@ -177,6 +182,9 @@ class Session {
   Timeline timeline_;
   std::unique_ptr<Routers<T>> routers_;
   RunBuffers<T> run_;
+  ScoreBuffers scored_;
+  GenerationBuffers<T> generation_;
+  KvCache<T> cache_;  // its keys and values
   LineMoments<acc_t<T>> line_moments_;
   View<StepScalars, 1> scalars_;
   Readback readback_{0};
