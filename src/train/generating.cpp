@@ -74,6 +74,20 @@ void Generator<T>::fill(const std::vector<TextPart>& parts) {
   }
 }
 
+namespace {
+
+// The workspace has room for the vocabulary as tensor-parallel ranks divide it, which may be a few tokens more.
+template <class A>
+ChoiceWorkspace<A> of_vocabulary(const ChoiceWorkspace<A>& all, std::int64_t V) {
+  ChoiceWorkspace<A> w = all;
+  w.largest = all.largest.slice(0, choice_chunks(V));
+  w.weights = all.weights.slice(0, V);
+  w.tokens = View<std::int32_t, 2>(all.tokens.data, {{2, V}}, all.tokens.columns());
+  return w;
+}
+
+}  // namespace
+
 // On ranks with the head. Tensor-parallel ranks hand their logits to all of them, of which the first one chooses.
 template <class T>
 void Generator<T>::choose(const std::vector<TextPart>& parts) {
@@ -83,7 +97,7 @@ void Generator<T>::choose(const std::vector<TextPart>& parts) {
   const int tp = session_.setup().mesh.tp;
   if (tp > 1) session_.mesh().tp().all_gather(stream, View<const A, 2>(g.logits), g.all_logits);
   if (session_.setup().share.tp_rank > 0) return;
-  const std::int64_t columns = g.logits.columns();
+  const std::int64_t columns = g.logits.columns(), V = session_.setup().spec.V();
   for (const TextPart& part : parts) {
     const auto slot = own_slot(part.text);
     if (!slot || !part.choice) continue;
@@ -93,7 +107,7 @@ void Generator<T>::choose(const std::vector<TextPart>& parts) {
       copy_rows<A>(stream, of_text, g.text_logits);
       logits = g.text_logits.data;
     }
-    choose_token<A>(stream, View<const A, 1>(logits, {{session_.setup().spec.V()}}), *part.choice, g.choice,
+    choose_token<A>(stream, View<const A, 1>(logits, {{V}}), *part.choice, of_vocabulary(g.choice, V),
                     g.chosen.slice(*slot, *slot + 1));
   }
   copy_to_host(stream, chosen_.data(), g.chosen.data, chosen_.size() * sizeof(std::int32_t));

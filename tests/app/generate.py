@@ -55,7 +55,7 @@ ONE = "train.microbatch_sequences=1"
 LAYOUTS = {
     "llama": [(1, [], 8), (1, ["train.microbatch_sequences=8", "train.global_batch_sequences=8"], 1), (2, ["mesh.tp=2"], 3), (2, ["mesh.pp=2"], 8),
               (2, ["mesh.dp_shard=2", "train.zero_stage=3", ONE], 5), (8, ["mesh.dp_replicate=2", "mesh.pp=2", "mesh.tp=2", ONE], 2)],
-    "gpt2": [(1, [ONE], 8), (4, ["mesh.pp=2", "mesh.tp=2"], 4)],
+    "gpt2": [(1, [ONE], 8), (4, ["mesh.pp=2", "mesh.dp_replicate=2", ONE], 4)],
     "mistral": [(1, [], 8), (2, ["mesh.tp=2"], 1)],
     "qwen3_moe": [(1, [], 8), (2, ["mesh.ep=2", "mesh.dp_shard=2"], 3), (4, ["mesh.ep=2", "mesh.tp=2", "mesh.dp_shard=2", "mesh.etp=1"], 8)],
     "deepseek_v3": [(1, [], 8), (4, ["mesh.pp=2", "mesh.dp_replicate=2", ONE], 4)],
@@ -130,13 +130,13 @@ for ranks, layout in ((1, []), (2, ["mesh.tp=2"]), (2, ["mesh.dp_shard=2"]), (4,
 # ---- a kill, and what the next start keeps
 
 many = write(WORK / "lines.jsonl", [{"prompt": f"text {i}", "length": 3 + i % 7} for i in range(40)])
-call = ["generate", deck, "--initial", "--prompts", many]
-forge(*call, "--output", WORK / "w.jsonl")
-forge(*call, "--output", WORK / "cut.jsonl", code=None, fault="kill:0:60")
+of_many = ["generate", deck, "--initial", "--prompts", many]
+forge(*of_many, "--output", WORK / "w.jsonl")
+forge(*of_many, "--output", WORK / "cut.jsonl", code=None, fault="kill:0:60")
 check(not (WORK / "cut.jsonl").exists(), "a killed run has an output")
 kept = len(rows_of(WORK / "cut.jsonl.partial"))
 check(0 < kept < 40, f"a killed run has left {kept} rows")
-out, _ = forge(*call, "--output", WORK / "cut.jsonl", *settings(["mesh.tp=2"]), ranks=2)
+out, _ = forge(*of_many, "--output", WORK / "cut.jsonl", *settings(["mesh.tp=2"]), ranks=2)
 check(f"goes on behind {kept} rows" in out, f"no word of the {kept} rows: {out}")
 check((WORK / "cut.jsonl").read_bytes() == (WORK / "w.jsonl").read_bytes(), "the rows of two runs aren't those of one")
 check(sorted(p.name for p in WORK.glob("cut*")) == ["cut.jsonl"], "something is left over")
@@ -144,7 +144,7 @@ check(sorted(p.name for p in WORK.glob("cut*")) == ["cut.jsonl"], "something is 
 # ---- standard input: batches, answered one by one; their lines are numbered through
 
 lines = [json.dumps(line) for line in ({"prompt": f"text {i}", "length": 3 + i % 7} for i in range(9))]
-out, said = forge(*call[:4], "-", "--output", "-", text="\n".join([*lines[:3], "", *lines[3:]]) + "\n", ranks=2, *settings(["mesh.dp_shard=2"]))
+out, said = forge(*of_many[:4], "-", "--output", "-", text="\n".join([*lines[:3], "", *lines[3:]]) + "\n", ranks=2, *settings(["mesh.dp_shard=2"]))
 check([json.loads(row) for row in out.splitlines()] == rows_of(WORK / "w.jsonl")[:9], f"standard output: {out}")
 check("9 texts" in said, f"no count on standard error: {said}")
 
