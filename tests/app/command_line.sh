@@ -80,7 +80,7 @@ expect 2 "outside the vocabulary" "$forge" generate "$deck" --tokens 1,256
 expect 2 "--checkpoint: legal are latest and a directory" "$forge" evaluate "$deck" --checkpoint ""
 expect 2 "unrecognised option" "$forge" gradients "$deck" --initial --output "$work/g.st"
 expect 2 "--bytes must be at least 1" "$forge" evaluate "$deck" --initial --bytes 0
-expect 2 "runs as one rank" mpirun -n 2 "$forge" generate "$deck" --initial --prompt a
+expect 2 "continues one prompt as one rank" mpirun -n 2 "$forge" generate "$deck" --initial --prompt a
 expect 0 "train.sequence_tokens" "$forge" help train.
 expect 2 "optimizer" "$forge" help optimiser
 expect 0 "forge " "$forge" version
@@ -152,7 +152,7 @@ done
 expect 2 "a launcher started 2 processes" mpirun -n 2 "$forge" "$deck" --ranks 2
 expect 2 "--ranks 0" "$forge" "$deck" --ranks 0
 expect 2 "--ranks two" "$forge" evaluate "$deck" --ranks two
-expect 2 "unrecognised option" "$forge" generate "$deck" --prompt a --ranks 2
+expect 2 "belong to --prompts FILE" "$forge" generate "$deck" --prompt a --ranks 2
 if has_thread_ranks; then
   expect 2 "world is 2 ranks" "$forge" gradients "$deck" --ranks 2 --set mesh.dp_shard=4 --output "$work/g.st"
   expect 2 "the deck has 2 errors" "$forge" "$deck" --ranks 4 --set mesh.tp=4 --set train.gather=step
