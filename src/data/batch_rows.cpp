@@ -140,10 +140,12 @@ void BatchFiller::fill_sample(HostBatch& batch, std::int64_t row, const Sample& 
   write_sample(batch, row, place, 0);
 }
 
-void BatchFiller::fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t place, std::uint64_t key) {
+void BatchFiller::fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t place, std::uint64_t key,
+                             const Range& tokens) {
+  require(tokens.begin >= 0 && !tokens.empty() && tokens.end <= vocabulary_, "drawn tokens are of the vocabulary");
   const std::uint64_t of_place = mix(key, static_cast<std::uint64_t>(place));
   for (std::size_t t = 0; t < sample_.tokens.size(); ++t)
-    sample_.tokens[t] = static_cast<std::int32_t>(mix(of_place, t) % static_cast<std::uint64_t>(vocabulary_));
+    sample_.tokens[t] = static_cast<std::int32_t>(to_size(tokens.begin) + mix(of_place, t) % to_size(tokens.size()));
   std::copy(sample_.tokens.begin() + 1, sample_.tokens.end(), sample_.labels.begin());
   std::fill(sample_.documents.begin(), sample_.documents.end(), 0);
   std::iota(sample_.positions.begin(), sample_.positions.end(), 0);

@@ -95,8 +95,8 @@ class BatchFiller {
                      std::size_t source = 0, const SamplePieces* pieces = nullptr);
   // Sequence `row` := these T tokens; its place in the run's order.
   void fill_sample(HostBatch& batch, std::int64_t row, const Sample& sample, std::int64_t place);
-  // Sequence `row` := T + 1 tokens of one document, drawn by the key; its place in the run's order.
-  void fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t place, std::uint64_t key);
+  // Sequence `row` := T + 1 tokens of one document, drawn from `tokens` by the key; its place in the run's order.
+  void fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t place, std::uint64_t key, const Range& tokens);
   // Sequence `row` := T times token 0 without labels.
   void fill_padding(HostBatch& batch, std::int64_t row);
   // Sorts the rows, after all sequences are filled. Labels count from begin() to here.

@@ -13,6 +13,13 @@ namespace forge {
 
 namespace {
 
+// What a rank of tp has of the vocabulary. Other tokens would have embeddings of zero, as no other rank adds to the
+// sum, and labels without a logit.
+Range own_tokens(const RunSetup& setup) {
+  const Range all{0, setup.spec.V()}, own = intersection(setup.rows().vocabulary, all);
+  return own.empty() ? all : own;
+}
+
 // The rank's share of a step with the largest batch.
 HostBatch drawn_batch(const RunSetup& setup) {
   HostBatch batch;
@@ -20,8 +27,9 @@ HostBatch drawn_batch(const RunSetup& setup) {
                  setup.rows());
   BatchFiller filler(setup.deck.train.sequence_tokens, setup.spec.V(), to_size(setup.buffers.sources));
   filler.begin(batch);
+  const Range tokens = own_tokens(setup);
   const std::uint64_t key = random_key(setup.deck.train.seed, Purpose::sample_order);
-  for (std::int64_t row = 0; row < batch.sequences; ++row) filler.fill_drawn(batch, row, row, key);
+  for (std::int64_t row = 0; row < batch.sequences; ++row) filler.fill_drawn(batch, row, row, key, tokens);
   filler.finish(batch);
   return batch;
 }

@@ -2,7 +2,7 @@
 # agreement.sh FORGE: ranks that don't have the same deck, environment, token files or weights say so before the first step, once, and
 # name the odd rank and the difference. Nodes that see other files stand for it as ranks in other working directories.
 set -euo pipefail
-forge=$1
+forge=$(realpath "$1")  # the ranks have working directories of their own
 . "$(dirname "$0")/expect.sh"
 
 head -c 4000 docs/running.md > "$work/text"
@@ -16,12 +16,12 @@ data: {files: [tokens.bin], validation_files: [tokens.bin], dtype: uint16}
 output: {directory: $work/run, save_hf: true}
 machine: {workspace_mib: 1, peak_tflops: 1, threads: 1}
 YAML
-# OF_RANK_1 ARGUMENTS…: three ranks; `set` and `env` of the middle one. (Open MPI 5.0.7's mpirun ends with SIGSEGV where it is given two programs.)
+# job SET ENV ARGUMENTS…: three ranks; `set` and `env` of the middle one, or of rank $odd. (Open MPI 5.0.7's mpirun ends with SIGSEGV where it is given two programs.)
 cat > "$work/rank" << 'SH'
 #!/usr/bin/env bash
-work=$1 set=$2 env=$3
-shift 3
-[ "$OMPI_COMM_WORLD_RANK" -eq 1 ] || { cd "$work/one" && exec "$@"; }
+work=$1 set=$2 env=$3 odd=$4
+shift 4
+[ "$OMPI_COMM_WORLD_RANK" -eq "$odd" ] || { cd "$work/one" && exec "$@"; }
 cd "$work/two" && exec env $env "$@" $set
 SH
 chmod +x "$work/rank"
@@ -29,7 +29,7 @@ job() {
   local set=$1 env=$2
   shift 2
   rm -rf "$work/run"
-  timeout -s KILL 90 mpirun -n 3 "$work/rank" "$work" "$set" "$env" "$forge" "$@" < /dev/null
+  timeout -s KILL 90 mpirun -n 3 "$work/rank" "$work" "$set" "$env" "${odd:-1}" "$forge" "$@" < /dev/null
 }
 refuses() { # WORDS LINE JOB…
   local words=$1 line=$2
@@ -43,6 +43,7 @@ refuses() { # WORDS LINE JOB…
 cp "$work/one/tokens.bin" "$work/two"
 expect 0 "model written" job "" "" "$work/deck.yaml"
 refuses "the resolved deck of rank 1" '"train.steps: 3" there, "train.steps: 2" here' job "--set train.steps=3" "" "$work/deck.yaml"
+odd=0 refuses "the resolved deck of rank 0" 'that of rank 1 and 1 more: "train.steps: 3" there' job "--set train.steps=3" "" "$work/deck.yaml"
 refuses "the environment of rank 1" '"NCCL_ALGO=Tree" there, "nothing" here' job "" "NCCL_ALGO=Tree" "$work/deck.yaml"
 refuses "the environment of rank 1" "NCCL_ALGO" job "" "NCCL_ALGO=Tree" gradients "$work/deck.yaml" --output "$work/g.st"
 expect 0 "model written" job "" "NCCL_DEBUG_FILE=of_this_node" "$work/deck.yaml"

@@ -10,6 +10,8 @@
 
 #include "../device_values.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/fp8_recipe.hpp"
+#include "config/optimizer_table.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "enumerate.hpp"
@@ -68,6 +70,41 @@ std::vector<LayoutCase> layouts_of_a_thousand() {
   deepseek.train.recompute = Recompute::selective;
   cases.push_back({"latent attention with experts", on_mesh(deepseek, {16, 1, 32, 1, 2, 32, 1}, 1, 32)});
   return cases;
+}
+
+// Weights gathered as codes of FP8, with shards of 1/2 and 1/4; experts' with scales of other steps.
+std::vector<LayoutCase> layouts_of_codes() {
+  const auto coded = [](Deck deck, Fp8Recipe recipe) {
+    deck.train.precision = PrecisionName::fp8;
+    deck.train.fp8_recipe = recipe;
+    deck.train.fp8_carrier = Fp8Carrier::fp64;
+    deck.train.fp8_gather = true;
+    deck.train.fp8_experts = deck.model.experts > 0;
+    if (recipe == Fp8Recipe::delayed) deck.train.fp8_history = 3;
+    return deck;
+  };
+  const Deck dense = coded(test_models()[0].deck, Fp8Recipe::block);
+  const Deck experts = coded(moe_models()[0].deck, Fp8Recipe::delayed);
+  return {{"codes", on_mesh(dense, {3, 1, 2, 1, 2, 1, 0}, 3)},
+          {"codes of experts", on_mesh(experts, {1, 1, 4, 1, 1, 2, 1}, 3, 6)}};
+}
+
+// Owners exchange parts of matrices.
+std::vector<LayoutCase> layouts_of_whole_matrices() {
+  const auto owned = [](Deck deck, OptimizerName name) {
+    deck.optimizer.name = name;
+    deck.optimizer.adam_learning_rate = 4e-3;
+    return deck;
+  };
+  const Deck dense = owned(test_models()[0].deck, OptimizerName::muon);
+  const Deck experts = owned(moe_models()[0].deck, OptimizerName::soap);
+  return {{"Muon", on_mesh(dense, {3, 1, 2, 1, 2, 1, 0}, 1)}, {"SOAP", on_mesh(experts, {1, 1, 4, 1, 2, 2, 1}, 3, 6)}};
+}
+
+std::vector<LayoutCase> layouts_of_depths() {
+  const auto models = mtp_models();
+  return {{"depth 1", on_mesh(models[0].deck, {3, 1, 2, 1, 2, 1, 0}, 1)},
+          {"depth 2, latent attention, experts", on_mesh(models[4].deck, {3, 1, 2, 1, 2, 2, 1}, 2, 6)}};
 }
 
 // A rank alone, over a wire.
@@ -131,8 +168,13 @@ std::string problem_of(const Deck& deck, int rank, std::shared_ptr<ReplayWire> w
   return std::to_string(arena.high_water()) + " B at the peak, " + std::to_string(alone.plan.total()) + " B planned";
 }
 
+// Emulated devices are slow: a part of the cases.
+bool takes_all() {
+  return std::string_view(device_info().kind) == "cpu";
+}
+
 TEST(Replay, RanksOfAThousandDoWhatIsPlanned) {
-  const bool every = std::string_view(device_info().kind) == "cpu";  // emulated devices are slow: one of three
+  const bool every = takes_all();
   int runs = 0, number = 0;
   for (const LayoutCase& c : layouts_of_a_thousand()) {
     ASSERT_EQ(ranks_of(c.deck.mesh), 1024);
@@ -143,6 +185,32 @@ TEST(Replay, RanksOfAThousandDoWhatIsPlanned) {
     }
   }
   EXPECT_EQ(runs, every ? 15 : 4);
+}
+
+// A rank of the first stage, of one between, and of the last: there the first of tp, which has the loss.
+void expect_what_is_planned(const std::vector<LayoutCase>& cases) {
+  for (const LayoutCase& c : cases) {
+    const int ranks = static_cast<int>(ranks_of(c.deck.mesh));
+    std::vector<int> some{ranks - static_cast<int>(c.deck.mesh.tp)};
+    if (takes_all()) some.insert(some.end(), {0, ranks / 2});
+    for (const int rank : some)
+      EXPECT_EQ(problem_of(c.deck, rank, std::make_shared<ReplayWire>(WireKind::copy)), "")
+          << c.name << ", rank " << rank;
+  }
+}
+
+TEST(Replay, GathersCodes) {
+  expect_what_is_planned(layouts_of_codes());
+}
+
+TEST(Replay, OwnersExchangeMatrices) {
+  for (const LayoutCase& c : layouts_of_whole_matrices())
+    EXPECT_GT(make_setup(c.deck, 0).share.matrices.rounds.size(), 0u) << c.name;
+  expect_what_is_planned(layouts_of_whole_matrices());
+}
+
+TEST(Replay, PredictsSeveralTokens) {
+  expect_what_is_planned(layouts_of_depths());
 }
 
 // A wire that takes time has each collective take as long as the plan says, with the call as the plan has it.
@@ -177,7 +245,7 @@ std::vector<std::string> lines_of_job(Mesh& mesh, const RunSetup& setup, Session
   BatchFiller filler(setup.deck.train.sequence_tokens, setup.spec.V());
   filler.begin(batch);
   for (std::int64_t row = 0; row < batch.sequences; ++row)
-    filler.fill_drawn(batch, row, row * setup.replicas() + setup.share.data_rank, 1);
+    filler.fill_drawn(batch, row, row * setup.replicas() + setup.share.data_rank, 1, {0, setup.spec.V()});
   filler.finish(batch);
   LabelCounts labels = batch.label_counts();
   mesh.data().sum_host({&labels.main, 1});
@@ -198,7 +266,11 @@ TEST(Replay, DoesWhatTheRankDoesInTheJob) {
   const Deck staged = on_mesh(dense[0].deck, {2, 1, 2, 1, 1, 1, 0}, 0);
   const Deck exchanged = on_mesh(experts[0].deck, {1, 1, 4, 1, 2, 2, 2}, 1, 6);
   const Deck latent = on_mesh(experts[2].deck, {2, 1, 2, 1, 1, 2, 1}, 0, 6);
-  for (const Deck& deck : {sharded, staged, exchanged, latent}) {
+  std::vector<Deck> decks{sharded, staged, exchanged, latent};
+  for (const auto& cases : {layouts_of_codes(), layouts_of_whole_matrices(), layouts_of_depths()})
+    for (const LayoutCase& c : cases)
+      if (takes_all()) decks.push_back(c.deck);
+  for (const Deck& deck : decks) {
     const int ranks = static_cast<int>(ranks_of(deck.mesh));
     std::vector<std::vector<std::string>> in_job(to_size(ranks));
     run_ranks(ranks, [&](Communicator& world) {

@@ -1,12 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 
 #include "../long_run.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "core/in_parallel.hpp"
 #include "plan/setup.hpp"
 #include "predict/prediction.hpp"
 #include "schedule/check_deck.hpp"
@@ -37,21 +39,23 @@ TEST(Wire, AStepTakesAtLeastWhatItNeedsOfEachLink) {
   std::vector<std::pair<std::filesystem::path, std::string>> pairs;
   for (const auto& machine : files_of("inputs/machines"))
     for (const auto& deck : files_of("inputs")) pairs.emplace_back(deck, machine.stem());
-  int compared = 0, limited = 0;
-  for (const auto& [file, name] : thinned(pairs, 11)) {
+  const auto some = thinned(pairs, 11);
+  std::atomic<int> compared = 0, limited = 0;
+  in_parallel(some.size(), [&](std::size_t i) {
+    const auto& [file, name] = some[i];
     Deck deck = read_deck(read_text_file(file, 1 << 20, "deck"), file, {});
     check_deck(deck, static_cast<int>(ranks_of(deck.mesh)));
     const Machine machine = read_machine(name);
     const RunSetup setup = on_devices(make_setup(deck), machine.capability);
     const bool one_node = machine.between_nodes.empty() && setup.mesh.world() > machine.ranks_per_node;
-    if (one_node || !has_rates(machine, setup)) continue;
+    if (one_node || !has_rates(machine, setup)) return;
     const Prediction p = predict(machine, setup);
     const double most = *std::max_element(p.wire.begin(), p.wire.end());
     EXPECT_GE(p.seconds, most * (1 - 1e-9)) << file << " on " << name;
     EXPECT_EQ(most > 0, setup.mesh.world() > 1) << file << " on " << name;
     limited += most > 0.9 * p.seconds;
     ++compared;
-  }
+  });
   EXPECT_GT(compared, third_volume() ? 10 : 30);
   EXPECT_GE(limited, long_run() ? 10 : 0);
 }
