@@ -69,7 +69,8 @@ const std::map<std::string, VerbEntry>& verbs() {
       {"generate",
        {Verb::generate, "DECK", "continue a prompt, or a file of them, with a trained model",
         "forge generate inputs/quickstart.yaml --checkpoint latest --prompt 'It was'\n"
-        "forge generate inputs/quickstart.yaml --prompts prompts.jsonl --output texts.jsonl --ranks 2 --set "
+        "forge generate inputs/quickstart.yaml --checkpoint latest --prompts prompts.jsonl --output texts.jsonl "
+        "--ranks 2 --set "
         "train.microbatch_sequences=2"}},
       {"tokenize",
        {Verb::tokenize, "TEXT…", "make a token file from text, or train a tokenizer",
