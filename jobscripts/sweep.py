@@ -100,7 +100,7 @@ def run_on_slurm(directory, sweep, options):
         raise Refused("squeue fails; legal: --slurm where Slurm is, or a run without it")
     numbers, known = [n for n in missing(directory, sweep) if n not in there], set()
     if there:
-        say(f"{len(there)} layouts wait or run in Slurm already")
+        say(f"{len(there)} layout{'s wait or run' if len(there) > 1 else ' waits or runs'} in Slurm already")
     if numbers:
         submit(directory, sweep, numbers, options)
     while not stopped and not options.no_wait:

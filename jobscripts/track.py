@@ -315,6 +315,7 @@ def carry_out(options):
         time.sleep(options.every)
     package()
     with (run / ".track.lock").open("a") as lock:
+        end = time.monotonic() + 30
         while not locked(lock):  # by that of a job that was killed, which ends soon
             if job and not job.is_over():
                 end = time.monotonic() + 30

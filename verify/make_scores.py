@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the files of scores that tests/app/score.sh holds forge score to: PROBLEM/scores.jsonl.
+"""Makes the files of scores that tests/app/score.py holds forge score to: PROBLEM/scores.jsonl.
 
     python3 verify/make_scores.py            write them
     python3 verify/make_scores.py --check    compare them with what is written
@@ -94,27 +94,31 @@ def lines_of(problem):
         yield {**line, "log_likelihoods": values, "greedy": greedy, "left_out": left_out}
 
 
-def main():
+def same_scores(written, lines):
+    return len(written) == len(lines) and all(
+        {**a, "log_likelihoods": 0} == {**b, "log_likelihoods": 0}
+        and numpy.allclose(a["log_likelihoods"], b["log_likelihoods"], rtol=1e-14, atol=0)
+        for a, b in zip(written, lines)
+    )
+
+
+def write_or_check(name, lines_of, same):
+    """Writes PROBLEM/name of each problem; with --check compares, and ends with 1 where one isn't the same as written."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     check, wrong = parser.parse_args().check, 0
     for problem in PROBLEMS:
-        path, lines = os.path.join(HERE, problem, "scores.jsonl"), list(lines_of(problem))
+        path, lines = os.path.join(HERE, problem, name), list(lines_of(problem))
         if not check:
             with open(path, "w") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
             continue
         with open(path) as file:
-            written = [json.loads(line) for line in file]
-        same = len(written) == len(lines) and all(
-            {**a, "log_likelihoods": 0} == {**b, "log_likelihoods": 0}
-            and numpy.allclose(a["log_likelihoods"], b["log_likelihoods"], rtol=1e-14, atol=0)
-            for a, b in zip(written, lines)
-        )
-        print(f"{problem}: {len(lines)} lines, {'as written' if same else 'NOT as written'}")
-        wrong += not same
+            right = same([json.loads(line) for line in file], lines)
+        print(f"{problem}: {len(lines)} lines, {'as written' if right else 'NOT as written'}")
+        wrong += not right
     sys.exit(wrong > 0)
 
 
 if __name__ == "__main__":
-    main()
+    write_or_check("scores.jsonl", lines_of, same_scores)

@@ -8,8 +8,7 @@ Each line is a line for forge generate, with the tokens that it must answer in `
 text anew for every token; draws are Philox-4x32-10 as docs/architecture.md has it, keyed by seed, number of the line and position.
 """
 
-import argparse
-import json
+import operator
 import os
 import random
 import re
@@ -17,10 +16,9 @@ import sys
 
 import numpy
 
-from make_scores import HERE, logits_of
+from make_scores import HERE, logits_of, write_or_check
 from plain_model import read_directory
 
-PROBLEMS = ("llama", "gpt2", "mistral", "qwen3_moe", "deepseek_v3")
 LENGTH = 6
 MASK = (1 << 64) - 1
 SAMPLING = 5  # the purpose of the key
@@ -85,22 +83,5 @@ def lines_of(problem):
         yield {**line, "ids": ids, "left_out": left_out}
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--check", action="store_true")
-    check, wrong = parser.parse_args().check, 0
-    for problem in PROBLEMS:
-        path, lines = os.path.join(HERE, problem, "texts.jsonl"), list(lines_of(problem))
-        if not check:
-            with open(path, "w") as file:
-                file.writelines(json.dumps(line) + "\n" for line in lines)
-            continue
-        with open(path) as file:
-            same = [json.loads(line) for line in file] == lines
-        print(f"{problem}: {len(lines)} lines, {'as written' if same else 'NOT as written'}")
-        wrong += not same
-    sys.exit(wrong > 0)
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check("texts.jsonl", lines_of, operator.eq)

@@ -1,23 +1,16 @@
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
 
-#include "app/common_facts.hpp"
 #include "app/generate_lines.hpp"
 #include "app/job.hpp"
-#include "app/line_input.hpp"
-#include "app/line_rows.hpp"
-#include "app/outputs.hpp"
-#include "app/trained_model.hpp"
+#include "app/line_run.hpp"
 #include "app/verbs.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/json.hpp"
-#include "core/random.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/unicode.hpp"
 #include "train/generating.hpp"
@@ -26,84 +19,44 @@ namespace forge {
 
 namespace {
 
-// What the first rank alone has: the lines, and where their rows go.
-struct GenerateFiles {
-  const CommandLine& line;
-  ModelText text;
-  GenerateLines reader;
-  LineInput input;
-  std::vector<GenerateLine> lines;  // those at hand
-  std::list<OutputLock> locks;
+using GenerateFiles = LineFiles<GenerateLine, GenerateLines>;
 
-  GenerateFiles(const CommandLine& options, const Deck& deck)
-      : line(options),
-        text(deck, options.tokenizer, options.pattern),
-        reader(options, text, deck),
-        input(options.prompts) {
-    read_lines();
-    check_outputs(options, deck);
-    locks = lock_outputs(options);
-  }
-  // All of them, before any is continued.
-  void read_lines() {
-    lines.clear();
-    for (std::size_t i = 0; i < input.lines().size(); ++i)
-      lines.push_back(reader.read(input.lines()[i], input.place(i)));
-  }
-  // What must be the same for rows of an earlier run to stay.
-  std::string call(const Deck& deck, const std::string& parameters) const {
-    const std::string tokenizer = text.tokenizer() ? std::to_string(text.tokenizer()->digest()) : "bytes";
-    JsonLine options;
-    options.add("length", line.length).add("temperature", line.temperature).add("top_k", line.top_k);
-    options.add("top_p", line.top_p).add("seed", line.sampling_seed).add("stop", line.stop);
-    options.add("ignore_end", line.ignore_end).add("tokens", deck.train.sequence_tokens);
-    return std::to_string(hash_of(std::to_string(input.hash()) + "\n" + options.text() + tokenizer + "\n" + parameters +
-                                  "\n" + model_fingerprint(deck)));
-  }
-  // Beside rows on standard output nothing else stands there.
-  void say(const std::string& text_line) const {
-    std::fprintf(line.output == "-" ? stderr : stdout, "%s\n", text_line.c_str());
-  }
-};
+// The options that change rows.
+std::string options_of(const CommandLine& line, const Deck& deck) {
+  JsonLine options;
+  options.add("length", line.length).add("temperature", line.temperature).add("top_k", line.top_k);
+  options.add("top_p", line.top_p).add("seed", line.sampling_seed).add("stop", line.stop);
+  options.add("ignore_end", line.ignore_end).add("tokens", deck.train.sequence_tokens);
+  return options.text();
+}
 
-// What the first rank tells the others: the parts of texts for a pass; or to wait for more; or that there are none.
-enum class Order : char { pass, wait, end };
-
-// A part on its way, before its tokens.
+// A TextPart in an order, before its tokens.
 struct SentPart {
-  std::int64_t text, first, tokens, chooses;
+  std::int64_t text, first, chooses;
   TokenChoice choice;
 };
 
-std::string text_of(const std::vector<TextPart>& parts) {
-  std::string text(1, static_cast<char>(Order::pass));
-  const auto append = [&](const void* data, std::size_t bytes) { text.append(static_cast<const char*>(data), bytes); };
+std::string order_of(const std::vector<TextPart>& parts) {
+  std::string order = LineOrders::work();
   for (const TextPart& part : parts) {
-    const SentPart sent{part.text, part.first, std::ssize(part.tokens), part.choice.has_value(),
-                        part.choice.value_or(TokenChoice{})};
-    append(&sent, sizeof sent);
-    append(part.tokens.data(), part.tokens.size() * sizeof(std::int32_t));
+    const SentPart sent{part.text, part.first, part.choice.has_value(), part.choice.value_or(TokenChoice{})};
+    append_record(order, sent, part.tokens);
   }
-  return text;
+  return order;
 }
 
-std::vector<TextPart> parts_of(const std::string& text) {
+std::vector<TextPart> parts_of(const std::string& order) {
   std::vector<TextPart> parts;
-  for (std::size_t at = 1; at < text.size();) {
+  for (std::size_t at = 1; at < order.size();) {
     SentPart sent{};
-    std::memcpy(&sent, text.data() + at, sizeof sent);
-    at += sizeof sent;
-    TextPart part{sent.text, sent.first, std::vector<std::int32_t>(to_size(sent.tokens)), {}};
+    std::vector<std::int32_t> tokens = next_record(order, at, sent);
+    TextPart& part = parts.emplace_back(TextPart{sent.text, sent.first, std::move(tokens), {}});
     if (sent.chooses != 0) part.choice = sent.choice;
-    const std::size_t bytes = part.tokens.size() * sizeof(std::int32_t);
-    std::memcpy(part.tokens.data(), text.data() + at, bytes);
-    at += bytes;
-    parts.push_back(std::move(part));
   }
   return parts;
 }
 
-// A line on its way: what of its tokens the model has, and the text so far.
+// A line's text while it grows: its tokens, the number of those that the model has read, and their characters.
 class GrowingText {
  public:
   // `sample`: number of the line among all of the run.
@@ -162,52 +115,21 @@ class GenerateLoop {
  public:
   // `files`, `rows`: of the first rank, else null.
   GenerateLoop(Generator<T>& generator, const World& world, Communicator& ranks, GenerateFiles* files, LineRows* rows)
-      : generator_(generator), world_(world), ranks_(ranks), files_(files), rows_(rows) {}
+      : generator_(generator), rank_(world.rank()), orders_(world, ranks), files_(files), rows_(rows) {}
 
   void run() {
-    if (!files_) {
-      for (Order order = Order::wait; order != Order::end;) {
-        const std::string words = told("");
-        order = static_cast<Order>(words.at(0));
-        if (order == Order::pass) pass(parts_of(words));
-      }
-    } else if (!files_->input.is_stream()) {
-      continue_lines(rows_->kept(), 0);
-      tell(Order::end);
-    } else {
-      serve();
-    }
+    if (!files_) return orders_.follow([&](const std::string& order) { pass(parts_of(order)); });
+    orders_.lead(*files_, rows_->kept(),
+                 [&](std::int64_t first, std::int64_t before) { continue_lines(first, before); });
   }
   std::int64_t lines() const { return lines_; }
   std::int64_t tokens() const { return tokens_; }
   std::int64_t cut() const { return cut_; }
 
  private:
-  std::string told(std::string words) {
-    ranks_.broadcast_host(words, 0);
-    world_.watchdog().heartbeat().beat();
-    return words;
-  }
-  void tell(Order order) { told(std::string(1, static_cast<char>(order))); }
   std::vector<std::int32_t> pass(const std::vector<TextPart>& parts) {
-    inject_fault(world_.rank(), ++passes_);
+    inject_fault(rank_, ++passes_);
     return generator_.pass(parts);
-  }
-
-  void serve() {
-    std::int64_t before = 0;  // lines of earlier batches
-    for (;;) {
-      const LineInput::Next next = files_->input.next();
-      if (next == LineInput::Next::batch) {
-        files_->read_lines();
-        continue_lines(0, before);
-        before += std::ssize(files_->lines);
-        continue;
-      }
-      const bool ends = next == LineInput::Next::end;
-      tell(ends ? Order::end : Order::wait);
-      if (ends) return;
-    }
   }
 
   // The lines at hand from one on; `before`: lines of the run that are gone. A line takes the first place that is free.
@@ -229,7 +151,7 @@ class GenerateLoop {
         }
         if (places[i]) parts.push_back(places[i]->text.part(static_cast<std::int64_t>(i), generator_.piece()));
       }
-      told(text_of(parts));
+      orders_.send(order_of(parts));
       const std::vector<std::int32_t> chosen = pass(parts);
       for (const TextPart& part : parts) {
         std::optional<Place>& place = places[to_size(part.text)];
@@ -269,8 +191,8 @@ class GenerateLoop {
   }
 
   Generator<T>& generator_;
-  const World& world_;
-  Communicator& ranks_;
+  int rank_;
+  LineOrders orders_;
   GenerateFiles* files_;
   LineRows* rows_;
   std::int64_t lines_ = 0, tokens_ = 0, cut_ = 0, passes_ = 0;
@@ -285,22 +207,7 @@ void say_start(const GenerateFiles& files, const LineRows& rows, const Job<T>& j
   files.say("keys and values of " + counted(job.setup.deck.train.microbatch_sequences, "text") + " of " +
             counted(job.setup.buffers.cache_tokens, "token") + ": " + format_bytes(bytes) + " of the " +
             format_bytes(job.memory.total()) + " planned for rank 0");
-  const std::string& output = files.line.output;
-  if (rows.kept() > 0)
-    files.say("goes on behind " + counted(rows.kept(), "row") + " of " + output + ".partial");
-  else if (rows.replaced_others())
-    files.say(output + ".partial was of another file, model or option; it begins anew");
-}
-
-template <class T>
-void say_end(const GenerateFiles& files, const GenerateLoop<T>& loop, const Deck& deck, double seconds) {
-  files.say(counted(loop.lines(), "text") + ", " + counted(loop.tokens(), "token") + " in " +
-            formatted("%.1f s", seconds));
-  if (loop.cut() > 0)
-    files.say(counted(loop.cut(), "prompt") + (loop.cut() == 1 ? " was" : " were") +
-              " longer than train.sequence_tokens = " + std::to_string(deck.train.sequence_tokens) +
-              " allows: their first tokens are left out, as left_out of their rows says");
-  if (files.line.output != "-") files.say("written: " + files.line.output);
+  files.say_start(rows);
 }
 
 void refuse_what_generation_lacks(const Deck& deck) {
@@ -318,7 +225,7 @@ void generate(const CommandLine& line, const Deck& deck, const World& world, con
   world.watchdog().start_other(0, "texts");
   std::unique_ptr<LineRows> rows;
   if (files) {
-    rows = std::make_unique<LineRows>(line.output, files->call(deck, job.parameters));
+    rows = std::make_unique<LineRows>(line.output, files->call(deck, options_of(line, deck), job.parameters));
     say_start(*files, *rows, job, choice);
   }
   const auto begin = std::chrono::steady_clock::now();
@@ -328,7 +235,10 @@ void generate(const CommandLine& line, const Deck& deck, const World& world, con
   generator.finish();
   if (!files) return;
   rows->finish();
-  say_end(*files, loop, deck, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  files->say(counted(loop.lines(), "text") + ", " + counted(loop.tokens(), "token") + " in " +
+             formatted("%.1f s", seconds));
+  files->say_end(loop.cut(), "prompt", deck);
 }
 
 }  // namespace
@@ -340,7 +250,7 @@ void run_generate_lines(const CommandLine& line, const World& world) {
   const std::string choice = choose_parameters(line, deck, *world.make_world());
   refuse_scales_of_sequences(line, deck);
   std::unique_ptr<GenerateFiles> files;
-  if (world.rank() == 0) files = std::make_unique<GenerateFiles>(line, deck);
+  if (world.rank() == 0) files = std::make_unique<GenerateFiles>(line, deck, line.prompts);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { generate<T>(line, deck, world, choice, files.get()); });
 }
 

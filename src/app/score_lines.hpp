@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "app/command_line.hpp"
 #include "app/model_text.hpp"
 #include "train/scoring.hpp"
 
@@ -22,7 +23,7 @@ struct ScoreLine {
 // room for.
 class ScoreLines {
  public:
-  ScoreLines(const ModelText& text, const Deck& deck)
+  ScoreLines(const CommandLine&, const ModelText& text, const Deck& deck)
       : text_(text), vocabulary_(deck.model.vocabulary), T_(deck.train.sequence_tokens) {}
   // BadInput, which begins with `place`: no such line, an empty continuation, an id outside of the vocabulary, or a
   // continuation behind a context that is longer than T.

@@ -70,7 +70,7 @@ struct BufferContext {
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   RoundingOptions rounding{};
-  KernelChoice kernels{};         // what is asked for
+  KernelChoice kernels{};         // those asked for
   bool grouped = false;           // products of routed experts take one launch
   bool cutlass = false;           // … by that library, behind one that describes the groups to it
   bool row_scores = false;        // an evaluation keeps what its rows say of their labels

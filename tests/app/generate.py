@@ -3,45 +3,14 @@
 layouts of one to eight ranks; stop texts and end tokens; rows that outlive a kill; standard input; lm-eval's generate_until."""
 
 import json
-import os
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-FORGE, ROOT = os.path.abspath(sys.argv[1]), Path(__file__).parents[2]
+from program import ENVIRONMENT, FORGE, LM_EVAL, ROOT, expect, finish, job, rows_of, sets
+
 WORK = Path(tempfile.mkdtemp())
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
-THREADS = "cuda" not in subprocess.run([FORGE, "version"], capture_output=True, text=True).stdout.split("\n")[0]
-failures = []
-
-
-def check(right, text):
-    if not right:
-        failures.append(text)
-        print("FAILED:", text, flush=True)
-
-
-def forge(*arguments, code=0, fault=None, ranks=1, text=None):
-    """Output of the program, which must end with this code."""
-    launcher = []
-    if ranks > 1 and THREADS:
-        arguments = [*arguments, "--ranks", str(ranks)]
-    elif ranks > 1:
-        launcher = ["mpirun", "--oversubscribe", "-n", str(ranks)]
-    environment = {**ENVIRONMENT, **({"FORGE_FAULT": fault} if fault else {})}
-    done = subprocess.run([*launcher, FORGE, *map(str, arguments)], cwd=ROOT, env=environment, input=text, capture_output=True, text=True)
-    check(code in (None, done.returncode), f"code {done.returncode}, not {code}: {arguments}\n{done.stdout}{done.stderr}")
-    return done.stdout, done.stderr
-
-
-def settings(values):
-    return [word for value in values for word in ("--set", value)]
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def write(path, lines):
@@ -66,13 +35,13 @@ def compare(problem, ranks, layout, piece):
     reference, name = rows_of(ROOT / f"verify/{problem}/texts.jsonl"), f"{problem} {ranks} {layout} {piece}"
     output = WORK / "texts.jsonl"
     output.unlink(missing_ok=True)
-    forge("generate", f"verify/{problem}/input.yaml", "--prompts", f"verify/{problem}/texts.jsonl", "--output", output, "--piece", piece,
-          "--ignore-end", *settings([*layout, "machine.workspace_mib=1"]), ranks=ranks)
+    job("generate", f"verify/{problem}/input.yaml", "--prompts", f"verify/{problem}/texts.jsonl", "--output", output, "--piece", piece,
+          "--ignore-end", *sets(*layout, "machine.workspace_mib=1"), ranks=ranks)
     rows = rows_of(output)
-    check(len(rows) == len(reference), f"{name}: {len(rows)} rows of {len(reference)}")
+    expect(len(rows) == len(reference), f"{name}: {len(rows)} rows of {len(reference)}")
     for number, (row, wanted) in enumerate(zip(rows, reference), 1):
-        check(row["ids"] == wanted["ids"], f"{name}, line {number}: {row['ids']}, the reference {wanted['ids']}")
-        check(row["end"] == "length" and row.get("left_out", 0) == wanted["left_out"], f"{name}, line {number}: {row}")
+        expect(row["ids"] == wanted["ids"], f"{name}, line {number}: {row['ids']}, the reference {wanted['ids']}")
+        expect(row["end"] == "length" and row.get("left_out", 0) == wanted["left_out"], f"{name}, line {number}: {row}")
 
 
 for problem, layouts in LAYOUTS.items():
@@ -83,13 +52,13 @@ for problem, layouts in LAYOUTS.items():
 
 same = write(WORK / "same.jsonl", [{"prompt": [3, 1, 4]}] * 7)
 call = ["generate", "verify/llama/input.yaml", "--prompts", same, "--length", "8", "--temperature", "1", "--ignore-end"]
-forge(*call, "--output", WORK / "one.jsonl")
-forge(*call, "--output", WORK / "many.jsonl", *settings(["mesh.dp_shard=2", "mesh.pp=2", ONE]), ranks=4)
+job(*call, "--output", WORK / "one.jsonl")
+job(*call, "--output", WORK / "many.jsonl", *sets("mesh.dp_shard=2", "mesh.pp=2", ONE), ranks=4)
 one, many = (rows_of(WORK / name) for name in ("one.jsonl", "many.jsonl"))
-check(one == many, f"draws depend on the layout: {one}, {many}")
-check(len({tuple(row["ids"]) for row in one}) == 7, f"two samples have one key: {one}")
-out, _ = forge("generate", "verify/llama/input.yaml", "--tokens", "3,1,4", "--length", "8", "--temperature", "1", "--ignore-end")
-check([int(i) for i in out.strip().split(",")] == one[0]["ids"], f"--tokens draws {out}, line 1 {one[0]}")
+expect(one == many, f"draws depend on the layout: {one}, {many}")
+expect(len({tuple(row["ids"]) for row in one}) == 7, f"two samples have one key: {one}")
+out, _ = job("generate", "verify/llama/input.yaml", "--tokens", "3,1,4", "--length", "8", "--temperature", "1", "--ignore-end")
+expect([int(i) for i in out.strip().split(",")] == one[0]["ids"], f"--tokens draws {out}, line 1 {one[0]}")
 
 # ---- text of bytes: stops, end tokens, on any layout
 
@@ -106,59 +75,51 @@ call = ["generate", deck, "--initial", "--length", "40", "--temperature", "1.5"]
 
 
 def texts(name, lines, *more, ranks=1):
-    forge(*call, "--prompts", write(WORK / f"{name}.jsonl", lines), "--output", WORK / f"{name}.rows", *more, ranks=ranks)
+    job(*call, "--prompts", write(WORK / f"{name}.jsonl", lines), "--output", WORK / f"{name}.rows", *more, ranks=ranks)
     return rows_of(WORK / f"{name}.rows")
 
 
 whole = texts("whole", LINES, "--ignore-end")
-check(all(len(row["ids"]) == 40 and row["end"] == "length" for row in whole), f"without an end: {whole}")
-check(all(row["text"] == bytes(i for i in row["ids"] if i < 256).decode(errors="replace") for row in whole), "ids and text differ")
+expect(all(len(row["ids"]) == 40 and row["end"] == "length" for row in whole), f"without an end: {whole}")
+expect(all(row["text"] == bytes(i for i in row["ids"] if i < 256).decode(errors="replace") for row in whole), "ids and text differ")
 ended = texts("ended", LINES)
 for row, all_of_it in zip(ended, whole):
     at = all_of_it["ids"].index(256) + 1 if 256 in all_of_it["ids"] else 40
-    check(row["ids"] == all_of_it["ids"][:at] and row["end"] == ("token" if 256 in all_of_it["ids"] else "length"), f"an end token: {row}, {all_of_it}")
+    expect(row["ids"] == all_of_it["ids"][:at] and row["end"] == ("token" if 256 in all_of_it["ids"] else "length"), f"an end token: {row}, {all_of_it}")
 # Each line's own stop, two bytes of its text, of which the second is the 9th token; and one that never comes.
 stops = [next(t for t in (row["text"][at : at + 2] for at in range(4, 30)) if t.isascii() and row["text"].count(t) == 1) for row in whole]
 asked = [{**line, "stop": [stop, "never there"] if i % 2 else stop} for i, (line, stop) in enumerate(zip(LINES, stops))]
 for ranks, layout in ((1, []), (2, ["mesh.tp=2"]), (2, ["mesh.dp_shard=2"]), (4, ["mesh.pp=2", "mesh.dp_replicate=2"])):
-    rows = texts(f"stopped{ranks}{len(layout)}", asked, "--ignore-end", *settings(layout), ranks=ranks)
+    rows = texts(f"stopped{ranks}{len(layout)}", asked, "--ignore-end", *sets(*layout), ranks=ranks)
     for row, all_of_it, stop in zip(rows, whole, stops):
         wanted = all_of_it["text"][: all_of_it["text"].index(stop)]
-        check(row["text"] == wanted and row["end"] == "stop" and row["stop"] == stop, f"on {ranks} ranks {row}, not {wanted!r} before {stop!r}")
-        check(len(row["ids"]) < 40, f"a text goes on behind its stop: {row}")
+        expect(row["text"] == wanted and row["end"] == "stop" and row["stop"] == stop, f"on {ranks} ranks {row}, not {wanted!r} before {stop!r}")
+        expect(len(row["ids"]) < 40, f"a text goes on behind its stop: {row}")
 
 # ---- a kill, and what the next start keeps
 
 many = write(WORK / "lines.jsonl", [{"prompt": f"text {i}", "length": 3 + i % 7} for i in range(40)])
 of_many = ["generate", deck, "--initial", "--prompts", many]
-forge(*of_many, "--output", WORK / "w.jsonl")
-forge(*of_many, "--output", WORK / "cut.jsonl", code=None, fault="kill:0:60")
-check(not (WORK / "cut.jsonl").exists(), "a killed run has an output")
+job(*of_many, "--output", WORK / "w.jsonl")
+job(*of_many, "--output", WORK / "cut.jsonl", code=None, fault="kill:0:60")
+expect(not (WORK / "cut.jsonl").exists(), "a killed run has an output")
 kept = len(rows_of(WORK / "cut.jsonl.partial"))
-check(0 < kept < 40, f"a killed run has left {kept} rows")
-out, _ = forge(*of_many, "--output", WORK / "cut.jsonl", *settings(["mesh.tp=2"]), ranks=2)
-check(f"goes on behind {kept} rows" in out, f"no word of the {kept} rows: {out}")
-check((WORK / "cut.jsonl").read_bytes() == (WORK / "w.jsonl").read_bytes(), "the rows of two runs aren't those of one")
-check(sorted(p.name for p in WORK.glob("cut*")) == ["cut.jsonl"], "something is left over")
+expect(0 < kept < 40, f"a killed run has left {kept} rows")
+out, _ = job(*of_many, "--output", WORK / "cut.jsonl", *sets("mesh.tp=2"), ranks=2)
+expect(f"goes on behind {kept} rows" in out, f"no word of the {kept} rows: {out}")
+expect((WORK / "cut.jsonl").read_bytes() == (WORK / "w.jsonl").read_bytes(), "the rows of two runs aren't those of one")
+expect(sorted(p.name for p in WORK.glob("cut*")) == ["cut.jsonl"], "something is left over")
 
 # ---- standard input: batches, answered one by one; their lines are numbered through
 
 lines = [json.dumps(line) for line in ({"prompt": f"text {i}", "length": 3 + i % 7} for i in range(9))]
-out, said = forge(*of_many[:4], "-", "--output", "-", text="\n".join([*lines[:3], "", *lines[3:]]) + "\n", ranks=2, *settings(["mesh.dp_shard=2"]))
-check([json.loads(row) for row in out.splitlines()] == rows_of(WORK / "w.jsonl")[:9], f"standard output: {out}")
-check("9 texts" in said, f"no count on standard error: {said}")
+out, said = job(*of_many[:4], "-", "--output", "-", text="\n".join([*lines[:3], "", *lines[3:]]) + "\n", ranks=2, *sets("mesh.dp_shard=2"))
+expect([json.loads(row) for row in out.splitlines()] == rows_of(WORK / "w.jsonl")[:9], f"standard output: {out}")
+expect("9 texts" in said, f"no count on standard error: {said}")
 
 # ---- lm-eval's class, on a stand-in for the package's base
 
-asked = """
-import sys, types
-class LM:
-    def __init__(self): self.cache_hook = types.SimpleNamespace(add_partial=lambda *_: None)
-for name, members in {"lm_eval": {}, "lm_eval.api": {}, "lm_eval.api.model": {"LM": LM},
-                      "lm_eval.api.registry": {"register_model": lambda name: lambda c: c}}.items():
-    sys.modules[name] = types.ModuleType(name)
-    vars(sys.modules[name]).update(members)
-sys.path.insert(0, "verify")
+asked = LM_EVAL + """
 from lm_eval_forge import ForgeLM
 model = ForgeLM.create_from_arg_obj({"deck": sys.argv[1], "command": sys.argv[2], "options": sys.argv[3]})
 request = lambda *args: types.SimpleNamespace(args=args)
@@ -172,6 +133,6 @@ stop = whole[0]["text"][5:7] if whole[0]["text"][5:7].isascii() else stops[0]
 wanted = [whole[0]["text"][: whole[0]["text"].index(stop)] if 256 not in whole[0]["ids"][:9] else ended[0]["text"], greedy[0]["text"]]
 for options in ("--initial", "--initial --ranks 2 --set mesh.tp=2"):
     done = subprocess.run([sys.executable, "-c", asked, deck, FORGE, options, stop], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
-    check(done.stdout == f"{wanted!r}\nTrue True\n", f"lm_eval_forge.py {options} answers {done.stdout}{done.stderr}, not {wanted}")
+    expect(done.stdout == f"{wanted!r}\nTrue True\n", f"lm_eval_forge.py {options} answers {done.stdout}{done.stderr}, not {wanted}")
 
-sys.exit(len(failures) > 0)
+finish()

@@ -3,7 +3,6 @@
 ranks; against forge evaluate's loss; rows that outlive a kill; standard input; text."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,38 +10,9 @@ import tempfile
 from array import array
 from pathlib import Path
 
-FORGE, ROOT = os.path.abspath(sys.argv[1]), Path(__file__).parents[2]
+from program import ENVIRONMENT, FORGE, LM_EVAL, ROOT, expect, finish, job, rows_of, sets
+
 WORK = Path(tempfile.mkdtemp())
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
-THREADS = "cuda" not in subprocess.run([FORGE, "version"], capture_output=True, text=True).stdout.split("\n")[0]
-failures = []
-
-
-def check(right, text):
-    if not right:
-        failures.append(text)
-        print("FAILED:", text, flush=True)
-
-
-def forge(*arguments, code=0, fault=None, ranks=1, text=None):
-    """Output of the program, which must end with this code."""
-    launcher = []
-    if ranks > 1 and THREADS:
-        arguments = [*arguments, "--ranks", str(ranks)]
-    elif ranks > 1:
-        launcher = ["mpirun", "--oversubscribe", "-n", str(ranks)]
-    environment = {**ENVIRONMENT, **({"FORGE_FAULT": fault} if fault else {})}
-    done = subprocess.run([*launcher, FORGE, *map(str, arguments)], cwd=ROOT, env=environment, input=text, capture_output=True, text=True)
-    check(code in (None, done.returncode), f"code {done.returncode}, not {code}: {arguments}\n{done.stdout}{done.stderr}")
-    return done.stdout, done.stderr
-
-
-def settings(values):
-    return [word for value in values for word in ("--set", value)]
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def near(a, b, tolerance=1e-12):
@@ -65,20 +35,20 @@ def compare(problem, ranks, layout):
     output = WORK / "scores.jsonl"
     output.unlink(missing_ok=True)
     more = ["train.microbatch_sequences=1"] if any("mesh.dp_" in s for s in layout) else []
-    forge("score", f"verify/{problem}/input.yaml", f"verify/{problem}/scores.jsonl", "--output", output, "--per-token",
-          *settings([*layout, *more, "machine.workspace_mib=1"]), ranks=ranks)
+    job("score", f"verify/{problem}/input.yaml", f"verify/{problem}/scores.jsonl", "--output", output, "--per-token",
+          *sets(*layout, *more, "machine.workspace_mib=1"), ranks=ranks)
     rows = rows_of(output)
-    check(len(rows) == len(reference), f"{name}: {len(rows)} rows of {len(reference)}")
+    expect(len(rows) == len(reference), f"{name}: {len(rows)} rows of {len(reference)}")
     for number, (row, wanted) in enumerate(zip(rows, reference), 1):
         each, total = row["log_likelihoods"], 0.0
         for value in each:
             total += value
-        check(len(each) == row["tokens"] == len(wanted["log_likelihoods"]), f"{name}, line {number}: {len(each)} tokens")
-        check(row["log_likelihood"] == total, f"{name}, line {number}: the sum isn't that of its tokens, in order")
+        expect(len(each) == row["tokens"] == len(wanted["log_likelihoods"]), f"{name}, line {number}: {len(each)} tokens")
+        expect(row["log_likelihood"] == total, f"{name}, line {number}: the sum isn't that of its tokens, in order")
         for a, b in zip(each, wanted["log_likelihoods"]):
-            check(near(a, b), f"{name}, line {number}: {a}, the reference {b}")
-        check(row["greedy"] == wanted["greedy"], f"{name}, line {number}: greedy {row['greedy']}")
-        check(row.get("left_out", 0) == wanted["left_out"], f"{name}, line {number}: left out {row.get('left_out')}")
+            expect(near(a, b), f"{name}, line {number}: {a}, the reference {b}")
+        expect(row["greedy"] == wanted["greedy"], f"{name}, line {number}: greedy {row['greedy']}")
+        expect(row.get("left_out", 0) == wanted["left_out"], f"{name}, line {number}: left out {row.get('left_out')}")
 
 
 for problem, layouts in LAYOUTS.items():
@@ -87,19 +57,19 @@ for problem, layouts in LAYOUTS.items():
 
 # ---- the likeliest of all tokens: one, whichever rank has its logit
 
-vocabulary = int(re.search(r"V (\d+)", forge("show", "verify/llama/input.yaml")[0])[1])
+vocabulary = int(re.search(r"V (\d+)", job("show", "verify/llama/input.yaml")[0])[1])
 every = WORK / "every.jsonl"
 every.write_text("".join(json.dumps({"context": [c], "continuation": [t]}) + "\n" for c in range(2, vocabulary, 6) for t in range(vocabulary)))
 for ranks, layout in ((1, []), (2, ["mesh.tp=2"])):
     output = WORK / f"every_{ranks}.jsonl"
-    forge("score", "verify/llama/input.yaml", every, "--output", output, *settings(layout), ranks=ranks)
+    job("score", "verify/llama/input.yaml", every, "--output", output, *sets(*layout), ranks=ranks)
     rows, halves = rows_of(output), set()
     for at in range(0, len(rows), vocabulary):
         some = rows[at : at + vocabulary]
         likeliest = max(range(vocabulary), key=lambda t: some[t]["log_likelihood"])
         halves.add(2 * likeliest > vocabulary)
-        check([t for t, row in enumerate(some) if row["greedy"]] == [likeliest], f"on {ranks} ranks: greedy {[t for t, row in enumerate(some) if row['greedy']]}, likeliest {likeliest}")
-    check(len(halves) == 2, f"on {ranks} ranks: the likeliest tokens are all of one half")
+        expect([t for t, row in enumerate(some) if row["greedy"]] == [likeliest], f"on {ranks} ranks: greedy {[t for t, row in enumerate(some) if row['greedy']]}, likeliest {likeliest}")
+    expect(len(halves) == 2, f"on {ranks} ranks: the likeliest tokens are all of one half")
 
 # ---- the loss of forge evaluate: of samples' labels behind their first token
 
@@ -107,11 +77,11 @@ tokens = array("H", (ROOT / "verify/llama/tokens.bin").read_bytes())
 samples = [tokens[i : i + 33].tolist() for i in range(0, len(tokens) - 32, 32)][:20]
 questions = WORK / "samples.jsonl"
 questions.write_text("".join(json.dumps({"context": s[:1], "continuation": s[1:]}) + "\n" for s in samples))
-out, _ = forge("evaluate", "verify/llama/input.yaml", *settings(["data.validation_files=[verify/llama/tokens.bin]", f"train.validation_sequences={len(samples)}"]))
+out, _ = job("evaluate", "verify/llama/input.yaml", *sets("data.validation_files=[verify/llama/tokens.bin]", f"train.validation_sequences={len(samples)}"))
 loss = float(re.search(r"^loss (\S+) nats", out, re.M)[1])
-forge("score", "verify/llama/input.yaml", questions, "--output", WORK / "s.jsonl")
+job("score", "verify/llama/input.yaml", questions, "--output", WORK / "s.jsonl")
 mean = -sum(row["log_likelihood"] for row in rows_of(WORK / "s.jsonl")) / sum(row["tokens"] for row in rows_of(WORK / "s.jsonl"))
-check(near(mean, loss), f"the scores' mean is {mean}, the loss of evaluate {loss}")
+expect(near(mean, loss), f"the scores' mean is {mean}, the loss of evaluate {loss}")
 
 # ---- a kill, and what the next start keeps
 
@@ -119,38 +89,38 @@ lines = (ROOT / "verify/llama/scores.jsonl").read_text() * 40
 many, whole, cut = WORK / "many.jsonl", WORK / "whole.jsonl", WORK / "cut.jsonl"
 many.write_text(lines)
 call = ["score", "verify/llama/input.yaml", many]
-forge(*call, "--output", whole)
-forge(*call, "--output", cut, code=None, fault="kill:0:3")
-check(not cut.exists(), "a killed run has an output")
+job(*call, "--output", whole)
+job(*call, "--output", cut, code=None, fault="kill:0:3")
+expect(not cut.exists(), "a killed run has an output")
 kept = len(rows_of(WORK / "cut.jsonl.partial"))
-check(0 < kept < len(lines.splitlines()), f"a killed run has left {kept} rows")
-out, _ = forge(*call, "--output", cut)
-check(f"goes on behind {kept} rows" in out, f"no word of the {kept} rows: {out}")
-check(cut.read_bytes() == whole.read_bytes(), "the rows of two runs aren't those of one")
-check(sorted(p.name for p in WORK.glob("cut*")) == ["cut.jsonl"], f"left over: {sorted(p.name for p in WORK.glob('*cut*'))}")
+expect(0 < kept < len(lines.splitlines()), f"a killed run has left {kept} rows")
+out, _ = job(*call, "--output", cut)
+expect(f"goes on behind {kept} rows" in out, f"no word of the {kept} rows: {out}")
+expect(cut.read_bytes() == whole.read_bytes(), "the rows of two runs aren't those of one")
+expect(sorted(p.name for p in WORK.glob("cut*")) == ["cut.jsonl"], f"left over: {sorted(p.name for p in WORK.glob('*cut*'))}")
 cut.unlink()
-forge(*call, "--output", cut, code=None, fault="kill:0:3")
-out, _ = forge(*call, "--output", cut, "--initial", "--set", "model.load_weights=false")
-check("it begins anew" in out and "goes on behind" not in out, f"rows of another model are kept: {out}")
-check(len(rows_of(cut)) == len(rows_of(whole)) and cut.read_bytes() != whole.read_bytes(), "rows of another model")
+job(*call, "--output", cut, code=None, fault="kill:0:3")
+out, _ = job(*call, "--output", cut, "--initial", "--set", "model.load_weights=false")
+expect("it begins anew" in out and "goes on behind" not in out, f"rows of another model are kept: {out}")
+expect(len(rows_of(cut)) == len(rows_of(whole)) and cut.read_bytes() != whole.read_bytes(), "rows of another model")
 
 # ---- standard input: batches, answered one by one
 
 first, second = lines.splitlines()[:3], lines.splitlines()[3:9]
-out, said = forge("score", "verify/llama/input.yaml", "-", "--output", "-", "--set", "train.microbatch_sequences=1",
+out, said = job("score", "verify/llama/input.yaml", "-", "--output", "-", "--set", "train.microbatch_sequences=1",
                   text="\n".join([*first, "", *second]) + "\n", ranks=2)
 answers = [json.loads(row)["log_likelihood"] for row in out.splitlines()]
-check(len(answers) == 9 and all(near(a, row["log_likelihood"]) for a, row in zip(answers, rows_of(whole))), f"standard output: {out}")
-check("9 lines" in said, f"no count on standard error: {said}")
+expect(len(answers) == 9 and all(near(a, row["log_likelihood"]) for a, row in zip(answers, rows_of(whole))), f"standard output: {out}")
+expect("9 lines" in said, f"no count on standard error: {said}")
 pipe = subprocess.Popen([FORGE, "score", "verify/llama/input.yaml", "-", "--output", "-"], cwd=ROOT, env=ENVIRONMENT, text=True,
                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 for batch in (first, second):
     pipe.stdin.write("".join(line + "\n" for line in batch) + "\n")
     pipe.stdin.flush()
     answers = [json.loads(pipe.stdout.readline()) for _ in batch]
-    check(all("log_likelihood" in answer for answer in answers), f"no answer to a batch: {answers}")
+    expect(all("log_likelihood" in answer for answer in answers), f"no answer to a batch: {answers}")
 pipe.stdin.close()
-check(pipe.wait() == 0, "the end of standard input isn't the end of the run")
+expect(pipe.wait() == 0, "the end of standard input isn't the end of the run")
 
 # ---- text: of bytes, whose ids are known
 
@@ -169,22 +139,14 @@ questions.write_text("".join(json.dumps(line) + "\n" for line in [
     {"context": [256], "continuation": list("é".encode())},
     {"continuation": "é"},
 ]))
-forge("score", deck, questions, "--output", WORK / "s.jsonl", "--initial")
+job("score", deck, questions, "--output", WORK / "s.jsonl", "--initial")
 rows = rows_of(WORK / "s.jsonl")
-check(len(rows) == 5 and rows[0]["tokens"] == 7 and all(near(rows[i]["log_likelihood"], rows[j]["log_likelihood"]) for i, j in ((0, 1), (2, 3), (3, 4))),
+expect(len(rows) == 5 and rows[0]["tokens"] == 7 and all(near(rows[i]["log_likelihood"], rows[j]["log_likelihood"]) for i, j in ((0, 1), (2, 3), (3, 4))),
       f"texts and their ids: {rows}")
 
 # ---- lm-eval's class, on a stand-in for the package's base
 
-asked = """
-import sys, types
-class LM:
-    def __init__(self): self.cache_hook = types.SimpleNamespace(add_partial=lambda *_: None)
-for name, members in {"lm_eval": {}, "lm_eval.api": {}, "lm_eval.api.model": {"LM": LM},
-                      "lm_eval.api.registry": {"register_model": lambda name: lambda c: c}}.items():
-    sys.modules[name] = types.ModuleType(name)
-    vars(sys.modules[name]).update(members)
-sys.path.insert(0, "verify")
+asked = LM_EVAL + """
 from lm_eval_forge import ForgeLM
 model = ForgeLM.create_from_arg_obj({"deck": sys.argv[1], "command": sys.argv[2], "options": "--initial"})
 request = lambda *args: types.SimpleNamespace(args=args)
@@ -193,10 +155,10 @@ model.scores.close()
 """
 done = subprocess.run([sys.executable, "-c", asked, deck, FORGE], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
 wanted = f"{[(rows[i]['log_likelihood'], rows[i]['greedy']) for i in (0, 2)]} {[rows[4]['log_likelihood']]}"
-check([float(n) for n in re.findall(r"-\d[^,)\]]*", done.stdout)] != [] and all(
+expect([float(n) for n in re.findall(r"-\d[^,)\]]*", done.stdout)] != [] and all(
     near(float(a), float(b)) for a, b in zip(re.findall(r"-\d[^,)\]]*", done.stdout), re.findall(r"-\d[^,)\]]*", wanted))),
     f"lm_eval_forge.py answers {done.stdout}{done.stderr}, not {wanted}")
 done = subprocess.run([sys.executable, "-I", "-S", "verify/lm_eval_forge.py"], cwd=ROOT, capture_output=True, text=True)
-check(done.returncode == 1 and "needs lm-eval, which is not installed" in done.stderr, f"without lm-eval: {done.stderr}")
+expect(done.returncode == 1 and "needs lm-eval, which is not installed" in done.stderr, f"without lm-eval: {done.stderr}")
 
-sys.exit(len(failures) > 0)
+finish()
