@@ -56,8 +56,6 @@ std::string text_of(const Action& action) {
 }
 
 int Schedule::stage_at(int rank, int chunk) const {
-  const std::size_t in_turn = to_size(chunk * ranks + rank);  // its place in round_robin_places
-  if (in_turn < places.size() && places[in_turn] == StagePlacement{rank, chunk}) return static_cast<int>(in_turn);
   for (int stage = 0; stage < static_cast<int>(places.size()); ++stage)
     if (places[to_size(stage)] == StagePlacement{rank, chunk}) return stage;
   throw Error("schedule: no stage on rank " + std::to_string(rank) + ", chunk " + std::to_string(chunk));
