@@ -87,9 +87,17 @@ struct Made {
   Row<T, count>& row;
 };
 
+// A row that is kept alone.
+template <class T>
+struct Computed {
+  static constexpr int width = Row<T>::width, packs = 1;
+  Row<T, 1, true>& row;
+};
+
 // How each argument of a loop is read and written. P: const T* (read), T* (written), InPlace<T> (both), Row<T> (read),
-// Ahead<T> (read), Sums<A, W> (both), Made<T> (written). In registers: what `holds` is read there, what `keeps` is left
-// there, and what `moves` is read from memory or written to it. `copied`: its first packs are read in shared memory.
+// Ahead<T> (read), Sums<A, W> (both), Made<T> and Computed<T> (written). In registers: what `holds` is read there, what
+// `keeps` is left there, and what `moves` is read from memory or written to it. `copied`: its first packs are read in
+// shared memory.
 template <class P>
 struct Access;
 struct NotCopied {
@@ -141,6 +149,13 @@ struct Access<Made<T, count>> : NotCopied {
   static constexpr bool reads = false, writes = true, holds = false, keeps = true, moves = true;
   FORGE_INLINE static T* from(const Made<T, count>& p) { return const_cast<T*>(p.row.data); }
   FORGE_INLINE static Pack<T, Row<T>::width>& kept(const Made<T, count>& p, int i) { return p.row.kept[i]; }
+};
+template <class T>
+struct Access<Computed<T>> : NotCopied {
+  using Value = T;
+  static constexpr bool reads = false, writes = false, holds = false, keeps = true, moves = false;
+  FORGE_INLINE static const T* from(const Computed<T>&) { return nullptr; }
+  FORGE_INLINE static Pack<T, Row<T>::width>& kept(const Computed<T>& p, int i) { return p.row.kept[i]; }
 };
 template <class T, int W>
 struct Access<Held<T, W>> : NotCopied {
@@ -323,6 +338,16 @@ FORGE_INLINE void each_of_rows(int n, int worker, int size, const F& f, const P&
     else
       each_pack<false>(n, worker, size, f, p...);
   }
+}
+
+// The row of f(v…), in registers.
+template <class T, class F, class... P>
+FORGE_INLINE Row<T, 1, true> computed_row(int n, int worker, int size, const F& f, const P&... p) {
+  Row<T, 1, true> row;
+  row.data = nullptr;
+  each_of_rows(
+      n, worker, size, [&](T& result, const auto&... v) { result = f(v...); }, Computed<T>{row}, p...);
+  return row;
 }
 
 }  // namespace device_detail

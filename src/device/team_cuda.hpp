@@ -62,10 +62,14 @@ struct Team {
   FORGE_INLINE device_detail::Row<T, packs> made(std::int64_t count, F f, T* to, const P&... rows) const {
     device_detail::Row<T, packs> row;
     row.data = to;
-    device_detail::each_of_rows(
-        static_cast<int>(count), worker(), size, [&](T& result, const auto&... v) { result = f(v...); },
-        device_detail::Made<T, packs>{row}, rows...);
+    map(
+        count, [&](T& result, const auto&... v) { result = f(v...); }, device_detail::Made<T, packs>{row}, rows...);
     return row;
+  }
+
+  template <class T, class F, class... P>
+  FORGE_INLINE auto computed(std::int64_t count, F f, T*, const P&... rows) const {
+    return device_detail::computed_row<T>(static_cast<int>(count), worker(), size, f, rows...);
   }
 
   template <class F, class... P>
@@ -126,15 +130,15 @@ struct Team {
   template <class A, class F, class... P>
   FORGE_INLINE A part_of_sum(std::int64_t count, F f, const P&... rows) const {
     A value = 0;
-    device_detail::each_of_rows(
-        static_cast<int>(count), worker(), size, [&](auto&... v) { value += A(f(v...)); }, rows...);
+    map(
+        count, [&](auto&... v) { value += A(f(v...)); }, rows...);
     return value;
   }
   template <class A, class F, class G, class... P>
   FORGE_INLINE Array<A, 2> two_sums(std::int64_t count, F f, G g, const P&... rows) const {
     Array<A, 2> values{};
-    device_detail::each_of_rows(
-        static_cast<int>(count), worker(), size,
+    map(
+        count,
         [&](auto&... v) {
           values[0] += A(f(v...));
           values[1] += A(g(v...));
@@ -161,9 +165,8 @@ struct Team {
   template <class A, class F, class P, class... Q>
   FORGE_INLINE A max(std::int64_t count, F f, const P& row, const Q&... rows) const {
     A value = A(-INFINITY);
-    device_detail::each_of_rows(
-        static_cast<int>(count), worker(), size, [&](auto&... v) { value = Larger{}(value, A(f(v...))); }, row,
-        rows...);
+    map(
+        count, [&](auto&... v) { value = Larger{}(value, A(f(v...))); }, row, rows...);
     return together(value, Larger{});
   }
 

@@ -57,6 +57,11 @@ struct Team {
     return to;
   }
 
+  template <class T, class F, class... P>
+  FORGE_INLINE const T* computed(std::int64_t n, const F& f, T* to, P*... rows) const {
+    return made(n, f, to, rows...);
+  }
+
   template <class F, class... T>
   FORGE_INLINE void map(std::int64_t n, const F& f, T*... rows) const {
 #pragma omp simd

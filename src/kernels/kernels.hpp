@@ -164,11 +164,13 @@ template <class T>
 void head_norm_forward(Stream&, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
                        View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
                        View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd);
-// Of the norm alone: dy isn't rotated any more. dx may alias dy. d_queries(D), d_keys(D) += Σ dy · x · rstd of their
-// heads. `partial`: norm_backward_chunks(R) x D.
+// d: the gradient of y, in whose place that of x comes; turned back by the angles first, as `rotary` does it. With that
+// of the norm's output, dn: d_queries(D), d_keys(D) += Σ dn · x · rstd of their heads. `partial`:
+// norm_backward_chunks(R) x D.
 template <class T>
-void head_norm_backward(Stream&, View<const T, 3> dy, View<const T, 3> x, const HeadWeights<T>& w,
-                        View<const acc_t<T>, 2> rstd, View<T, 3> dx, View<acc_t<T>, 2> partial,
+void head_norm_backward(Stream&, View<T, 3> d, View<const T, 3> x, const HeadWeights<T>& w,
+                        View<const acc_t<T>, 2> rstd, View<const std::int32_t, 1> positions,
+                        View<const acc_t<T>, 2> cosine, View<const acc_t<T>, 2> sine, View<acc_t<T>, 2> partial,
                         View<acc_t<T>, 1> d_queries, View<acc_t<T>, 1> d_keys);
 
 // ---- rotary positions
@@ -197,18 +199,19 @@ void latent_keys_backward(Stream&, View<const T, 3> d_k, View<const T, 3> d_v, V
 // act(R,F) = silu(gate) · up; gate_up(R,2F) holds gate in the first F columns (Shazeer 2020).
 template <class T>
 void swiglu_forward(Stream&, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax = {});
-// d_gate_up may alias gate_up.
+// d_gate_up may alias gate_up. act, unless it is empty, gets what swiglu_forward makes, to the bit; then nothing is
+// measured.
 template <class T>
 void swiglu_backward(Stream&, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
-                     const RowAmaxes& amax = {});
+                     const RowAmaxes& amax = {}, View<T, 2> act = {});
 
 enum class Pointwise { gelu, gelu_tanh, relu2 };  // x Φ(x); its tanh form; max(x,0)²
 template <class T>
 void pointwise_forward(Stream&, Pointwise, View<const T, 2> x, View<T, 2> act, const RowAmaxes& amax = {});
-// dx may alias x or d_act.
+// dx may alias x or d_act; act as of swiglu_backward.
 template <class T>
 void pointwise_backward(Stream&, Pointwise, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
-                        const RowAmaxes& amax = {});
+                        const RowAmaxes& amax = {}, View<T, 2> act = {});
 
 // ---- loss
 // -------------------------------------------------------------------------------------------------------------

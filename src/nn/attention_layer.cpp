@@ -51,11 +51,13 @@ void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
 template <class T>
 void AttentionLayer<T>::backward_positions(const RowScratch<T>& rows) const {
   const View<T, 3> d = queries_and_keys(b.d_qkv);
-  if (p.spec().rope())
-    rotary<T>(p.ctx.stream, d, p.batch.table_positions(), p.ctx.services.cosine, p.ctx.services.sine, true);
-  if (!p.spec().options.qk_norm) return;
-  head_norm_backward<T>(p.ctx.stream, d, queries_and_keys(b.qkv), head_weights(), b.qk_rstd, d,
-                        norm_sums(rows, d.rows(), p.spec().D()), g.q_norm, g.k_norm);
+  const auto positions = p.batch.table_positions();
+  if (p.spec().options.qk_norm)
+    head_norm_backward<T>(p.ctx.stream, d, queries_and_keys(b.qkv), head_weights(), b.qk_rstd, positions,
+                          p.ctx.services.cosine, p.ctx.services.sine, norm_sums(rows, d.rows(), p.spec().D()), g.q_norm,
+                          g.k_norm);
+  else if (p.spec().rope())
+    rotary<T>(p.ctx.stream, d, positions, p.ctx.services.cosine, p.ctx.services.sine, true);
 }
 
 // tp neighbours with the same key heads have their own query heads' parts of the gradient. Rounding takes the sum: the

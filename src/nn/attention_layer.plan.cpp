@@ -57,9 +57,9 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
       return list_attend(list, layer, pass);
     case Pass::backward_input:
       list_attend(list, layer, pass);
-      if (s.rope()) over_heads(list, "rotary", 1, 1);
       // Of queries and of keys: the pass, and the sums of its chunks.
       if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = 4;
+      if (!normalised && s.rope()) over_heads(list, "rotary", 1, 1);
       if (list.rounds) list_copied_gradients(list);
       list.block_linear(ProductOf::input_gradient, list.R, qkv);
       list.reduce_rows(s.C());

@@ -57,7 +57,9 @@ void Block<T>::forward(View<T, 2> out) {
 
 template <class T>
 void Block<T>::recompute() {
-  const auto activate = [](const auto& half) { half.activate(); };
+  const auto activate = [&](const auto& half) {
+    if (!activates_in_backward(p.ctx.buffers, p.ctx.rounding.block)) half.activate();
+  };
   switch (p.ctx.buffers.recompute) {
     case Recompute::none:
       return;
@@ -85,7 +87,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
   const DropoutPlace place = DropoutPlace::feed_forward;
   const auto dense = [&](const Mlp<T>& mlp) {
     const View<const T, 2> d_y = output_rows<T>(p.ctx, p.layer, place, p.batch, d_out, b.d_down_out);
-    mlp.backward_input(d_y, s.d_act, s.d_n2, s.rows);
+    mlp.backward_input(d_y, s.d_act, s.d_n2, s.rows, activates_in_backward(p.ctx.buffers, p.ctx.rounding.block));
   };
   const auto experts = [&](const Moe<T>& moe) {
     View<const T, 2> d_y = d_out;  // of this rank's rows, before dropout

@@ -32,6 +32,7 @@ void list_selective_recompute(Segments& list, std::int64_t layer) {
   list_norm(list, Pass::forward, list.S, list.spec.C());
   if (list.spec.mla()) list_latent_norms(list);
   list_norm(list, Pass::forward, list.S, list.spec.C());
+  if (activates_in_backward(list.c, list.rounds)) return;
   list.spec.is_moe(layer) ? list_moe_activation(list) : list_activation(list, list.spec.F());
 }
 
@@ -45,7 +46,7 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   const auto feed_forward = [&] {
     if (s.is_moe(layer)) return list_moe(list, pass, recompute);
     if (pass == Pass::backward_input && s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
-    list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute);
+    list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute, false, activates_in_backward(list.c, list.rounds));
   };
   list.rounds = list.c.rounding.has_block(layer);
   list.coded = list.c.rounding.has_coded_block(layer);

@@ -25,6 +25,7 @@ RowOperand<T> Mlp<T>::forward_to_activation(const RowOperand<T>& x, const RowScr
   Array<RowOperand<T>, 2> of{{gather_operand<T>(ctx, x, scratch), b.act}};
   if (output) of = code_together<T>(ctx, ProductOf::output, {up_split(), of[0], w.up}, {down_split(), b.act, w.down});
   block_linear_forward<T>(ctx, up_split(), of[0], w.up, w.up_bias, b.up);
+  if (!output && activates_in_backward(ctx.buffers, ctx.rounding.block)) return of[1];
   return RowOperand<T>::measured(ctx, ProductOf::output, down_split(), of[1],
                                  [&](const RowAmaxes& amax) { activate(amax); });
 }
@@ -36,16 +37,18 @@ void Mlp<T>::forward_output(const RowOperand<T>& act, View<T, 2> y, const RowScr
 
 // d_act = dy Wdown;  d_up = d_act ∂act;  dx = d_up Wup
 template <class T>
-void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const {
+void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch,
+                            bool activates) const {
+  const View<T, 2> act = activates ? b.act : View<T, 2>();
   const auto of =
       code_together<T>(ctx, ProductOf::input_gradient, {down_split(), dy, w.down}, {up_split(), b.up, w.up});
   block_linear_backward_input<T>(ctx, down_split(), of[0], w.down, d_act);
   const auto d_up =
       RowOperand<T>::measured(ctx, ProductOf::input_gradient, up_split(), of[1], [&](const RowAmaxes& amax) {
         if (ctx.spec().gated())
-          swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax);
+          swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax, act);
         else
-          pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax);
+          pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax, act);
       });
   column_parallel_backward_input<T>(ctx, up_split(), d_up, w.up, dx, scratch);
 }

@@ -15,14 +15,15 @@ struct Mlp {
   MlpParameters<const T> w{};
   MlpParameters<acc_t<T>> g{};
 
-  // x(S,C) → up, act, which forward_output() reads, if `output`.
+  // x(S,C) → up, and act, which forward_output() reads; without `output` act is left to B where activates_in_backward.
   RowOperand<T> forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch, bool output = true) const;
   // up → act, recomputed.
   void activate() const { activate(RowAmaxes{}); }
   // act → y(S,C)
   void forward_output(const RowOperand<T>& act, View<T, 2> y, const RowScratch<T>& scratch) const;
-  // B: dx(S,C) from dy(R,C), the gradient of y on all tp ranks; d_act(R,F) is workspace.
-  void backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const;
+  // B: dx(S,C) from dy(R,C), the gradient of y on all tp ranks; d_act(R,F) is workspace. `activates`: makes act, too.
+  void backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch,
+                      bool activates) const;
   void backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
 
  private:

@@ -56,7 +56,7 @@ void list_activation(Segments& list, std::int64_t ffn, bool codes) {
   if (codes) kernel.written_bytes += list.R * ffn;
 }
 
-void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output, bool gate) {
+void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output, bool gate, bool activates) {
   const ModelSpec& s = list.spec;
   const std::int64_t up = s.up_columns(ffn), C = s.C();
   const bool gated = s.gated();
@@ -68,7 +68,7 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
       codes = output && list.join_codes(ProductOf::output, list.R, up_split, down_split);
       list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1);
       if (biases) list.over_rows("add_bias", list.R, up, 1, 1);
-      list_activation(list, ffn, codes);
+      if (output || !activates_in_backward(list.c, list.rounds)) list_activation(list, ffn, codes);
       if (gate) {
         list.linear_to_sums(list.S, 1, C);
         list.over_rows("sigmoid", list.S, 1, 0, 0, 1, 1);
@@ -82,7 +82,8 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
       list.gather_rows(C);
       codes = list.join_codes(ProductOf::input_gradient, list.R, down_split, up_split);
       list.block_linear(ProductOf::input_gradient, list.R, down_split);
-      list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2, gated ? 2 : 1)
+      list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2,
+                     (gated ? 2 : 1) + activates)
           .written_bytes += codes ? list.R * up : 0;
       list.block_linear(ProductOf::input_gradient, list.R, up_split, true);
       return list.reduce_rows(C);

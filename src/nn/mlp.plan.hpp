@@ -40,12 +40,20 @@ struct MlpBuffers {
   void list_gradients(BufferLister&) {}
 };
 
+// Whether B makes the activations that were dropped, where it has what they are made of at hand: `rounded`: products of
+// the block round what they read, whose largest magnitudes recomputation leaves.
+inline bool activates_in_backward(const BufferContext& c, bool rounded) {
+  return c.recompute != Recompute::none && !rounded;
+}
+
 // How tp splits the two matrices of a feed-forward layer of `ffn` columns on this rank.
 MatrixSplit mlp_up_split(const ModelSpec& spec, std::int64_t ffn);
 MatrixSplit mlp_down_split(const ModelSpec& spec, std::int64_t ffn);
 
-// A feed-forward layer of `ffn` columns; `output`: with the last product, `gate`: and that of a gate before it.
-void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output = true, bool gate = false);
+// A feed-forward layer of `ffn` columns; `output`: with the last product, `gate`: and that of a gate before it;
+// `activates`: B makes the activation.
+void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output = true, bool gate = false,
+              bool activates = false);
 // Its activation, forward; `codes`: which leaves those of its rows, too.
 void list_activation(Segments& list, std::int64_t ffn, bool codes = false);
 

@@ -74,13 +74,13 @@ void Moe<T>::send_to_experts(Dispatch<T>& dispatch, int round) const {
   dispatch.send(round, {n2, rows.in, codes(ProductOf::output, n2.rows()), b.router.weights, rows.weights});
 }
 
-// rows → gate and up, activations of a round.
+// rows → gate and up, activations of a round, if `activates`.
 template <class T>
-void Moe<T>::experts_to_activation(const Context<T>& of_round, Dispatch<T>& dispatch, int round) const {
+void Moe<T>::experts_to_activation(const Context<T>& of_round, Dispatch<T>& dispatch, int round, bool activates) const {
   const ExpertRows sorted = dispatch.rows(round);
   const ExpertBuffers<T> rows = first_rows(b.experts, sorted.count());
   block_expert_forward<T>(of_round, sorted, up_split(), rows.in, w.experts.up, rows.up);
-  weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
+  if (activates) weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
 }
 
 // shared(n2) up to its activation, and its gate.
@@ -121,7 +121,7 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
     const Context<T> of_round =
         with_counts(ctx, {ctx.rounding.counts.counts, ctx.rounding.counts.partials, round == 0});
     if (round < last) send_to_experts(*dispatch, round);
-    experts_to_activation(of_round, *dispatch, round);
+    experts_to_activation(of_round, *dispatch, round, true);
     const ExpertRows sorted = dispatch->rows(round);
     const View<T, 2> out = dispatch->outbox(round, s.expert_out);
     const View<T, 2> act = b.experts.act.slice(0, sorted.count());
@@ -142,7 +142,7 @@ void Moe<T>::recompute(const RowOperand<T>& normed, const MoeForward<T>& s, cons
     if (has_gate()) shared().forward_output(act, b.shared_out, rows);  // the gate's gradient
   }
   ahead.wait();
-  experts_to_activation(ctx, *dispatch, 0);
+  experts_to_activation(ctx, *dispatch, 0, !activates_in_backward(ctx.buffers, ctx.rounding.block));
 }
 
 template <class T>
@@ -166,22 +166,25 @@ void Moe<T>::shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, 
     if (groups.tp) groups.tp->all_gather(ctx.stream, View<const T, 2>(own), d_down_out);
     d_y = d_down_out;
   }
-  shared().backward_input(d_y, s.d_shared_act, d_n2, rows);
+  const bool activates = activates_in_backward(ctx.buffers, ctx.rounding.block);
+  shared().backward_input(d_y, s.d_shared_act, d_n2, rows, activates && !recomputes_shared_output(ctx.buffers));
   if (has_gate()) linear_backward_input<T>(ctx, b.d_shared_gate, w.shared_gate, d_n2, true);
 }
 
 // Rows of d_y, which were received → those of d_n2 of a round, and the gradients of its experts:
-//   dWdown += d_outᵀ act;  d_act = d_out Wdown;  dWup += d_upᵀ in;  d_in = d_up Wup
+//   d_act = d_out Wdown;  dWdown += d_outᵀ act;  dWup += d_upᵀ in;  d_in = d_up Wup
+// `activates`: act is made here.
 template <class T>
-void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round) const {
+void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round, bool activates) const {
   const ExpertRows sorted = dispatch.rows(round);
   const std::int64_t n = sorted.count();
   const ExpertBuffers<T> rows = first_rows(b.experts, n);
   const View<T, 2> d_out = s.d_rows.slice(0, n), d_act = s.d_act.slice(0, n);
   const View<A, 1> d_weights = s.d_weights.slice(0, n);
-  expert_backward_weight<T>(ctx, sorted, d_out, rows.act, g.experts.down);
   block_expert_backward_input<T>(ctx, sorted, down_split(), d_out, w.experts.down, d_act);
-  weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights);
+  weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights,
+                              activates ? rows.act : View<T, 2>());
+  expert_backward_weight<T>(ctx, sorted, d_out, rows.act, g.experts.down);
   expert_backward_weight<T>(ctx, sorted, rows.up, rows.in, g.experts.up);
   const View<T, 2> d_in = dispatch.outbox(round, s.d_rows);
   block_expert_backward_input<T>(ctx, sorted, up_split(), rows.up, w.experts.up, d_in);
@@ -204,10 +207,10 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
   for (int round = 0; round < dispatch->rounds(); ++round) {
     if (round > 0) {  // its rows are recomputed
       send_to_experts(*dispatch, round);
-      experts_to_activation(with_counts(ctx, {}), *dispatch, round);
+      experts_to_activation(with_counts(ctx, {}), *dispatch, round, false);
       send(round);
     }
-    experts_backward(s, *dispatch, round);
+    experts_backward(s, *dispatch, round, round > 0 || activates_in_backward(ctx.buffers, ctx.rounding.block));
   }
   dispatch->sum_rows(has_shared(), d_n2);
   dispatch->place_weights(s.router.d_weights);

@@ -47,11 +47,11 @@ struct Moe {
   std::optional<ScaledOperand> codes(ProductOf of, std::int64_t rows) const;
   void count_codes(ProductOf of, View<const T, 2> x) const;
   void send_to_experts(Dispatch<T>& dispatch, int round) const;
-  void experts_to_activation(const Context<T>& of_round, Dispatch<T>& dispatch, int round) const;
+  void experts_to_activation(const Context<T>& of_round, Dispatch<T>& dispatch, int round, bool activates) const;
   RowOperand<T> shared_to_activation(const RowOperand<T>& normed, const RowScratch<T>& rows, bool output = true) const;
   void shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
                              const RowScratch<T>& rows) const;
-  void experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round) const;
+  void experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round, bool activates) const;
 };
 
 }  // namespace forge

@@ -101,7 +101,8 @@ void list_forward(Segments& list, bool recompute) {
   if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, !recompute || gate, gate);
   if (gate && !recompute) list.over_rows("gate_rows", list.S, s.C(), 1, 1);
   list.expert_linear(ProductOf::output, rows, expert_up_split(s, ffn));
-  list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);
+  if (!recompute || !activates_in_backward(list.c, list.rounds))
+    list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);
   if (recompute) return;
   list.expert_linear(ProductOf::output, rows, expert_down_split(s, ffn));
   list_rows_back(list, s.Fs() > 0, false);
@@ -110,18 +111,19 @@ void list_forward(Segments& list, bool recompute) {
 void list_backward_input(Segments& list) {
   const ModelSpec& s = list.spec;
   const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn;
-  const bool gate = s.options.shared_expert_gate;
+  const bool gate = s.options.shared_expert_gate, activates = activates_in_backward(list.c, list.rounds);
   if (s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
   list_to_experts(list, ProductOf::input_gradient);
   if (gate)
     list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
   else if (s.Fs() > 0 && output_rows_differ(list.c))
     list.over_rows("copy_rows", list.S, s.C(), 1, 1);
-  if (s.Fs() > 0) list_mlp(list, Pass::backward_input, s.Fs(), false);
+  if (s.Fs() > 0)
+    list_mlp(list, Pass::backward_input, s.Fs(), false, true, false, activates && !recomputes_shared_output(list.c));
   if (gate) list.linear_backward_input(list.S, 1, s.C());
-  list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
-  list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2);
+  list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2 + activates);
+  list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));
   list.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, ffn));
   list.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, ffn));
   list_rows_back(list, s.Fs() > 0, true);

@@ -117,6 +117,12 @@ struct MoeBackward {
   }
 };
 
+// Whether the shared experts' output, which their gate's gradient reads, is computed a second time, and with it their
+// activation.
+inline bool recomputes_shared_output(const BufferContext& c) {
+  return c.spec.options.shared_expert_gate && c.recompute == Recompute::full;
+}
+
 // `recompute`: without the last products. Of dropless dispatch one round, as where the router loads all experts alike.
 void list_moe(Segments& list, Pass pass, bool recompute);
 // What selective recomputation does again.

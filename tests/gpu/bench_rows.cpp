@@ -68,11 +68,11 @@ void bench_heads(const Bench& b) {
         head_norm_forward<bf16>(b.stream, heads(qkv, turned), {w, w, H}, 1e-6, positions, cosine, sine,
                                 heads(normed, turned), rstd);
       }));
-  row("head norm backward, with its weights'", turned,
+  row("head norm backward with rotation, and its weights'", turned,
       seconds_of(b,
                  [&] {
                    head_norm_backward<bf16>(b.stream, heads(gradient, turned), heads(qkv, turned), {w, w, H}, rstd,
-                                            heads(normed, turned), partial, dw, dk);
+                                            positions, cosine, sine, partial, dw, dk);
                  }),
       3);
   row("attention delta", turned,

@@ -31,8 +31,8 @@ columns_to_blocks convert convert_rows copy_rows cross_entropy_from_statistics c
 cross_entropy_rounded cross_entropy_statistics
 embedding_backward embedding_forward gate_rows gate_rows_backward head_norm_backward_of head_norm_forward head_norm_in_halves latent_keys_backward
 latent_keys_forward layernorm_backward_of layernorm_forward_of permute_rows_of residual_add residual_layernorm_forward_of
-residual_rmsnorm_forward_of rmsnorm_backward_of rmsnorm_forward_of rotary rotary_halves
-sum_into sum_of_squares swiglu_backward swiglu_forward transpose_blocks unpermute_rows update_weights weighted_swiglu_backward
+residual_rmsnorm_forward_of rmsnorm_backward_of rmsnorm_forward_of rotary rotary_halves rotated_heads_backward_of
+sum_into sum_of_squares swiglu_backward swiglu_forward transpose_blocks unpermute_rows update_weights weighted_swiglu_backward_of
 weighted_swiglu_forward""".split()
 NOT_IN_BF16 = {"add_partial_sums", "cross_entropy_in_place", "sum_into", "sum_of_squares"}
 # update_weights with moments or master weights, its first types, in bf16: it draws a number for each element.

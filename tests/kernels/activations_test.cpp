@@ -66,6 +66,11 @@ void check_pointwise(Pointwise which, std::int64_t R, std::int64_t C) {
   }
   expect_close<T>(y.read(s), forward, "act");
   expect_close<T>(results, backward, "dx");
+  const Values act = y.read(s);
+  y.write(Values(act.size(), 3));
+  dx.write(Values(act.size(), 3));
+  pointwise_backward<T>(s, which, x.view(), d.view(), dx.view(), {}, y.view());
+  EXPECT_TRUE(same_bits(y.read(s), act) && same_bits(dx.read(s), results)) << "act beside its gradient";
   pointwise_backward<T>(s, which, x.view(), d.view(), x.view());
   EXPECT_TRUE(same_bits(x.read(s), results)) << "dx over x";
   x.write(xs);
@@ -96,10 +101,16 @@ void check_swiglu(std::int64_t R, std::int64_t F) {
       const double exact = ds[r * F + j] * (gate * sigmoid(gate) * Dual(in[at_up])).d;
       EXPECT_LE(std::abs(results[at_gate] - exact), (tolerance<T>(backward[at_gate]))) << "adjoint";
     }
-  expect_close<T>(act.read(s), forward, "act");
+  const Values made = act.read(s);
+  expect_close<T>(made, forward, "act");
   expect_close<T>(results, backward, "d_gate_up");
-  swiglu_backward<T>(s, gate_up.view(), d.view(), gate_up.view());
+  act.write(Values(made.size(), 3));
+  swiglu_backward<T>(s, gate_up.view(), d.view(), gate_up.view(), {}, act.view());
   EXPECT_TRUE(same_bits(gate_up.read(s), results)) << "d_gate_up over gate_up";
+  EXPECT_TRUE(same_bits(act.read(s), made)) << "act beside its gradient";
+  gate_up.write(in);
+  swiglu_backward<T>(s, gate_up.view(), d.view(), gate_up.view());
+  EXPECT_TRUE(same_bits(gate_up.read(s), results)) << "d_gate_up over gate_up, without act";
 }
 
 template <class T>

@@ -274,33 +274,29 @@ struct HeadProblem {
         dw(1, D),
         d_keys(1, D) {}
   HeadWeights<T> weights() { return {w.vector(), key_w.vector(), queries}; }
-  void run(Stream& s) {
-    head_norm_forward<T>(s, x.heads(n), weights(), epsilon, {}, {}, {}, y.heads(n), rstd.view());
-    backward(s, dx.heads(n));
-  }
-  void backward(Stream& s, View<T, 3> out) {
-    head_norm_backward<T>(s, dy.heads(n), x.heads(n), weights(), rstd.view(), out, partial.view(), dw.vector(),
-                          d_keys.vector());
+  void run(Stream& s, View<const std::int32_t, 1> positions = {}, View<const A, 2> cosine = {},
+           View<const A, 2> sine = {}) {
+    head_norm_forward<T>(s, x.heads(n), weights(), epsilon, positions, cosine, sine, y.heads(n), rstd.view());
+    copy_rows<T>(s, dy.view(), dx.view());
+    head_norm_backward<T>(s, dx.heads(n), x.heads(n), weights(), rstd.view(), positions, cosine, sine, partial.view(),
+                          dw.vector(), d_keys.vector());
   }
 };
 
+// What backward has left, where dy is the gradient of the norm's output.
 template <class T>
-void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
+void check_heads(HeadProblem<T>& p, Stream& s, const Values& dy) {
   using A = acc_t<T>;
   using N = Tracked<A>;
-  HeadProblem<T> p(R, n, D);
-  Stream s(3);
-  p.run(s);
-  const Values x = p.x.read(s), dy = p.dy.read(s), scales = p.rstd.read(s), results = p.dx.read(s);
+  const std::int64_t R = p.R, n = p.n, D = p.D;
+  const Values x = p.x.read(s), scales = p.rstd.read(s), results = p.dx.read(s);
   const auto of_queries = lifted<N>(p.w.read(s)), of_keys = lifted<N>(p.key_w.read(s));
-  std::vector<N> y, rstd, dx;
+  std::vector<N> rstd, dx;
   for (std::int64_t q = 0; q < R * n; ++q) {
     const auto& w = q % n < p.queries ? of_queries : of_keys;
     const auto head = lifted<N>(row_of(x, q, D));
-    const auto forward = forward_row<N>(Kind::rms, head, w, {}, p.epsilon);
     const auto backward = backward_row<N>(Kind::rms, lifted<N>(row_of(dy, q, D)), head, w, N(0.0), N(scales[q]));
-    y.insert(y.end(), forward.y.begin(), forward.y.end());
-    rstd.push_back(forward.rstd);
+    rstd.push_back(forward_row<N>(Kind::rms, head, w, {}, p.epsilon).rstd);
     dx.insert(dx.end(), backward.begin(), backward.end());
   }
   const auto weight_gradient = [&](bool keys) {
@@ -312,13 +308,28 @@ void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
       }));
     return of;
   };
-  expect_close<T>(p.y.read(s), y, "y");
   expect_close<A>(scales, rstd, "rstd");
   expect_close<T>(results, dx, "dx");
   expect_close<A>(p.dw.read(s), weight_gradient(false), "dw of queries");
   expect_close<A>(p.d_keys.read(s), weight_gradient(true), "dw of keys");
-  p.backward(s, p.dy.heads(n));
-  EXPECT_TRUE(same_bits(p.dy.read(s), results)) << "dx over dy";
+}
+
+template <class T>
+void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
+  using N = Tracked<acc_t<T>>;
+  HeadProblem<T> p(R, n, D);
+  Stream s(3);
+  p.run(s);
+  check_heads(p, s, p.dy.read(s));
+  const Values x = p.x.read(s);
+  const auto of_queries = lifted<N>(p.w.read(s)), of_keys = lifted<N>(p.key_w.read(s));
+  std::vector<N> y;
+  for (std::int64_t q = 0; q < R * n; ++q) {
+    const auto& w = q % n < p.queries ? of_queries : of_keys;
+    const auto head = forward_row<N>(Kind::rms, lifted<N>(row_of(x, q, D)), w, {}, p.epsilon);
+    y.insert(y.end(), head.y.begin(), head.y.end());
+  }
+  expect_close<T>(p.y.read(s), y, "y");
 }
 
 TEST(HeadNorm, is_rmsnorm_of_each_head) {
@@ -332,7 +343,8 @@ TEST(HeadNorm, is_rmsnorm_of_each_head) {
   }
 }
 
-// To the bit what the norm and then the rotation give, of 2h of D entries.
+// To the bit what the norm and then the rotation give, of 2h of D entries; backward from a gradient that is turned
+// back.
 template <class T>
 void check_rotated_heads(std::int64_t R, std::int64_t n, std::int64_t D, std::int64_t h) {
   using A = acc_t<T>;
@@ -348,10 +360,13 @@ void check_rotated_heads(std::int64_t R, std::int64_t n, std::int64_t D, std::in
   rotary<T>(s, p.y.heads(n), positions.vector(), cosine.view(), sine.view(), false);
   const Values expected = p.y.read(s);
   EXPECT_FALSE(same_bits(plain, expected));
-  head_norm_forward<T>(s, p.x.heads(n), p.weights(), p.epsilon, positions.vector(), cosine.view(), sine.view(),
-                       p.y.heads(n), p.rstd.view());
+  p.dw.write(Values(D));
+  p.d_keys.write(Values(D));
+  p.run(s, positions.vector(), cosine.view(), sine.view());
   EXPECT_TRUE(same_bits(p.y.read(s), expected));
   EXPECT_TRUE(same_bits(p.rstd.read(s), scales));
+  rotary<T>(s, p.dy.heads(n), positions.vector(), cosine.view(), sine.view(), true);
+  check_heads(p, s, p.dy.read(s));
 }
 
 TEST(HeadNorm, rotates_what_it_has_normalised) {

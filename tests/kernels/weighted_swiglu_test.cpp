@@ -37,12 +37,19 @@ void check_weighted_swiglu(int64_t P, int64_t F) {
     }
     of_weights.push_back(sum<N>(F, [&](int64_t j) { return N(ds[r * F + j]) * product(j); }));
   }
-  expect_close<T>(act.read(s), forward, "act");
+  const Values made = act.read(s);
+  expect_close<T>(made, forward, "act");
   expect_close<T>(results, backward, "d_gate_up");
   expect_close<A>(d_weights.read(s), of_weights, "d_weights");
   const Values before = d_weights.read(s);
   weighted_swiglu_backward<T>(s, gate_up.view(), weights.vector(), d.view(), gate_up.view(), d_weights.vector());
   EXPECT_TRUE(same_bits(gate_up.read(s), results) && same_bits(d_weights.read(s), before)) << "d_gate_up over gate_up";
+  gate_up.write(in);
+  act.write(Values(made.size(), 3));
+  weighted_swiglu_backward<T>(s, gate_up.view(), weights.vector(), d.view(), gate_up.view(), d_weights.vector(),
+                              act.view());
+  EXPECT_TRUE(same_bits(gate_up.read(s), results) && same_bits(d_weights.read(s), before)) << "beside act";
+  EXPECT_TRUE(same_bits(act.read(s), made)) << "act beside its gradient";
 }
 
 TEST(WeightedSwiglu, ForwardAndBackward) {

@@ -163,14 +163,16 @@ def check_block(name, deck, options, most=None, precision="bf16", ranks=1):
 
 
 def main():
-    check_block("dense", "tests/gpu/dense.yaml", [])
-    for name, model, options in drawn([
-            ("dense, biases and QK-norm", "dense", ["model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"]),
-            ("dense, LayerNorm", "dense", ["model.norm=layernorm"]),
-            ("experts, one by one", "experts", ["model.forced_balance=true", "FORGE_GROUPED=library"])]):
-        check_block(name, f"tests/gpu/{model}.yaml", options)
+    check_block("dense", "tests/gpu/dense.yaml", [], 27)
+    for name, model, options, most in drawn([
+            ("dense, biases and QK-norm", "dense", ["model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"], 36),
+            ("dense, norms and activations recomputed", "dense", ["train.recompute=selective"], 29),
+            ("dense, all recomputed", "dense", ["train.recompute=full"], 34),
+            ("dense, LayerNorm", "dense", ["model.norm=layernorm"], None),
+            ("experts, one by one", "experts", ["model.forced_balance=true", "FORGE_GROUPED=library"], 95)]):
+        check_block(name, f"tests/gpu/{model}.yaml", options, most)
     grouped = ["model.forced_balance=true", "FORGE_GROUPED=tensor_cores", "model.expert_ffn=24"]
-    eight = check_block("experts, grouped products", "tests/gpu/experts.yaml", grouped, 70)
+    eight = check_block("experts, grouped products", "tests/gpu/experts.yaml", grouped, 53)
     four = check_block("4 experts, grouped products", "tests/gpu/experts.yaml", [*grouped, "model.experts=4"])
     if eight and four and eight != four:
         sys.exit("grouped products: launches of a block grow with the number of experts")

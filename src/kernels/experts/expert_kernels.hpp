@@ -172,10 +172,12 @@ void capacity_drop(Stream&, CapacityOptions options, View<const std::int32_t, 2>
 // act(P,F) = silu(gate) · up · weights(P): the router's weight enters before the down-projection, which is linear.
 template <class T>
 void weighted_swiglu_forward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights, View<T, 2> act);
-// d_weights(P) = Σ_j d_act · silu(gate) · up. d_gate_up may alias gate_up.
+// d_weights(P) = Σ_j d_act · silu(gate) · up. d_gate_up may alias gate_up. act, unless it is empty, gets what
+// weighted_swiglu_forward makes, to the bit.
 template <class T>
 void weighted_swiglu_backward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
-                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights);
+                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,
+                              View<T, 2> act = {});
 
 // ---- gate of the shared experts
 // -----------------------------------------------------------------------------------------

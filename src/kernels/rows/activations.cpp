@@ -38,10 +38,26 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, co
 // silu'(g) = σ (1 + g (1 − σ))
 template <class T>
 void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
-                     const RowAmaxes& amax) {
-  note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_with_codes(d_gate_up, amax));
+                     const RowAmaxes& amax, View<T, 2> act) {
+  note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_with_codes(d_gate_up, amax) + bytes_in(act));
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
+  if (!act.empty()) {
+    return parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+      const T* gate = gate_up.row(r);
+      T* d_gate = d_gate_up.row(r);
+      team.map(
+          n,
+          [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up, T& out) {
+            const A g = A(gate_j), u = A(up_j), dy = A(d);
+            const A s = math::sigmoid(g);
+            d_gate_j = T(dy * u * s * (A(1) + g * (A(1) - s)));
+            d_up = T(dy * g * s);
+            out = T(g * s * u);
+          },
+          gate, gate + n, d_act.row(r), d_gate, d_gate + n, act.row(r));
+    });
+  }
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* gate = gate_up.row(r);
     T* d_gate = d_gate_up.row(r);
@@ -78,29 +94,57 @@ void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<cons
   });
 }
 
-// One pass: each term of d_weights falls off where the gradients of its column are written.
-template <class T>
-void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
-                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights) {
-  note_rows(stream, "weighted_swiglu_backward", bytes_in(gate_up, d_act), bytes_in(d_gate_up));
+namespace {
+
+// Of a column: leaves the gradients of gate and up; returns the term of d_weights.
+template <class A>
+struct WeightedSlope {
+  A weight;
+
+  template <class T, class... Act>
+  FORGE_INLINE A operator()(const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up, Act&... act) const {
+    const A g = A(gate_j), u = A(up_j), dy = A(d);
+    const A s = math::sigmoid(g), weighted = dy * weight, product = g * s * u;
+    d_gate_j = T(weighted * u * s * (A(1) + g * (A(1) - s)));
+    d_up = T(weighted * g * s);
+    ((act = T(product * weight)), ...);
+    return dy * product;
+  }
+};
+
+template <class T, class... Act>
+FORGE_INLINE acc_t<T> weighted_slopes(Team team, std::int64_t n, acc_t<T> weight, const T* gate, const T* d, T* d_gate,
+                                      Act*... act) {
+  using A = acc_t<T>;
+  return team.template sum<A>(n, WeightedSlope<A>{weight}, gate, gate + n, d, d_gate, d_gate + n, act...);
+}
+
+template <bool activates, class T>
+void weighted_swiglu_backward_of(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                                 View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,
+                                 View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T* gate = gate_up.row(r);
-    T* d_gate = d_gate_up.row(r);
+    const T *const gate = gate_up.row(r), *const d = d_act.row(r);
+    T *const d_gate = d_gate_up.row(r), *const out = act.row(r);
     const A weight = weights[r];
-    const A sum = team.template sum<A>(
-        n,
-        [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
-          const A g = A(gate_j), u = A(up_j), dy = A(d);
-          const A s = math::sigmoid(g), weighted = dy * weight;
-          d_gate_j = T(weighted * u * s * (A(1) + g * (A(1) - s)));
-          d_up = T(weighted * g * s);
-          return dy * (g * s * u);
-        },
-        gate, gate + n, d_act.row(r), d_gate, d_gate + n);
+    const A sum = activates ? weighted_slopes<T>(team, n, weight, gate, d, d_gate, out)
+                            : weighted_slopes<T>(team, n, weight, gate, d, d_gate);
     if (team.leads()) d_weights[r] = sum;
   });
+}
+
+}  // namespace
+
+// One pass: each term of d_weights falls off where the gradients of its column are written.
+template <class T>
+void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,
+                              View<T, 2> act) {
+  note_rows(stream, "weighted_swiglu_backward", bytes_in(gate_up, d_act), bytes_in(d_gate_up, act));
+  const auto run = act.empty() ? &weighted_swiglu_backward_of<false, T> : &weighted_swiglu_backward_of<true, T>;
+  run(stream, gate_up, weights, d_act, d_gate_up, d_weights, act);
 }
 
 namespace {
@@ -165,9 +209,22 @@ void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, const Row
 }
 
 template <class F, class T>
-void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx, const RowAmaxes& amax) {
+void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx, const RowAmaxes& amax,
+                    View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
+  if (!act.empty()) {
+    return parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+      team.map(
+          n,
+          [=](const T& in, const T& d, T& slope, T& out) {
+            const A x_j = A(in);
+            slope = T(A(d) * F::slope(x_j));
+            out = T(F::value(x_j));
+          },
+          x.row(r), d_act.row(r), dx.row(r), act.row(r));
+    });
+  }
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     map_and_measure(
         team, n, amax, r,
@@ -195,30 +252,31 @@ void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View
 
 template <class T>
 void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
-                        const RowAmaxes& amax) {
-  note_rows(stream, "pointwise_backward", bytes_in(x, d_act), bytes_with_codes(dx, amax));
+                        const RowAmaxes& amax, View<T, 2> act) {
+  note_rows(stream, "pointwise_backward", bytes_in(x, d_act), bytes_with_codes(dx, amax) + bytes_in(act));
   switch (which) {
     case Pointwise::gelu:
-      return apply_backward<Gelu>(stream, x, d_act, dx, amax);
+      return apply_backward<Gelu>(stream, x, d_act, dx, amax, act);
     case Pointwise::gelu_tanh:
-      return apply_backward<GeluTanh>(stream, x, d_act, dx, amax);
+      return apply_backward<GeluTanh>(stream, x, d_act, dx, amax, act);
     case Pointwise::relu2:
-      return apply_backward<Relu2>(stream, x, d_act, dx, amax);
+      return apply_backward<Relu2>(stream, x, d_act, dx, amax, act);
   }
 }
 
 #define FORGE_WEIGHTED_SWIGLU(T)                                                                                  \
   template void weighted_swiglu_forward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>);       \
   template void weighted_swiglu_backward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<const T, 2>, \
-                                            View<T, 2>, View<acc_t<T>, 1>);
+                                            View<T, 2>, View<acc_t<T>, 1>, View<T, 2>);
 FORGE_COMPUTE_TYPES(FORGE_WEIGHTED_SWIGLU)
 
-#define FORGE_ACTIVATIONS(T)                                                                                   \
-  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, const RowAmaxes&);                    \
-  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, const RowAmaxes&); \
-  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>, const RowAmaxes&);      \
-  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>,      \
-                                      const RowAmaxes&);
+#define FORGE_ACTIVATIONS(T)                                                                                  \
+  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, const RowAmaxes&);                   \
+  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, const RowAmaxes&, \
+                                   View<T, 2>);                                                               \
+  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>, const RowAmaxes&);     \
+  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>,     \
+                                      const RowAmaxes&, View<T, 2>);
 FORGE_COMPUTE_TYPES(FORGE_ACTIVATIONS)
 
 }  // namespace forge
