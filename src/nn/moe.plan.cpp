@@ -107,7 +107,8 @@ void list_forward(Segments& list, bool recompute) {
   list_rows_back(list, s.Fs() > 0, false);
 }
 
-void list_backward_input(Segments& list) {
+// `pass`: alone, or with W of the shared experts.
+void list_backward_input(Segments& list, Pass pass) {
   const ModelSpec& s = list.spec;
   const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn;
   const bool gate = s.options.shared_expert_gate;
@@ -117,7 +118,7 @@ void list_backward_input(Segments& list) {
     list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
   else if (s.Fs() > 0 && output_rows_differ(list.c))
     list.over_rows("copy_rows", list.S, s.C(), 1, 1);
-  if (s.Fs() > 0) list_mlp(list, Pass::backward_input, s.Fs(), false);
+  if (s.Fs() > 0) list_mlp(list, pass, s.Fs(), false);
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
@@ -132,9 +133,10 @@ void list_backward_input(Segments& list) {
 
 void list_moe(Segments& list, Pass pass, bool recompute) {
   if (pass == Pass::forward) return list_forward(list, recompute);
-  if (pass == Pass::backward_input) return list_backward_input(list);
-  list_router(list, pass);
-  if (list.spec.Fs() > 0) list_mlp(list, pass, list.spec.Fs(), false);
+  if (pass != Pass::backward_weight) list_backward_input(list, pass);
+  if (pass == Pass::backward_input) return;
+  list_router(list, Pass::backward_weight);
+  if (pass == Pass::backward_weight && list.spec.Fs() > 0) list_mlp(list, pass, list.spec.Fs(), false);
   if (list.spec.options.shared_expert_gate) list.linear_backward_weight(list.S, 1, list.spec.C());
 }
 
