@@ -117,8 +117,8 @@ void list_backward_input(Segments& list, std::int64_t layer, Pass pass) {
 void list_latent_attention(Segments& list, std::int64_t layer, Pass pass) {
   if (pass == Pass::forward) return list_forward(list, layer);
   if (pass != Pass::backward_weight) return list_backward_input(list, layer, pass);
-  list_attend(list, layer, pass);
   list.gather_rows(list.spec.latent_columns());
+  list_attend(list, layer, pass);
   list_up_weight(list);
   list_down_weight(list);
 }
