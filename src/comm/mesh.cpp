@@ -57,6 +57,7 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   const auto device = scalars().cartesian(grid);
   const auto make = [&](Group g, AxisBits axes, bool wanted = true) { make_group(*device, g, axes, wanted); };
   make(Group::tp, bits_of({Axis::tp}));
+  make(Group::tp_behind, bits_of({Axis::tp}));
   make(Group::cp, bits_of({Axis::cp}));
   make(Group::pp, bits_of({Axis::pp}));
   make(Group::gradients, gradient_axes, groups.whole);

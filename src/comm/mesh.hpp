@@ -34,6 +34,8 @@ class Mesh {
   Communicator& scalars() { return of(Group::scalars); }  // all ranks: loss and gradient norm
   Communicator& tp() { return of(Group::tp); }
   Communicator& cp() { return of(Group::cp); }
+  // Of the same ranks as tp, in the stream of exchanges: behind products.
+  Communicator& tp_behind() { return of(Group::tp_behind); }
   // The expert view: ranks with other experts, and those that share an expert's columns.
   Communicator& ep() { return of(Group::ep); }
   Communicator& etp() { return of(Group::etp); }

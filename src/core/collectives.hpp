@@ -42,6 +42,7 @@ constexpr std::int64_t sent_elements(Collective collective, std::int64_t count, 
 enum class Group {
   scalars,
   tp,
+  tp_behind,
   cp,
   pp,
   gradients,
@@ -60,11 +61,12 @@ enum class Group {
   matrices,
   expert_matrices
 };
-inline constexpr int group_count = 19;
+inline constexpr int group_count = 20;
 
 constexpr std::string_view name_of(Group group) {
   constexpr std::string_view names[group_count] = {"scalars",
                                                    "tp",
+                                                   "tp_behind",
                                                    "cp",
                                                    "pp",
                                                    "gradients",

@@ -21,6 +21,7 @@ struct AnyLayer {
   static Units completes(const StageLayer&, Pass) { return {}; }
   static void list_saved(BufferLister&, const StageContent&, const StageLayer&, auto&) {}
   static void list_recomputed(BufferLister&, const StageLayer&, auto&) {}
+  static void list_gathered(BufferLister&, const StageLayer&, auto&) {}
   static void list_gradients(BufferLister&, const StageLayer&, auto&) {}
   // Besides what is recomputed and, of a block, the gradients.
   static void list_left(BufferLister&, const StageContent&, const StageLayer&, auto&) {}
@@ -57,6 +58,7 @@ struct BlockLayer : AnyLayer {
   static constexpr bool recomputes = true;
   static bool does(Pass) { return true; }
   static Units completes(const StageLayer& layer, Pass pass) {
+    if (pass == Pass::backward) return {layer.second, layer.unit};
     return pass == B ? Units{layer.second} : pass == W ? Units{layer.unit} : Units{};
   }
   static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
@@ -64,6 +66,9 @@ struct BlockLayer : AnyLayer {
     to.block.list(l, layer.number);
   }
   static void list_recomputed(BufferLister& l, const StageLayer& layer, auto& to) { to.block.list(l, layer.number); }
+  static void list_gathered(BufferLister& l, const StageLayer& layer, auto& to) {
+    to.block.list_gathered(l, layer.number);
+  }
   static void list_gradients(BufferLister& l, const StageLayer& layer, auto& to) {
     to.block.list_gradients(l, layer.number);
   }
@@ -119,6 +124,7 @@ struct MtpInputLayer : BlockLayer {
   }
   static void list_saved(BufferLister& l, const StageContent&, const StageLayer&, auto& to) { to.mtp.list(l); }
   static void list_recomputed(BufferLister& l, const StageLayer&, auto& to) { to.mtp.list(l); }
+  static void list_gathered(BufferLister&, const StageLayer&, auto&) {}
   static void list_gradients(BufferLister&, const StageLayer&, auto&) {}
   static void list_left(BufferLister& l, const StageContent&, const StageLayer&, auto& to) {
     add_stream(l, to.d_out, "gradient of the block's input", l.W);
@@ -178,6 +184,7 @@ bool is_private_state(const StageContent& stage, const StageLayer& layer) {
 }
 
 bool does(const StageLayer& layer, Pass pass) {
+  if (pass == Pass::backward) return layer.kind == LayerKind::block;
   return visit(layer, [&](auto kind) { return kind.does(pass); });
 }
 
@@ -201,6 +208,7 @@ BufferList buffers_in(LayerMemory memory, const BufferContext& c, const StageCon
   visit(layer, [&](auto kind) {
     if (memory == LayerMemory::saved) kind.list_saved(l, stage, layer, to);
     if (memory == LayerMemory::recomputed || memory == LayerMemory::left) kind.list_recomputed(l, layer, to);
+    if (memory == LayerMemory::recomputed) kind.list_gathered(l, layer, to);
     if (memory == LayerMemory::gradients || memory == LayerMemory::left) kind.list_gradients(l, layer, to);
     if (memory == LayerMemory::left) kind.list_left(l, stage, layer, to);
   });

@@ -37,10 +37,10 @@ enum class LayerMemory {
   saved,  // in a slot, from forward on
   left,   // in a slot, from B to W, where these are separate actions: what is recomputed, and what B leaves for W
   // In a frame.
-  recomputed,
-  gradients,  // what B leaves for W
-  state,      // a normalised state that the head alone reads
-  stream,     // where W follows B directly; of all layers of a pass
+  recomputed,  // with the gathered rows that keeps_gathered() says, which `left` has not
+  gradients,   // what B leaves for W
+  state,       // a normalised state that the head alone reads
+  stream,      // where W follows B directly; of all layers of a pass
 };
 inline constexpr int layer_memory_count = 6;
 std::string_view name_of(LayerMemory memory);

@@ -93,12 +93,17 @@ void attention_out(const BlockPass<T>& p, const AttendParameters<const T>& w, co
   row_parallel_forward<T>(p.ctx, attention_out_split(p.spec()), b.o, w.out, w.out_bias, branch, rows);
 }
 
-// d_h → d_q, d_k, d_v
+// d_h → d_branch(R, C), the gradient of the output projection's result on all tp ranks
+template <class T>
+View<const T, 2> attend_output_rows(const BlockPass<T>& p, const AttendBuffers<T>& b) {
+  return output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out);
+}
+// d_branch → d_q, d_k, d_v
 template <class T>
 void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
-                     const AttendScratch<T>& s, const AttentionHeads<T>& in, const AttentionHeads<T>& d) {
+                     const AttendScratch<T>& s, View<const T, 2> d_branch, const AttentionHeads<T>& in,
+                     const AttentionHeads<T>& d) {
   const ModelSpec& m = p.spec();
-  const auto d_branch = output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out);
   block_linear_backward_input<T>(p.ctx, attention_out_split(m), d_branch, w.out, s.d_o);
   attention_delta<T>(p.ctx.stream, output_heads(m, s.d_o), output_heads(m, b.o), s.delta);
   context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, output_heads(m, b.o), b.lse,

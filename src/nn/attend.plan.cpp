@@ -20,11 +20,14 @@ void list_attend(Segments& list, std::int64_t layer, Pass pass) {
       if (o.attention_out_bias) list.over_rows("add_bias", list.S, C, 1, 1);
       return;
     case Pass::backward_input:
+    case Pass::backward:
       if (o.dropout > 0) list.over_rows("dropout", list.S, C, 1, 1);
       list.gather_rows(C);
+      if (pass == Pass::backward && !keeps_gathered(list.c))
+        list.gather_behind(list.spec.mla() ? list.spec.latent_columns() : C);
       list.block_linear(ProductOf::input_gradient, list.R, out);
       list.over_rows("attention_delta", list.R, list.spec.o_columns(), 2, 0);
-      return list_context(list, layer, pass);
+      return list_context(list, layer, Pass::backward_input);
     case Pass::backward_weight:
       list.block_linear(ProductOf::weight_gradient, list.R, out);
       if (o.attention_out_bias) list.column_sums("column_sum", list.S, C, 1);

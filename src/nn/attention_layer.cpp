@@ -36,7 +36,8 @@ View<T, 3> AttentionLayer<T>::queries_and_keys(View<T, 2> x) const {
 template <class T>
 void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
   const MatrixSplit split = qkv_split(p.ctx.buffers);
-  const RowOperand<T> n = gather_operand<T>(p.ctx, norm1_of(p, w, b, split, b.n1), rows);
+  const RowOperand<T> n =
+      gather_operand<T>(p.ctx, norm1_of(p, w, b, split, b.n1), b.all_n1.empty() ? rows.all_rows : b.all_n1);
   block_linear_forward<T>(p.ctx, split, n, w.qkv, w.qkv_bias, b.qkv);
   const View<T, 3> raw = queries_and_keys(b.qkv);
   const auto positions = p.batch.table_positions();
@@ -93,27 +94,43 @@ void AttentionLayer<T>::recompute() const {
 }
 
 template <class T>
-void AttentionLayer<T>::backward_input(View<T, 2> dx) const {
+void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<AttentionScratch<T>>(p.ctx);
   const AttentionHeads<T> d = split_heads(b.d_qkv);
-  attend_backward<T>(p, w, b, s, inputs(), d);
+  const View<const T, 2> d_branch = attend_output_rows(p, b);
+  RowsBehind<T> behind(p.ctx);
+  const View<const T, 2> n = weights ? behind.gather(b.n1, b.all_n1, weights->all_rows) : View<const T, 2>();
+  attend_backward<T>(p, w, b, s, d_branch, inputs(), d);
   backward_positions(s.rows);
   sum_copies();
-  column_parallel_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, w.qkv, s.d_n1, s.rows);
+  const View<T, 2> partial = partial_rows(p.ctx, s.rows, s.d_n1);
+  block_linear_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, w.qkv, partial);
+  if (weights) {
+    behind.wait();
+    behind.reduce(partial, s.d_n1);
+    add_weights(n, *weights);
+    behind.wait();
+  } else {
+    reduce_rows(p.ctx, partial, s.d_n1);
+  }
   norm1_backward<T>(p, w, g, b, s.d_n1, dx, s.rows);
 }
 
 template <class T>
-void AttentionLayer<T>::backward_weight(const RowScratch<T>& rows) const {
+void AttentionLayer<T>::add_weights(View<const T, 2> n, const RowScratch<T>& rows) const {
   const MatrixSplit split = qkv_split(p.ctx.buffers);
-  const View<const T, 2> n = gather_rows<T>(p.ctx, b.n1, rows);
   const auto of =
       code_together<T>(p.ctx, ProductOf::weight_gradient,
                        {attention_out_split(p.spec()), attention_out_gradient<T>(b), b.o}, {split, b.d_qkv, n});
   attention_out_backward_weight<T>(p, g, b, of[0], rows);
   block_linear_backward_weight<T>(p.ctx, split, of[1], n, g.qkv);
   bias_backward<T>(p.ctx, b.d_qkv, g.qkv_bias, rows);
+}
+
+template <class T>
+void AttentionLayer<T>::backward_weight(const RowScratch<T>& rows) const {
+  add_weights(gather_rows<T>(p.ctx, b.n1, rows), rows);
 }
 
 FORGE_INSTANTIATE_CLASS(AttentionLayer);

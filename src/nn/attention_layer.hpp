@@ -18,8 +18,10 @@ struct AttentionLayer {
   // Recomputes what selective recomputation drops.
   void recompute() const;
   // B: d_h → dx(S,C); leaves d_qkv.
-  void backward_input(View<T, 2> dx) const;
+  void backward_input(View<T, 2> dx) const { backward(dx, nullptr); }
   void backward_weight(const RowScratch<T>& rows) const;
+  // Both; W has a workspace of its own.
+  void backward(View<T, 2> dx, const RowScratch<T>& weights) const { backward(dx, &weights); }
 
  private:
   AttentionHeads<T> split_heads(View<T, 2> qkv) const;
@@ -28,6 +30,8 @@ struct AttentionLayer {
   View<T, 3> queries_and_keys(View<T, 2> x) const;
   void project(const RowScratch<T>& rows) const;
   void sum_copies() const;
+  void backward(View<T, 2> dx, const RowScratch<T>* weights) const;
+  void add_weights(View<const T, 2> n, const RowScratch<T>& rows) const;
   void backward_positions(const RowScratch<T>& rows) const;
 };
 

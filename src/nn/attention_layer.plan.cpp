@@ -43,33 +43,55 @@ std::int64_t copied_gradients(const BufferContext& c) {
   return !c.spec.mla() && c.rounding.kv_copies > 1 ? c.microbatch.rows() * 2 * c.spec.kv_columns() : 0;
 }
 
-void list_attention(Segments& list, std::int64_t layer, Pass pass) {
+namespace {
+
+// B up to this tp rank's part of the input's gradient; `pass`: alone, or with W.
+void list_attention_input(Segments& list, std::int64_t layer, Pass pass) {
+  const bool normalised = list.spec.options.qk_norm;
+  list_attend(list, layer, pass);
+  // Of queries and of keys: the pass, and the sums of its chunks.
+  if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = 4;
+  if (!normalised && list.spec.rope()) over_heads(list, "rotary", 1, 1);
+  if (list.rounds) list_copied_gradients(list);
+  list.block_linear(ProductOf::input_gradient, list.R, qkv_split(list.c));
+}
+
+void list_attention_weight(Segments& list, std::int64_t layer) {
   const ModelSpec& s = list.spec;
   const MatrixSplit qkv = qkv_split(list.c);
+  list.join_codes(ProductOf::weight_gradient, list.R, attention_out_split(s), qkv);
+  list_attend(list, layer, Pass::backward_weight);
+  list.block_linear(ProductOf::weight_gradient, list.R, qkv);
+  if (s.options.qkv_bias) list.column_sums("column_sum", list.R, s.qkv_columns(), 1);
+}
+
+}  // namespace
+
+void list_attention(Segments& list, std::int64_t layer, Pass pass) {
+  const ModelSpec& s = list.spec;
   const bool normalised = s.options.qk_norm;
   switch (pass) {
     case Pass::forward:
       list_norm(list, pass, list.S, s.C());
       list.gather_rows(s.C());
-      list.block_linear(ProductOf::output, list.R, qkv, list.c.tp == 1);
+      list.block_linear(ProductOf::output, list.R, qkv_split(list.c), list.c.tp == 1);
       if (s.options.qkv_bias) list.over_rows("add_bias", list.R, s.qkv_columns(), 1, 1);
       if (normalised || s.rope()) over_heads(list, normalised ? "head_norm_forward" : "rotary", 1, 1);
       return list_attend(list, layer, pass);
     case Pass::backward_input:
-      list_attend(list, layer, pass);
-      // Of queries and of keys: the pass, and the sums of its chunks.
-      if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = 4;
-      if (!normalised && s.rope()) over_heads(list, "rotary", 1, 1);
-      if (list.rounds) list_copied_gradients(list);
-      list.block_linear(ProductOf::input_gradient, list.R, qkv);
+      list_attention_input(list, layer, pass);
       list.reduce_rows(s.C());
       return list_norm(list, pass, list.S, s.C());
     case Pass::backward_weight:
       list.gather_rows(s.C());
-      list.join_codes(ProductOf::weight_gradient, list.R, attention_out_split(s), qkv);
-      list_attend(list, layer, pass);
-      list.block_linear(ProductOf::weight_gradient, list.R, qkv);
-      if (s.options.qkv_bias) list.column_sums("column_sum", list.R, s.qkv_columns(), 1);
+      return list_attention_weight(list, layer);
+    case Pass::backward:
+      list_attention_input(list, layer, pass);
+      list.wait_behind();
+      list.reduce_behind(s.C());
+      list_attention_weight(list, layer);
+      list.wait_behind();
+      list_norm(list, Pass::backward_input, list.S, s.C());
   }
 }
 

@@ -51,6 +51,7 @@ struct AttentionBuffers : AttendBuffers<T> {
   View<T, 2> qk;              // (R, (H + K) D)  normalised q and k (QK-norm only)
   View<acc_t<T>, 2> qk_rstd;  // (R, H + K)
   View<T, 2> d_qkv;           // (R, (H + 2K) D)
+  View<T, 2> all_n1;          // (R, C) n1 of all tp ranks, where recomputation keeps it
 
   void list(BufferLister& l) {
     const ModelSpec& s = l.spec;
@@ -67,6 +68,7 @@ struct AttentionBuffers : AttendBuffers<T> {
     this->list_attend_gradients(l);
     l.add(d_qkv, "gradient of q, k, v", l.R, l.spec.qkv_columns(), l.W);
   }
+  void list_gathered(BufferLister& l) { l.add(all_n1, "norm 1 output of all tp ranks", l.R, l.spec.C(), l.W); }
 };
 
 // Workspace of B.

@@ -79,15 +79,17 @@ void Block<T>::recompute() {
   }
 }
 
-// d_out → d_h
+// d_out → d_h; with `weights`, W's workspace, W of the feed-forward part, too.
 template <class T>
-void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
+void Block<T>::backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T>* weights) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<FeedForwardBackward<T>>(p.ctx, p.layer);
   const DropoutPlace place = DropoutPlace::feed_forward;
   const auto dense = [&](const Mlp<T>& mlp) {
     const View<const T, 2> d_y = output_rows<T>(p.ctx, p.layer, place, p.batch, d_out, b.d_down_out);
-    mlp.backward_input(d_y, s.d_act, s.d_n2, s.rows, activates_in_backward(p.ctx.buffers, p.ctx.rounding.block));
+    const bool activates = activates_in_backward(p.ctx.buffers, p.ctx.rounding.block);
+    if (weights) return mlp.backward(b.n2, d_y, s.d_act, s.d_n2, s.rows, weights->rows, activates);
+    mlp.backward_input(d_y, s.d_act, s.d_n2, s.rows, activates);
   };
   const auto experts = [&](const Moe<T>& moe) {
     View<const T, 2> d_y = d_out;  // of this rank's rows, before dropout
@@ -95,6 +97,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
       dropout<T>(p.ctx.stream, d_out, s.moe.d_branch, dropout_of(p.ctx, p.layer, place, p.batch));
       d_y = s.moe.d_branch;
     }
+    if (weights) return moe.backward(d_y, b.d_down_out, s.d_n2, s.moe, s.rows, weights->jittered, weights->rows);
     moe.backward_input(d_y, b.d_down_out, s.d_n2, s.moe, s.rows);
   };
   of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, dense, experts);
@@ -104,19 +107,29 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
 
 template <class T>
 void Block<T>::backward_input(View<const T, 2> d_out, View<T, 2> dx) const {
-  backward_feed_forward(d_out);
+  backward_feed_forward(d_out, nullptr);
   of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward_input(dx); });
 }
 
 template <class T>
 void Block<T>::backward_weight(View<const T, 2> d_out) const {
   Frame frame(p.ctx.arena);
-  const auto s = workspace<BlockWeight<T>>(p.ctx, p.layer);
+  constexpr Pass pass = Pass::backward_weight;
+  const auto s = workspace<BlockWeight<T>>(p.ctx, p.layer, pass);
   const View<const T, 2> d_down = b.d_down_out.empty() ? d_out : View<const T, 2>(b.d_down_out);
   of_feed_forward(
       p.spec(), p.layer, Halves<T>{*this}, [&](const Mlp<T>& mlp) { mlp.backward_weight(b.n2, d_down, s.rows); },
       [&](const Moe<T>& moe) { moe.backward_weight(d_down, s.jittered, s.rows); });
   of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward_weight(s.rows); });
+}
+
+template <class T>
+void Block<T>::backward(View<const T, 2> d_out, View<T, 2> dx) const {
+  Frame frame(p.ctx.arena);
+  constexpr Pass pass = Pass::backward;
+  const auto s = workspace<BlockWeight<T>>(p.ctx, p.layer, pass);
+  backward_feed_forward(d_out, &s);
+  of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward(dx, s.rows); });
 }
 
 FORGE_INSTANTIATE_CLASS(Block);

@@ -21,10 +21,12 @@ struct Block {
   void backward_input(View<const T, 2> d_out, View<T, 2> dx) const;
   // W: gradients of matrices and biases, from what B left; d_out as B had it.
   void backward_weight(View<const T, 2> d_out) const;
+  // Both at once: rows of tp ranks that W reads, and B's sums over tp, travel behind products.
+  void backward(View<const T, 2> d_out, View<T, 2> dx) const;
 
  private:
   RowOperand<T> forward_to_norm2(const BlockForward<T>& s) const;
-  void backward_feed_forward(View<const T, 2> d_out) const;
+  void backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T>* weights) const;
 };
 
 }  // namespace forge

@@ -17,11 +17,14 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
       block.list(made, layer);
       return aligned_bytes(made.list) + forward();
     }
-    if (pass == Pass::backward_weight)
-      return counted_bytes<BlockWeight<T>>(c, layer) + (c.spec.mla() ? counted_bytes<AllLatents<T>>(c) : 0);
-    return std::max(counted_bytes<FeedForwardBackward<T>>(c, layer),
+    const std::size_t latents = c.spec.mla() ? counted_bytes<AllLatents<T>>(c) : 0;
+    const std::size_t weights = pass == Pass::backward_input ? 0 : counted_bytes<BlockWeight<T>>(c, layer, pass);
+    if (pass == Pass::backward_weight) return weights + latents;
+    const std::size_t gathered = pass == Pass::backward && !keeps_gathered(c) ? latents : 0;
+    return weights +
+           std::max(counted_bytes<FeedForwardBackward<T>>(c, layer),
                     (c.spec.mla() ? counted_bytes<LatentBackward<T>>(c) : counted_bytes<AttentionScratch<T>>(c)) +
-                        counted_bytes<ContextBackward<T>>(c));
+                        gathered + counted_bytes<ContextBackward<T>>(c));
   });
 }
 
@@ -45,7 +48,8 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   };
   const auto feed_forward = [&] {
     if (s.is_moe(layer)) return list_moe(list, pass, recompute);
-    if (pass == Pass::backward_input && s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
+    const bool of_input = pass == Pass::backward_input || pass == Pass::backward;
+    if (of_input && s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
     list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute, false, activates_in_backward(list.c, list.rounds));
   };
   list.rounds = list.c.rounding.has_block(layer);
@@ -57,7 +61,7 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   if (recompute) pass = Pass::forward;
   if (pass != Pass::forward) {
     feed_forward();
-    if (pass == Pass::backward_input) list_norm(list, pass, list.S, s.C());
+    if (pass != Pass::backward_weight) list_norm(list, Pass::backward_input, list.S, s.C());
     return attention();
   }
   attention();

@@ -73,6 +73,13 @@ struct BlockBuffers {
     if (has_mlp && (output_rows_differ(l.c) || gated))
       l.add(d_down_out, "gradient of feed-forward output", l.R, s.C(), l.W);
   }
+  // What recomputation leaves for W where B and W are one pass.
+  void list_gathered(BufferLister& l, std::int64_t layer) {
+    if (!keeps_gathered(l.c)) return;
+    const auto list = [&](auto& half) { half.list_gathered(l); };
+    of_attention(l.spec, *this, list);
+    of_feed_forward(l.spec, layer, *this, list, list);
+  }
   const AttendBuffers<T>& attend(const ModelSpec& s) const {
     return of_attention(s, *this, [](const AttendBuffers<T>& half) -> const AttendBuffers<T>& { return half; });
   }
@@ -109,13 +116,13 @@ struct FeedForwardBackward {
       l.add(d_act, "gradient of the activation", l.R, l.spec.F());
   }
 };
-// Workspace of W.
+// Workspace of W, alone or with B.
 template <class T>
 struct BlockWeight {
   RowScratch<T> rows;
   JitterScratch<T> jittered;
 
-  void list(BufferLister& l, std::int64_t layer) {
+  void list(BufferLister& l, std::int64_t layer, Pass pass) {
     const ModelSpec& s = l.spec;
     const ModelDeck& o = s.options;
     // The widest of the biases' sums.
@@ -123,7 +130,7 @@ struct BlockWeight {
         std::max({o.qkv_bias ? s.qkv_columns() : 0, o.attention_out_bias || o.mlp_bias ? s.C() : 0,
                   o.mlp_bias ? s.up_columns() : 0});
     if (columns > 0) rows.list_partial(l, columns);
-    rows.list_rows(l);
+    if (pass == Pass::backward_weight || !keeps_gathered(l.c)) rows.list_rows(l);
     if (s.is_moe(layer)) jittered.list(l);
   }
 };

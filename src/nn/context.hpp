@@ -32,13 +32,14 @@ struct KvCache {
 };
 
 // The ranks that share a layer with this one; null where the axis has one rank. `stream` is a Worker: exchanges of keys
-// run in it, behind attention, and rows on their way to experts, behind the shared ones.
+// run in it, behind attention, rows on their way to experts, behind the shared ones, and those of tp ranks, behind W.
 struct LayerGroups {
   Communicator* tp = nullptr;  // in the compute stream
   Communicator* cp = nullptr;  // in `stream` or in the compute stream, one at a time
   Stream* stream = nullptr;
-  Communicator* ep = nullptr;   // ranks with other experts, as cp
-  Communicator* etp = nullptr;  // ranks with other columns of the same experts, likewise
+  Communicator* ep = nullptr;         // ranks with other experts, as cp
+  Communicator* etp = nullptr;        // ranks with other columns of the same experts, likewise
+  Communicator* tp_behind = nullptr;  // the same ranks as tp, in `stream`
 
   int tp_rank() const { return tp ? tp->rank() : 0; }
   int tp_size() const { return tp ? tp->size() : 1; }

@@ -64,18 +64,13 @@ void LatentAttention<T>::project_down() const {
   make_latents();
 }
 
-// Latents of every tp rank: (R, …), in `all`, or this rank's own.
-template <class T>
-auto LatentAttention<T>::gather(const AllLatents<T>& all) const -> Latents<const T> {
-  return split(gather_rows<T>(p.ctx, b.latents, all.rows));
-}
-
 // latents → q, k, v
 template <class T>
 void LatentAttention<T>::project_up() const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<LatentForward<T>>(p.ctx);
-  const Latents<const T> in = gather(s.all);
+  const Latents<const T> in =
+      split(gather_rows<T>(p.ctx, b.latents, b.all_latents.empty() ? s.all.rows : b.all_latents));
   const AttentionHeads<T> to = heads(b.q, b.k, b.v);
   block_linear_forward<T>(p.ctx, splits().q_up, in.q, w.q_up, {}, b.q);
   block_linear_forward<T>(p.ctx, splits().kv_up, in.kv, w.kv_up, {}, s.kv_up);
@@ -85,14 +80,18 @@ void LatentAttention<T>::project_up() const {
 
 // d_q, d_k, d_v → this rank's rows of the sum over tp of the latents' gradient, in d_latents; leaves d_q, d_kv_up.
 template <class T>
-void LatentAttention<T>::backward_up(const AttentionHeads<T>& d, const AllLatents<T>& all) const {
-  const View<T, 2> partial = p.ctx.groups.tp_size() == 1 ? b.d_latents : all.rows;
+void LatentAttention<T>::backward_up(const AttentionHeads<T>& d, View<T, 2> partial) const {
   const Latents<T> to = split(partial);
   rotate(d.q, p.batch.table_positions(), true);
   latent_keys_backward<T>(p.ctx.stream, d.k, d.v, up_heads(b.d_kv_up), to.key);
   block_linear_backward_input<T>(p.ctx, splits().q_up, b.d_q, w.q_up, to.q);
   block_linear_backward_input<T>(p.ctx, splits().kv_up, b.d_kv_up, w.kv_up, to.kv);
-  reduce_rows(p.ctx, partial, b.d_latents);
+}
+
+// Where this tp rank's part of the latents' gradient stands.
+template <class T>
+View<T, 2> LatentAttention<T>::partial_latents(const AllLatents<T>& all) const {
+  return p.ctx.groups.tp_size() == 1 ? b.d_latents : all.rows;
 }
 
 // The gradient of a latent → that of what its norm read, in place, and of the norm's weight.
@@ -138,23 +137,56 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<LatentBackward<T>>(p.ctx);
   const AttentionHeads<T> d = heads(b.d_q, s.d_k, s.d_v);
-  attend_backward<T>(p, w, b, s, heads(b.q, b.k, b.v), d);
-  backward_up(d, s.all);
+  attend_backward<T>(p, w, b, s, attend_output_rows(p, b), heads(b.q, b.k, b.v), d);
+  const View<T, 2> partial = partial_latents(s.all);
+  backward_up(d, partial);
+  reduce_rows(p.ctx, partial, b.d_latents);
   norm1_backward<T>(p, w, g, b, backward_down(s), dx, s.rows);
 }
 
 template <class T>
-void LatentAttention<T>::backward_weight(const RowScratch<T>& rows) const {
+void LatentAttention<T>::add_up_weights(View<const T, 2> latents, const RowScratch<T>& rows) const {
   attention_out_backward_weight<T>(p, g, b, attention_out_gradient<T>(b), rows);
-  Frame frame(p.ctx.arena);
-  const auto all = workspace<AllLatents<T>>(p.ctx);
-  const Latents<const T> in = gather(all);
+  const Latents<const T> in = split(latents);
   block_linear_backward_weight<T>(p.ctx, splits().q_up, b.d_q, in.q, g.q_up);
   block_linear_backward_weight<T>(p.ctx, splits().kv_up, b.d_kv_up, in.kv, g.kv_up);
+}
+
+template <class T>
+void LatentAttention<T>::add_down_weights() const {
   const Latents<T> d = split(b.d_latents);
   const View<const T, 2> n = normalised();
   if (p.spec().q_lora() > 0) block_linear_backward_weight<T>(p.ctx, splits().q_down, d.q, n, g.q_down);
   block_linear_backward_weight<T>(p.ctx, splits().kv_down, d.down, n, g.kv_down);
+}
+
+template <class T>
+void LatentAttention<T>::backward_weight(const RowScratch<T>& rows) const {
+  Frame frame(p.ctx.arena);
+  const auto all = workspace<AllLatents<T>>(p.ctx);
+  add_up_weights(gather_rows<T>(p.ctx, b.latents, all.rows), rows);
+  add_down_weights();
+}
+
+template <class T>
+void LatentAttention<T>::backward(View<T, 2> dx, const RowScratch<T>& weights) const {
+  Frame frame(p.ctx.arena);
+  const auto s = workspace<LatentBackward<T>>(p.ctx);
+  AllLatents<T> all;
+  if (b.all_latents.empty()) all = workspace<AllLatents<T>>(p.ctx);
+  const AttentionHeads<T> d = heads(b.d_q, s.d_k, s.d_v);
+  const View<const T, 2> d_branch = attend_output_rows(p, b);
+  RowsBehind<T> behind(p.ctx);
+  const View<const T, 2> latents = behind.gather(b.latents, b.all_latents, all.rows);
+  attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d);
+  const View<T, 2> partial = partial_latents(s.all);
+  backward_up(d, partial);
+  behind.wait();
+  behind.reduce(partial, b.d_latents);
+  add_up_weights(latents, weights);
+  behind.wait();
+  norm1_backward<T>(p, w, g, b, backward_down(s), dx, s.rows);
+  add_down_weights();
 }
 
 FORGE_INSTANTIATE_CLASS(LatentAttention);

@@ -28,6 +28,8 @@ struct LatentAttention {
   // B: d_h → dx(S,C); leaves d_q, d_kv_up, d_latents.
   void backward_input(View<T, 2> dx) const;
   void backward_weight(const RowScratch<T>& rows) const;
+  // Both; W has a workspace of its own.
+  void backward(View<T, 2> dx, const RowScratch<T>& weights) const;
 
  private:
   // The parts of a matrix of latent_columns() columns.
@@ -38,7 +40,6 @@ struct LatentAttention {
   };
   template <class P>
   Latents<P> split(View<P, 2> x) const;
-  Latents<const T> gather(const AllLatents<T>& all) const;
   AttentionHeads<T> heads(View<T, 2> q, View<T, 2> k, View<T, 2> v) const;
   View<T, 3> up_heads(View<T, 2> x) const;
   LatentSplits splits() const { return latent_splits(p.spec()); }
@@ -48,7 +49,10 @@ struct LatentAttention {
   void make_latents() const;
   void project_down() const;
   void project_up() const;
-  void backward_up(const AttentionHeads<T>& d, const AllLatents<T>& all) const;
+  View<T, 2> partial_latents(const AllLatents<T>& all) const;
+  void backward_up(const AttentionHeads<T>& d, View<T, 2> partial) const;
+  void add_up_weights(View<const T, 2> latents, const RowScratch<T>& rows) const;
+  void add_down_weights() const;
   void backward_norm(View<const T, 2> x, View<const T, 1> weight, View<const acc_t<T>, 1> rstd, View<acc_t<T>, 1> dw,
                      View<T, 2> d, const RowScratch<T>& rows) const;
   View<const T, 2> backward_down(const LatentBackward<T>& s) const;

@@ -66,20 +66,41 @@ void list_forward(Segments& list, std::int64_t layer) {
   list_attend(list, layer, Pass::forward);
 }
 
-void list_backward_input(Segments& list, std::int64_t layer) {
+void list_up_weight(Segments& list) {
+  const LatentSplits w = latent_splits(list.spec);
+  list.block_linear(ProductOf::weight_gradient, list.R, w.q_up);
+  list.block_linear(ProductOf::weight_gradient, list.R, w.kv_up);
+}
+
+void list_down_weight(Segments& list) {
+  const LatentSplits w = latent_splits(list.spec);
+  if (list.spec.q_lora() > 0) list.block_linear(ProductOf::weight_gradient, list.S, w.q_down);
+  list.block_linear(ProductOf::weight_gradient, list.S, w.kv_down);
+}
+
+// `pass`: alone, or with W.
+void list_backward_input(Segments& list, std::int64_t layer, Pass pass) {
   const ModelSpec& s = list.spec;
   const LatentSplits w = latent_splits(s);
   const auto norm_of_latent = [&](std::int64_t columns) { list_norm_backward(list, list.S, columns, 2, 1); };
   // Gradients of inputs of q_up and kv_up, and without q_lora of kv_down, stand in those of the latents from a column
   // on.
   const auto aligned = [&](std::int64_t column) { return s.latent_columns() % 8 == 0 && column % 8 == 0; };
-  list_attend(list, layer, Pass::backward_input);
+  list_attend(list, layer, pass);
   list.over_rows("rotary", list.R, s.H() * s.rotary_dim(), 1, 1);
   list.move_rows("latent_keys_backward", 1, list.R * (s.kv_columns() + s.v_columns()),
                  list.R * (s.kv_up_columns() + s.rotary_dim()));
   list.block_linear(ProductOf::input_gradient, list.R, w.q_up, false, aligned(0));
   list.block_linear(ProductOf::input_gradient, list.R, w.kv_up, false, aligned(s.q_up_inputs()));
-  list.reduce_rows(s.latent_columns());
+  if (pass == Pass::backward) {
+    list.wait_behind();
+    list.reduce_behind(s.latent_columns());
+    list_attend(list, layer, Pass::backward_weight);
+    list_up_weight(list);
+    list.wait_behind();
+  } else {
+    list.reduce_rows(s.latent_columns());
+  }
   list.over_rows("rotary", list.S, s.rotary_dim(), 1, 1);
   norm_of_latent(s.kv_lora());
   if (s.q_lora() > 0) {
@@ -88,21 +109,18 @@ void list_backward_input(Segments& list, std::int64_t layer) {
   }
   list.block_linear(ProductOf::input_gradient, list.S, w.kv_down, false, s.q_lora() > 0 || aligned(0));
   list_norm(list, Pass::backward_input, list.S, s.C());
+  if (pass == Pass::backward) list_down_weight(list);
 }
 
 }  // namespace
 
 void list_latent_attention(Segments& list, std::int64_t layer, Pass pass) {
-  const ModelSpec& s = list.spec;
-  const LatentSplits w = latent_splits(s);
   if (pass == Pass::forward) return list_forward(list, layer);
-  if (pass == Pass::backward_input) return list_backward_input(list, layer);
+  if (pass != Pass::backward_weight) return list_backward_input(list, layer, pass);
+  list.gather_rows(list.spec.latent_columns());
   list_attend(list, layer, pass);
-  list.gather_rows(s.latent_columns());
-  list.block_linear(ProductOf::weight_gradient, list.R, w.q_up);
-  list.block_linear(ProductOf::weight_gradient, list.R, w.kv_up);
-  if (s.q_lora() > 0) list.block_linear(ProductOf::weight_gradient, list.S, w.q_down);
-  list.block_linear(ProductOf::weight_gradient, list.S, w.kv_down);
+  list_up_weight(list);
+  list_down_weight(list);
 }
 
 }  // namespace forge

@@ -29,6 +29,7 @@ struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora
   View<T, 2> d_q;        // (R, H D)
   View<T, 2> d_kv_up;    // (R, H (nope_dim + Dv))
   View<T, 2> d_latents;  // as latents: of the down-projections' outputs; without q_lora d_n1 stands first
+  View<T, 2> all_latents;  // (R, …) latents of all tp ranks, where recomputation keeps them
 
   void list(BufferLister& l) {
     const ModelSpec& s = l.spec;
@@ -51,6 +52,9 @@ struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora
     l.add(d_q, "gradient of q", l.R, l.spec.q_columns(), l.W);
     l.add(d_kv_up, "gradient of keys and values, by head", l.R, l.spec.kv_up_columns(), l.W);
     l.add(d_latents, "gradient of the latents", l.S, l.spec.latent_columns(), l.W);
+  }
+  void list_gathered(BufferLister& l) {
+    l.add(all_latents, "latents of all tp ranks, for W", l.R, l.spec.latent_columns(), l.W);
   }
 };
 

@@ -22,7 +22,7 @@ void Mlp<T>::activate(const RowAmaxes& amax) const {
 
 template <class T>
 RowOperand<T> Mlp<T>::forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch, bool output) const {
-  Array<RowOperand<T>, 2> of{{gather_operand<T>(ctx, x, scratch), b.act}};
+  Array<RowOperand<T>, 2> of{{gather_operand<T>(ctx, x, b.all_in.empty() ? scratch.all_rows : b.all_in), b.act}};
   if (output) of = code_together<T>(ctx, ProductOf::output, {up_split(), of[0], w.up}, {down_split(), b.act, w.down});
   block_linear_forward<T>(ctx, up_split(), of[0], w.up, w.up_bias, b.up);
   if (!output && activates_in_backward(ctx.buffers, ctx.rounding.block)) return of[1];
@@ -37,8 +37,7 @@ void Mlp<T>::forward_output(const RowOperand<T>& act, View<T, 2> y, const RowScr
 
 // d_act = dy Wdown;  d_up = d_act ∂act;  dx = d_up Wup
 template <class T>
-void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch,
-                            bool activates) const {
+void Mlp<T>::backward_to_partial(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> partial, bool activates) const {
   const View<T, 2> act = activates ? b.act : View<T, 2>();
   const auto of =
       code_together<T>(ctx, ProductOf::input_gradient, {down_split(), dy, w.down}, {up_split(), b.up, w.up});
@@ -50,20 +49,45 @@ void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx
         else
           pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax, act);
       });
-  column_parallel_backward_input<T>(ctx, up_split(), d_up, w.up, dx, scratch);
+  block_linear_backward_input<T>(ctx, up_split(), d_up, w.up, partial);
+}
+
+template <class T>
+void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch,
+                            bool activates) const {
+  const View<T, 2> partial = partial_rows(ctx, scratch, dx);
+  backward_to_partial(dy, d_act, partial, activates);
+  reduce_rows(ctx, partial, dx);
 }
 
 // dWdown += dyᵀ act;  dWup += d_upᵀ x
 template <class T>
-void Mlp<T>::backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const {
+void Mlp<T>::add_weights(View<const T, 2> in, View<const T, 2> dy, const RowScratch<T>& scratch) const {
   const View<const T, 2> d_up = b.up;
-  const View<const T, 2> in = gather_rows<T>(ctx, x, scratch);
   const auto of = code_together<T>(ctx, ProductOf::weight_gradient, {down_split(), dy, b.act}, {up_split(), d_up, in});
   block_linear_backward_weight<T>(ctx, down_split(), of[0], b.act, g.down);
   block_linear_backward_weight<T>(ctx, up_split(), of[1], in, g.up);
   // The output's bias was added to this rank's rows only.
   bias_backward<T>(ctx, own_rows(ctx.groups, dy), g.down_bias, scratch);
   bias_backward<T>(ctx, d_up, g.up_bias, scratch);
+}
+
+template <class T>
+void Mlp<T>::backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const {
+  add_weights(gather_rows<T>(ctx, x, scratch), dy, scratch);
+}
+
+template <class T>
+void Mlp<T>::backward(View<const T, 2> x, View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx,
+                      const RowScratch<T>& scratch, const RowScratch<T>& weights, bool activates) const {
+  RowsBehind<T> behind(ctx);
+  const View<const T, 2> in = behind.gather(x, b.all_in, weights.all_rows);
+  const View<T, 2> partial = partial_rows(ctx, scratch, dx);
+  backward_to_partial(dy, d_act, partial, activates);
+  behind.wait();
+  behind.reduce(partial, dx);
+  add_weights(in, dy, weights);
+  behind.wait();
 }
 
 FORGE_INSTANTIATE_CLASS(Mlp);

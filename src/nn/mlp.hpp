@@ -25,8 +25,14 @@ struct Mlp {
   void backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch,
                       bool activates) const;
   void backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
+  // Both, from x(S,C); W has a workspace of its own, `weights`.
+  void backward(View<const T, 2> x, View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch,
+                const RowScratch<T>& weights, bool activates) const;
 
  private:
+  // B up to this tp rank's part of dx, (R,C); W of an input x(R,C).
+  void backward_to_partial(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> partial, bool activates) const;
+  void add_weights(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
   void activate(const RowAmaxes& amax) const;
   MatrixSplit up_split() const { return mlp_up_split(ctx.spec(), b.act.columns()); }
   MatrixSplit down_split() const { return mlp_down_split(ctx.spec(), b.act.columns()); }

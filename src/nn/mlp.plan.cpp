@@ -56,18 +56,41 @@ void list_activation(Segments& list, std::int64_t ffn, bool codes) {
   if (codes) kernel.written_bytes += list.R * ffn;
 }
 
+namespace {
+
+// B up to this tp rank's part of the input's gradient, with all rows of the output's.
+void list_mlp_input(Segments& list, std::int64_t ffn, const MatrixSplit& up, const MatrixSplit& down, bool activates) {
+  const bool gated = list.spec.gated();
+  const bool codes = list.join_codes(ProductOf::input_gradient, list.R, down, up);
+  list.block_linear(ProductOf::input_gradient, list.R, down);
+  list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2,
+                 (gated ? 2 : 1) + activates)
+      .written_bytes += codes ? list.R * list.spec.up_columns(ffn) : 0;
+  list.block_linear(ProductOf::input_gradient, list.R, up, true);
+}
+
+void list_mlp_weight(Segments& list, std::int64_t ffn, bool biases, const MatrixSplit& up, const MatrixSplit& down) {
+  list.join_codes(ProductOf::weight_gradient, list.R, down, up);
+  list.block_linear(ProductOf::weight_gradient, list.R, down);
+  list.block_linear(ProductOf::weight_gradient, list.R, up);
+  if (!biases) return;
+  list.column_sums("column_sum", list.S, list.spec.C(), 1);
+  list.column_sums("column_sum", list.R, list.spec.up_columns(ffn), 1);
+}
+
+}  // namespace
+
 void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output, bool gate, bool activates) {
   const ModelSpec& s = list.spec;
-  const std::int64_t up = s.up_columns(ffn), C = s.C();
-  const bool gated = s.gated();
+  const std::int64_t C = s.C();
   const MatrixSplit up_split = mlp_up_split(s, ffn), down_split = mlp_down_split(s, ffn);
-  bool codes = false;  // of the activation's rows, or of their gradients
+  bool codes = false;  // of the activation's rows
+  list.gather_rows(C);
   switch (pass) {
     case Pass::forward:
-      list.gather_rows(C);
       codes = output && list.join_codes(ProductOf::output, list.R, up_split, down_split);
       list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1);
-      if (biases) list.over_rows("add_bias", list.R, up, 1, 1);
+      if (biases) list.over_rows("add_bias", list.R, s.up_columns(ffn), 1, 1);
       if (output || !activates_in_backward(list.c, list.rounds)) list_activation(list, ffn, codes);
       if (gate) {
         list.linear_to_sums(list.S, 1, C);
@@ -79,22 +102,17 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
       if (biases) list.over_rows("add_bias", list.S, C, 1, 1);
       return;
     case Pass::backward_input:
-      list.gather_rows(C);
-      codes = list.join_codes(ProductOf::input_gradient, list.R, down_split, up_split);
-      list.block_linear(ProductOf::input_gradient, list.R, down_split);
-      list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2,
-                     (gated ? 2 : 1) + activates)
-          .written_bytes += codes ? list.R * up : 0;
-      list.block_linear(ProductOf::input_gradient, list.R, up_split, true);
+      list_mlp_input(list, ffn, up_split, down_split, activates);
       return list.reduce_rows(C);
     case Pass::backward_weight:
-      list.gather_rows(C);
-      list.join_codes(ProductOf::weight_gradient, list.R, down_split, up_split);
-      list.block_linear(ProductOf::weight_gradient, list.R, down_split);
-      list.block_linear(ProductOf::weight_gradient, list.R, up_split);
-      if (!biases) return;
-      list.column_sums("column_sum", list.S, C, 1);
-      list.column_sums("column_sum", list.R, up, 1);
+      return list_mlp_weight(list, ffn, biases, up_split, down_split);
+    case Pass::backward:
+      if (!keeps_gathered(list.c)) list.gather_behind(C);
+      list_mlp_input(list, ffn, up_split, down_split, activates);
+      list.wait_behind();
+      list.reduce_behind(C);
+      list_mlp_weight(list, ffn, biases, up_split, down_split);
+      list.wait_behind();
   }
 }
 

@@ -26,8 +26,9 @@ struct MlpParameters {
 
 template <class T>
 struct MlpBuffers {
-  View<T, 2> up;   // (R, 2F) gate and up, or (R, F); B leaves its gradient there, for W
-  View<T, 2> act;  // (R, F)
+  View<T, 2> up;      // (R, 2F) gate and up, or (R, F); B leaves its gradient there, for W
+  View<T, 2> act;     // (R, F)
+  View<T, 2> all_in;  // (R, C) the input of all tp ranks, where recomputation keeps it
 
   // Of a dense block, F = `ffn`, or of the shared experts.
   void list(BufferLister& l, std::int64_t ffn, bool shared) {
@@ -38,6 +39,7 @@ struct MlpBuffers {
   }
   void list(BufferLister& l) { list(l, l.spec.F(), false); }
   void list_gradients(BufferLister&) {}
+  void list_gathered(BufferLister& l) { l.add(all_in, "norm 2 output of all tp ranks", l.R, l.spec.C(), l.W); }
 };
 
 // Whether B makes the activations that were dropped, where it has what they are made of at hand: `rounded`: products of

@@ -155,7 +155,8 @@ void Moe<T>::activate() const {
 // d_n2 = of the shared experts; leaves in d_down_out, where that exists, what their W reads.
 template <class T>
 void Moe<T>::shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2,
-                                   const MoeBackward<T>& s, const RowScratch<T>& rows) const {
+                                   const MoeBackward<T>& s, const RowScratch<T>& rows,
+                                   const RowScratch<T>* weights) const {
   const LayerGroups& groups = ctx.groups;
   if (!d_down_out.empty()) {
     const View<T, 2> own = own_rows(groups, d_down_out);
@@ -166,8 +167,12 @@ void Moe<T>::shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, 
     if (groups.tp) groups.tp->all_gather(ctx.stream, View<const T, 2>(own), d_down_out);
     d_y = d_down_out;
   }
-  const bool activates = activates_in_backward(ctx.buffers, ctx.rounding.block);
-  shared().backward_input(d_y, s.d_shared_act, d_n2, rows, activates && !recomputes_shared_output(ctx.buffers));
+  const bool activates =
+      activates_in_backward(ctx.buffers, ctx.rounding.block) && !recomputes_shared_output(ctx.buffers);
+  if (weights)
+    shared().backward(n2, d_y, s.d_shared_act, d_n2, rows, *weights, activates);
+  else
+    shared().backward_input(d_y, s.d_shared_act, d_n2, rows, activates);
   if (has_gate()) linear_backward_input<T>(ctx, b.d_shared_gate, w.shared_gate, d_n2, true);
 }
 
@@ -193,7 +198,7 @@ void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, in
 
 template <class T>
 void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
-                            const RowScratch<T>& rows) const {
+                            const RowScratch<T>& rows, const RowScratch<T>* weights) const {
   const auto dispatch = sorted_assignments<T>(ctx, b.dispatch, s.dispatch);
   count_codes(ProductOf::input_gradient, d_y);
   Ahead<T> ahead(ctx);
@@ -202,7 +207,7 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
         round, {d_y, s.d_rows.slice(0, dispatch->count(round)), codes(ProductOf::input_gradient, d_y.rows()), {}, {}});
   };
   ahead.start(*dispatch, 0, [&] { send(0); });
-  if (has_shared()) shared_backward_input(d_y, d_down_out, d_n2, s, rows);
+  if (has_shared()) shared_backward_input(d_y, d_down_out, d_n2, s, rows, weights);
   ahead.wait();
   for (int round = 0; round < dispatch->rounds(); ++round) {
     if (round > 0) {  // its rows are recomputed
@@ -221,9 +226,21 @@ template <class T>
 void Moe<T>::backward_weight(View<const T, 2> d_down, const JitterScratch<T>& jittered,
                              const RowScratch<T>& rows) const {
   router().backward_weight(n2, jittered, g.router);
-  if (!has_shared()) return;
-  shared().backward_weight(n2, d_down, rows);
+  if (has_shared()) shared().backward_weight(n2, d_down, rows);
+  add_gate_weights();
+}
+
+template <class T>
+void Moe<T>::add_gate_weights() const {
   if (has_gate()) linear_backward_weight<T>(ctx, b.d_shared_gate, n2, g.shared_gate);
+}
+
+template <class T>
+void Moe<T>::backward(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
+                      const RowScratch<T>& rows, const JitterScratch<T>& jittered, const RowScratch<T>& weights) const {
+  backward_input(d_y, d_down_out, d_n2, s, rows, &weights);
+  router().backward_weight(n2, jittered, g.router);
+  add_gate_weights();
 }
 
 FORGE_INSTANTIATE_CLASS(Moe);

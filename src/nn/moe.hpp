@@ -31,9 +31,14 @@ struct Moe {
   // B, and W of the experts, whose later rounds' rows exist only here: d_n2(S,C) from d_y(S,C), the gradient of y.
   // d_down_out(R,C), where it is not empty, gets what W of the shared experts reads.
   void backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
-                      const RowScratch<T>& rows) const;
+                      const RowScratch<T>& rows) const {
+    backward_input(d_y, d_down_out, d_n2, s, rows, nullptr);
+  }
   // W of the router and the shared experts; d_down(R,C): d_down_out as B left it, or d_y where that is empty.
   void backward_weight(View<const T, 2> d_down, const JitterScratch<T>& jittered, const RowScratch<T>& rows) const;
+  // Both; W has a workspace of its own.
+  void backward(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
+                const RowScratch<T>& rows, const JitterScratch<T>& jittered, const RowScratch<T>& weights) const;
 
  private:
   bool has_shared() const { return ctx.spec().Fs() > 0; }
@@ -50,7 +55,11 @@ struct Moe {
   void experts_to_activation(const Context<T>& of_round, Dispatch<T>& dispatch, int round, bool activates) const;
   RowOperand<T> shared_to_activation(const RowOperand<T>& normed, const RowScratch<T>& rows, bool output = true) const;
   void shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
-                             const RowScratch<T>& rows) const;
+                             const RowScratch<T>& rows, const RowScratch<T>* weights) const;
+  // With `weights`, W's workspace, W of the shared experts, too.
+  void backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
+                      const RowScratch<T>& rows, const RowScratch<T>* weights) const;
+  void add_gate_weights() const;
   void experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round, bool activates) const;
 };
 

@@ -108,7 +108,8 @@ void list_forward(Segments& list, bool recompute) {
   list_rows_back(list, s.Fs() > 0, false);
 }
 
-void list_backward_input(Segments& list) {
+// `pass`: alone, or with W of the shared experts.
+void list_backward_input(Segments& list, Pass pass) {
   const ModelSpec& s = list.spec;
   const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn;
   const bool gate = s.options.shared_expert_gate, activates = activates_in_backward(list.c, list.rounds);
@@ -119,7 +120,7 @@ void list_backward_input(Segments& list) {
   else if (s.Fs() > 0 && output_rows_differ(list.c))
     list.over_rows("copy_rows", list.S, s.C(), 1, 1);
   if (s.Fs() > 0)
-    list_mlp(list, Pass::backward_input, s.Fs(), false, true, false, activates && !recomputes_shared_output(list.c));
+    list_mlp(list, pass, s.Fs(), false, true, false, activates && !recomputes_shared_output(list.c));
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
   list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2 + activates);
@@ -134,9 +135,10 @@ void list_backward_input(Segments& list) {
 
 void list_moe(Segments& list, Pass pass, bool recompute) {
   if (pass == Pass::forward) return list_forward(list, recompute);
-  if (pass == Pass::backward_input) return list_backward_input(list);
-  list_router(list, pass);
-  if (list.spec.Fs() > 0) list_mlp(list, pass, list.spec.Fs(), false);
+  if (pass != Pass::backward_weight) list_backward_input(list, pass);
+  if (pass == Pass::backward_input) return;
+  list_router(list, Pass::backward_weight);
+  if (pass == Pass::backward_weight && list.spec.Fs() > 0) list_mlp(list, pass, list.spec.Fs(), false);
   if (list.spec.options.shared_expert_gate) list.linear_backward_weight(list.S, 1, list.spec.C());
 }
 

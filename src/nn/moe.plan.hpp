@@ -75,6 +75,9 @@ struct MoeBuffers {
     router.list_gradients(l);
     if (l.spec.options.shared_expert_gate) l.add(d_shared_gate, "gradient of the shared experts' gate", l.S, 1, l.W);
   }
+  void list_gathered(BufferLister& l) {
+    if (l.spec.Fs() > 0) shared.list_gathered(l);
+  }
 };
 
 // Workspace of forward, or of recomputing it.

@@ -70,6 +70,10 @@ void list_router(Segments& list, Pass pass) {
     case Pass::backward_weight:
       jitter();
       list.linear_backward_weight(list.S, E, C);
+      return;
+    case Pass::backward:
+      list_router(list, Pass::backward_input);
+      list_router(list, Pass::backward_weight);
   }
 }
 

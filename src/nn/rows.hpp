@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/side_stream.hpp"
 #include "nn/block_products.hpp"
 
 namespace forge {
@@ -40,10 +41,50 @@ void reduce_rows(const Context<T>& ctx, View<T, 2> partial, View<T, 2> y) {
 
 // x(S,K) of every tp rank as gather_rows().
 template <class T>
-RowOperand<T> gather_operand(const Context<T>& ctx, const RowOperand<T>& x, const RowScratch<T>& scratch) {
+RowOperand<T> gather_operand(const Context<T>& ctx, const RowOperand<T>& x, View<T, 2> all) {
   if (ctx.groups.tp_size() == 1) return x;
-  return gather_rows<T>(ctx, x.values(), scratch);
+  return gather_rows<T>(ctx, x.values(), all);
 }
+
+// gather_rows() and reduce_rows() behind what the compute stream is given next, where there is a stream for them: in
+// turn, each up to its wait(). What they read and write belongs to them until then.
+template <class T>
+class RowsBehind {
+ public:
+  explicit RowsBehind(const Context<T>& ctx)
+      : compute_(ctx.stream), side_(ctx.groups.stream), tp_(ctx.groups.tp_behind) {}
+
+  // x(S,C) of every tp rank: (R,C), there from wait() on. `kept`: where recomputation left it, else empty.
+  View<const T, 2> gather(View<const T, 2> x, View<T, 2> kept, View<T, 2> all) {
+    if (!tp_) return x;
+    if (!kept.empty()) return kept;
+    run([&](Stream& stream) { tp_->all_gather(stream, x, all); });
+    return all;
+  }
+  // y(S,C) = this rank's rows of the sum over tp of partial(R,C); nothing to do where they are one.
+  void reduce(View<T, 2> partial, View<T, 2> y) {
+    if (tp_) run([&](Stream& stream) { tp_->reduce_scatter(stream, View<const T, 2>(partial), y); });
+  }
+  void wait() {
+    if (!std::exchange(started_, false)) return;
+    tp_->wait(compute_, done_);
+    side_.rethrow();
+  }
+
+ private:
+  template <class Work>
+  void run(Work work) {
+    require(!started_, "rows are on their way");
+    started_ = true;
+    side_.run(compute_, done_, work);
+  }
+
+  Stream& compute_;
+  SideStream side_;
+  Communicator* tp_;
+  Event done_;
+  bool started_ = false;
+};
 
 // y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b.
 template <class T>

@@ -7,8 +7,14 @@
 
 namespace forge {
 
-// What a layer does: forward, gradient of its input, gradient of its weights.
-enum class Pass : std::uint8_t { forward, backward_input, backward_weight };
+// What a layer does: forward, gradient of its input, gradient of its weights; `backward`: both gradients at once, with
+// rows of tp ranks on their way behind products.
+enum class Pass : std::uint8_t { forward, backward_input, backward_weight, backward };
+
+// Whether recomputation leaves the gathered inputs of products in the frame of a block, for its `backward`.
+inline bool keeps_gathered(const BufferContext& c) {
+  return c.tp > 1 && c.recompute == Recompute::full;
+}
 
 // Workspace that the products and norms of one pass share.
 template <class T>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -94,7 +95,12 @@ class Segments {
   const int cp_rank;
   const std::int64_t R = c.microbatch.rows(), S = c.stream_rows();
   std::vector<Segment> segments;
-  std::vector<bool> behind;                   // whether each of them is given to a stream beside the compute stream
+  std::vector<bool> behind;  // whether each of them is given to a stream beside the compute stream
+  // Collectives behind what follows them, up to the segment before which the compute stream waits for them.
+  struct Behind {
+    std::size_t collective, end;
+  };
+  std::vector<Behind> awaited;
   std::vector<ScaledProduct> scaled;          // of the rounded products, in their order
   std::int64_t count_reads = 0;               // times that the host waits for counts of experts' rows
   bool rounds = false;                        // what follows is of a block whose products' operands are rounded
@@ -123,6 +129,12 @@ class Segments {
   // Rows of the residual stream over tp, so many columns wide, as gather_rows and reduce_rows of nn/rows.hpp.
   void gather_rows(std::int64_t columns) { send(Group::tp, Collective::all_gather, S * columns, value()); }
   void reduce_rows(std::int64_t columns) { send(Group::tp, Collective::reduce_scatter, S * columns, value()); }
+  // The same behind what follows, up to wait_behind(), as RowsBehind of nn/rows.hpp.
+  void gather_behind(std::int64_t columns) { send_behind(Collective::all_gather, columns); }
+  void reduce_behind(std::int64_t columns) { send_behind(Collective::reduce_scatter, columns); }
+  void wait_behind() {
+    if (sent_behind_) awaited.push_back({*std::exchange(sent_behind_, std::nullopt), segments.size()});
+  }
 
   // y(rows, out) = x(rows, in) Wᵀ; its gradients dx = dy W and dW += dyᵀ x.
   void linear(std::int64_t rows, std::int64_t out, std::int64_t in) {
@@ -189,7 +201,15 @@ class Segments {
   void add_amaxes_of_ranks(Group group, int ranks, std::int64_t count);
   void add_history(ProductOf of, const ScaledProduct& p);
 
+  void send_behind(Collective collective, std::int64_t columns) {
+    sent_behind_ = segments.size();
+    aside = true;
+    send(Group::tp_behind, collective, S * columns, value());
+    aside = false;
+  }
+
   int joined_ = 0;  // products to come whose codes are there
+  std::optional<std::size_t> sent_behind_;
 };
 
 }  // namespace forge

@@ -28,6 +28,7 @@ void Executor<T>::run(const Task& task) {
       {TaskOp::recompute, of_layer},
       {TaskOp::backward_input, of_layer},
       {TaskOp::backward_weight, of_layer},
+      {TaskOp::backward, of_layer},
       {TaskOp::open,
        [](auto& e, auto&, auto& t) {
          e.frames_[to_size(t.frame)].emplace(e.services_.arena, frame_bytes(e.services_.buffers, e.share_, t));

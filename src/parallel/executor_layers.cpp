@@ -80,6 +80,7 @@ class Executor<T>::LayerTask {
       return block.forward(output());
     }
     if (task_.op == TaskOp::recompute) return block.recompute();
+    if (task_.op == TaskOp::backward) return block.backward(output_gradient(), input_gradient());
     if (task_.op == TaskOp::backward_input) return block.backward_input(output_gradient(), input_gradient());
     block.backward_weight(output_gradient());
   }

@@ -32,10 +32,10 @@ struct LayerParameters {
   BlockParameters<acc_t<T>> gradients() const {
     BlockParameters<acc_t<T>> g;
     if (run.pass == Pass::forward || run.recompute) return g;
-    const bool of_weights = run.pass == Pass::backward_weight;
+    const bool of_matrices = run.pass != Pass::backward_input, of_experts = run.pass != Pass::backward_weight;
     const RankUnit<T>& own = unit(run.layer->unit);
-    bind<acc_t<T>>(g, spec, own.local, of_weights ? own.matrices() : nullptr, own.vector_sums());
-    if (has_experts() && !of_weights) {
+    bind<acc_t<T>>(g, spec, own.local, of_matrices ? own.matrices() : nullptr, own.vector_sums());
+    if (has_experts() && of_experts) {
       const RankUnit<T>& experts = unit(run.layer->second);
       bind(g, spec, experts.local, experts.matrices());
     }

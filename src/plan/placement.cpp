@@ -44,6 +44,7 @@ std::vector<int> ranks_of_group(const MeshShape& m, Group group, int rank, const
     case Group::scalars:
       return grid.group_of(rank, grid.all_axes());
     case Group::tp:
+    case Group::tp_behind:
     case Group::gradient_tp:
       return grid.group_of(rank, bits_of({Axis::tp}));
     case Group::cp:
@@ -101,6 +102,7 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   const auto set = [&](Group group, std::int64_t size) { sizes[to_size(group)] = size; };
   set(Group::scalars, m.world());
   set(Group::tp, m.tp);
+  set(Group::tp_behind, m.tp);
   set(Group::cp, m.cp);
   set(Group::pp, m.pp);
   set(Group::gradients, m.data_parallel() * m.cp);

@@ -47,6 +47,7 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
   share.pp_rank = coordinate(Axis::pp);
   share.tp_rank = coordinate(Axis::tp);
   share.cp_rank = coordinate(Axis::cp);
+  share.tp = model.mesh.tp;
   share.data_rank = grid.index_in_group(rank, data_axes);
   int chunks = 0;
   for (const StagePlacement& place : model.places) chunks = std::max(chunks, place.chunk + 1);

@@ -26,6 +26,7 @@ struct RankShare {
   bool clips_heads = false;                     // optimizer.qk_clip
   bool reports_norms = false;                   // output.norms_every_steps
   CodedUnits coded;                             // of weights that products round
+  int tp = 1;                                   // tensor-parallel ranks
 
   // What the rank keeps of rows and columns of matrices, or of matrices that it owns.
   std::int64_t line_moments() const { return matrices.kept + factored.moments; }

@@ -20,8 +20,9 @@ const StageLayer& layer_of(const Task& task, const RankShare& share) {
 
 LayerPass pass_of(const Task& task, const RankShare& share) {
   // In the order of TaskOp.
-  constexpr Pass passes[] = {Pass::forward, Pass::backward_input, Pass::backward_input, Pass::backward_weight};
-  if (task.op < TaskOp::forward || task.op > TaskOp::backward_weight) return {};
+  constexpr Pass passes[] = {Pass::forward, Pass::backward_input, Pass::backward_input, Pass::backward_weight,
+                             Pass::backward};
+  if (task.op < TaskOp::forward || task.op > TaskOp::backward) return {};
   const Pass pass = passes[to_size(task.op) - to_size(TaskOp::forward)];
   return {&layer_of(task, share), pass, task.op == TaskOp::recompute};
 }
@@ -47,12 +48,13 @@ void find_finished(const std::vector<StageLayer>& layers, std::vector<Step>& ste
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     step->adds_to = units_completed(layers[to_size(step->layer)], step->pass);
     for (const std::size_t unit : step->adds_to) {
-      if (later.insert({step->pass, unit}).second) step->finishes.push_back(unit);
+      const Pass completing = step->pass == Pass::backward ? Pass::backward_weight : step->pass;
+      if (later.insert({completing, unit}).second) step->finishes.push_back(unit);
     }
   }
 }
 
-std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool training) {
+std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool training, int tp) {
   std::vector<Step> steps;
   const auto add = [&](Pass pass, int l) {
     const StageLayer& layer = layers[to_size(l)];
@@ -61,6 +63,10 @@ std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool tr
   const int n = static_cast<int>(layers.size());
   for (int l = 0; op == Op::forward && l < n; ++l) add(Pass::forward, l);
   for (int l = n - 1; op != Op::forward && l >= 0; --l) {
+    if (op == Op::backward && tp > 1 && does(layers[to_size(l)], Pass::backward)) {
+      add(Pass::backward, l);
+      continue;
+    }
     if (computes_input_gradient(op)) add(Pass::backward_input, l);
     if (computes_weight_gradient(op)) add(Pass::backward_weight, l);
   }
@@ -116,7 +122,7 @@ class Writer {
   // Those of a compute action, which are the same for every microbatch.
   const std::vector<Step>& steps(const Action& action) {
     auto& known = steps_[to_size(action.chunk)][to_size(static_cast<int>(action.op))];
-    if (!known) known = steps_of(share_.layers[to_size(action.chunk)], action.op, training_);
+    if (!known) known = steps_of(share_.layers[to_size(action.chunk)], action.op, training_, share_.tp);
     return *known;
   }
 
@@ -241,16 +247,19 @@ class Writer {
           add_frame(TaskOp::close, LayerMemory::state);
         return;
       case Pass::backward_input:
+      case Pass::backward:
         if (recomputed && fused) add_frame(TaskOp::open, LayerMemory::recomputed, step.layer);
         if (recomputed) add_of_layer(TaskOp::recompute, read, left());
         if (frames) add_frame(TaskOp::open, LayerMemory::gradients, step.layer);
-        return add_of_layer(TaskOp::backward_input, read | set_of(Region::output_gradient),
-                            left() | set_of(Region::input_gradient));
+        add_of_layer(step.pass == Pass::backward ? TaskOp::backward : TaskOp::backward_input,
+                     read | set_of(Region::output_gradient), left() | set_of(Region::input_gradient));
+        if (step.pass == Pass::backward_input) return;
+        break;
       case Pass::backward_weight:
         add_of_layer(TaskOp::backward_weight, read | set_of(Region::output_gradient) | left(), 0);
-        if (frames) add_frame(TaskOp::close, LayerMemory::gradients);
-        if (recomputed && fused) add_frame(TaskOp::close, LayerMemory::recomputed);
     }
+    if (frames) add_frame(TaskOp::close, LayerMemory::gradients);
+    if (recomputed && fused) add_frame(TaskOp::close, LayerMemory::recomputed);
   }
 
   Regions left() const { return action_.op == Op::backward ? 0u : set_of(Region::left); }

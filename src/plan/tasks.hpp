@@ -13,12 +13,13 @@ namespace forge {
 enum class TaskOp : std::uint8_t {
   load_batch,  // of a microbatch: takes its slots
   retire,      // all that W reads has been read: frees them
-  forward,     // of a layer, like the next three
+  forward,     // of a layer, like the next four
   recompute,   // what the policy did not save
   backward_input,
   backward_weight,
-  open,   // a frame of the workspace, for buffers of a layer or of all layers of a pass (Task::frame)
-  close,  // the frame of these that was opened last
+  backward,  // of a block with tp: the last two at once
+  open,      // a frame of the workspace, for buffers of a layer or of all layers of a pass (Task::frame)
+  close,     // the frame of these that was opened last
   // Parameters of a unit that ZeRO shards.
   gather,           // in the stream of parameters
   wait_parameters,  // the compute stream waits for the gather

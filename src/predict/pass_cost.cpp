@@ -20,6 +20,7 @@ CostPart part_of(Group group) {
     case Group::scalars:
       return CostPart::scalars;
     case Group::tp:
+    case Group::tp_behind:
       return CostPart::tp;
     case Group::cp:
       return CostPart::cp;
@@ -130,7 +131,12 @@ class PassCost {
   }
 
   TaskCost of(const Segments& list) {
-    for (const Segment& segment : list.segments) std::visit([&](const auto& one) { add(one); }, segment);
+    auto awaited = list.awaited.begin();
+    for (std::size_t i = 0; i < list.segments.size(); ++i) {
+      if (awaited != list.awaited.end() && awaited->end == i) end_behind(), ++awaited;
+      std::visit([&](const auto& one) { add(one); }, list.segments[i]);
+    }
+    if (awaited != list.awaited.end()) end_behind();
     compute(CostPart::rows, logit_seconds(machine_, list));
     if (place_) end_attention();
     if (!wires_.empty()) cost_.wires = std::make_shared<Wires>(std::move(wires_));
@@ -158,7 +164,7 @@ class PassCost {
     WireTime time = collective_time(machine_, call, costs_.places[to_size(call.group)]);
     if (time.total() <= 0) return;
     cost_.host += host_seconds(machine_, call);
-    if (call.group == Group::tp) {
+    if (part_of(call.group) == CostPart::tp) {
       const auto calls = static_cast<double>(call.times);
       tp_calls_ += calls;
       for (double* part : {&time.latency, &time.seconds, &time.nvlink, &time.nic}) *part *= machine_.program.tp_traffic;
@@ -166,6 +172,7 @@ class PassCost {
     }
     cost_.of(part_of(call.group)) += time.total();
     const Wire wire = wire_of(time, Way::both);
+    if (call.group == Group::tp_behind) return begin_behind(wire);
     if (call.group != Group::cp || !behind_attention_) return send(wire);
     Wire& all = attention();
     for (std::size_t l = 0; l < all.links.size(); ++l) all.links[l] += wire.links[l];
@@ -173,11 +180,23 @@ class PassCost {
 
   void compute(CostPart part, double seconds) {
     cost_.of(part) += seconds;
-    before_ += seconds;
+    (behind_ ? wires_[*behind_].computed : before_) += seconds;
   }
   void send(Wire wire) {
     wire.before = std::exchange(before_, 0);
     wires_.push_back(wire);
+  }
+  // Rows of tp ranks that travel behind what is computed up to the end; what is sent in between follows their wire.
+  void begin_behind(const Wire& wire) {
+    behind_ = wires_.size();
+    send(wire);
+  }
+  void end_behind() {
+    if (!behind_) return;
+    Wire& wire = wires_[*std::exchange(behind_, std::nullopt)];
+    const double sent = std::exchange(wire.latency, 0) + wire.seconds;
+    wire.seconds = std::max(sent, wire.computed);
+    cost_.of(CostPart::tp) -= std::min(sent, wire.computed);
   }
   // Keys and values go round behind attention: where the first of both begins.
   Wire& attention() {
@@ -204,7 +223,7 @@ class PassCost {
   TaskCost cost_;
   Wires wires_;
   double before_ = 0, tp_calls_ = 0;
-  std::optional<std::size_t> place_;
+  std::optional<std::size_t> place_, behind_;
 };
 
 }  // namespace
@@ -217,9 +236,9 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
     cost.flops = segments_of(mean, cp_rank, *pass.layer, pass.pass, pass.recompute).flops();
   }
   if (pass.layer->kind == LayerKind::block)
-    cost.host += pass.pass == Pass::forward          ? machine.program.host_forward
-                 : pass.pass == Pass::backward_input ? machine.program.host_backward
-                                                     : 0;
+    cost.host += pass.pass == Pass::forward           ? machine.program.host_forward
+                 : pass.pass != Pass::backward_weight ? machine.program.host_backward
+                                                      : 0;
   return cost;
 }
 

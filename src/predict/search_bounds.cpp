@@ -82,8 +82,11 @@ Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, cons
   std::map<std::tuple<bool, std::int64_t, bool>, LayersCost> known;  // layers are of few kinds
   const auto taken = [&](const StageLayer& layer) {
     Taken sum;
-    for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
-      sum.add(costs.of({&layer, pass}));
+    sum.add(costs.of({&layer, Pass::forward}));
+    if (c.tp > 1)
+      sum.add(costs.of({&layer, Pass::backward}));  // less than where B and W are apart
+    else
+      for (const Pass pass : {Pass::backward_input, Pass::backward_weight}) sum.add(costs.of({&layer, pass}));
     if (c.recompute != Recompute::none && recomputes(layer)) sum.add(costs.of({&layer, Pass::backward_input, true}));
     return sum;
   };

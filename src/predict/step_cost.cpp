@@ -55,7 +55,8 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
     const double accumulated = machine_.program.accumulate_bytes;
     cost = LayerCosts{machine_, busiest_, attention_kernel(machine_, setup_.deck, busiest_), places, share.cp_rank}.of(
         pass);
-    if (pass.layer->unit != no_unit && pass.pass == Pass::backward_weight && accumulated > 0)
+    if (pass.layer->unit != no_unit && (pass.pass == Pass::backward_weight || pass.pass == Pass::backward) &&
+        accumulated > 0)
       add_bytes(cost, CostPart::rows, accumulated * static_cast<double>(share.units[pass.layer->unit].elements));
     return cost;
   }

@@ -59,8 +59,9 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.sources)), {{1}});
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   if (stored.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
-  // Keys and values, and rows on their way to experts while shared experts compute.
-  if (mesh.cp().size() > 1 || (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
+  // Keys and values, rows of tp ranks behind W, and rows on their way to experts while shared experts compute.
+  if (mesh.cp().size() > 1 || mesh.tp().size() > 1 ||
+      (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
     exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
   const auto shared = [](Communicator& group) { return group.size() > 1 ? &group : nullptr; };
   const LayerServices<T> services{
@@ -71,7 +72,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       .cosine = run_.cosine,
       .sine = run_.sine,
       .seed = setup_.deck.train.seed,
-      .groups = {shared(mesh.tp()), shared(mesh.cp()), exchange_.get(), shared(mesh.ep()), shared(mesh.etp())},
+      .groups = {shared(mesh.tp()), shared(mesh.cp()), exchange_.get(), shared(mesh.ep()), shared(mesh.etp()),
+                 shared(mesh.tp_behind())},
       .routers = run_.routers,
       .fresh = sync_ ? &sync_->fresh() : nullptr,
       .attention = by_cudnn ? AttentionKernel::cudnn : chosen_attention(setup_.deck, asked.attention),

@@ -78,6 +78,7 @@ void one_mesh(Communicator& world, const MeshShape& shape, int copies) {
   expect_host_members(mesh.data(), rank, along(data_axes), "data");
   expect_members(mesh.scalars(), rank, along(grid.all_axes()), "scalars");
   expect_members(mesh.tp(), rank, axis(Axis::tp), "tp");
+  expect_members(mesh.tp_behind(), rank, axis(Axis::tp), "tp_behind");
   expect_members(mesh.cp(), rank, axis(Axis::cp), "cp");
   expect_members(mesh.pipeline(), rank, axis(Axis::pp), "pipeline");
   expect_members(mesh.of(Group::gradients), rank, along(gradient_axes), "gradients");

@@ -79,8 +79,8 @@ bool has(const Names& names, std::string_view name) {
 }  // namespace
 
 std::vector<Group> SegmentLines::groups() const {
-  if (alike_) return {Group::tp, Group::cp, Group::ep, Group::etp};
-  return {Group::tp, Group::cp};
+  if (alike_) return {Group::tp, Group::tp_behind, Group::cp, Group::ep, Group::etp};
+  return {Group::tp, Group::tp_behind, Group::cp};
 }
 
 void SegmentLines::add(const Product& product) {

@@ -172,8 +172,8 @@ std::vector<LayoutCase> simplified(const std::vector<LayoutCase>& layouts) {
 TEST_F(MpiBytes, OfDenseLayoutsAreTheFormulas) {
   for (const LayoutCase& c : simplified(drawn_layouts(8, 33))) run(c);
   EXPECT_EQ(cases_, long_run() ? 35u : 12u);
-  expect_sending({"scalars", "tp", "cp", "pp", "gradients", "gradient_shards", "gradient_replicas", "gradient_tp",
-                  "gradient_copies", "gradient_tied", "parameter_shards"});
+  expect_sending({"scalars", "tp", "tp_behind", "cp", "pp", "gradients", "gradient_shards", "gradient_replicas",
+                  "gradient_tp", "gradient_copies", "gradient_tied", "parameter_shards"});
 }
 
 TEST_F(MpiBytes, OfLayoutsWithExpertsAreTheFormulas) {

@@ -205,6 +205,48 @@ TEST(Operations, BytesOfRowKernels) {
   EXPECT_GE(runs, 9u * 17);
 }
 
+// Collectives of tp ranks in a layer and microbatch: those that the compute stream runs itself, and those behind it.
+struct TensorCalls {
+  std::int64_t exposed = 0, behind = 0;
+  bool operator==(const TensorCalls&) const = default;
+};
+TensorCalls calls_of_block(Deck deck) {
+  deck.train.global_batch_sequences = deck.train.microbatch_sequences * deck.mesh.pp;
+  EXPECT_EQ(illegality(deck), "");
+  const RunSetup setup = make_setup(deck, 0);
+  TensorCalls calls;
+  std::int64_t forwards = 0;
+  for (const Task& task : step_tasks(setup.share, setup.schedule, setup.buffers.recompute)) {
+    const LayerPass pass = pass_of(task, setup.share);
+    if (!pass.layer || pass.layer->kind != LayerKind::block) continue;
+    forwards += pass.pass == Pass::forward;
+    const Segments list = segments_of(setup.buffers, setup.share, task);
+    for (std::size_t i = 0; i < list.segments.size(); ++i)
+      if (const Sent* sent = std::get_if<Sent>(&list.segments[i])) {
+        EXPECT_EQ(list.behind[i], sent->group == Group::tp_behind);
+        ++(list.behind[i] ? calls.behind : calls.exposed);
+      }
+  }
+  return {calls.exposed / forwards, calls.behind / forwards};
+}
+
+// Ten a layer: W's gathers and B's sums go behind products, and full recomputation, which adds three, leaves W its
+// rows.
+TEST(Operations, CollectivesOfTensorParallelismBehindProducts) {
+  Deck deck = test_models().front().deck;
+  deck.mesh = {1, 1, 1, 1, 2};
+  for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+    deck.train.recompute = recompute;
+    EXPECT_EQ(calls_of_block(deck), (TensorCalls{6, 4}));
+  }
+  deck.train.recompute = Recompute::full;
+  EXPECT_EQ(calls_of_block(deck), (TensorCalls{9, 2}));
+  deck.train.recompute = Recompute::none;
+  deck.mesh.pp = 2;
+  deck.schedule.name = ScheduleName::one_f_one_b;
+  EXPECT_EQ(calls_of_block(deck), (TensorCalls{6, 4}));
+}
+
 TEST(Operations, ExpertsInFp8NeedABlockInFp8) {
   Deck deck = moe_models().front().deck;
   deck.model.first_dense_layers = 0;

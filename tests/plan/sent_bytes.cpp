@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <sstream>
 
@@ -11,6 +10,9 @@
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
+#include "rank_places.hpp"
+#include "schedule/from_deck.hpp"
+#include "schedule/lower.hpp"
 #include "unit_sizes.hpp"
 
 namespace forge::test {
@@ -24,56 +26,6 @@ bool carries_bf16(const TrainDeck& t) {
 std::int64_t bytes_of(bool wide, bool narrow) {
   return wide ? 8 : narrow ? 2 : 4;
 }
-
-// Where ranks stand: coordinates in both views, the slowest axis first.
-class Places {
- public:
-  enum Dense { pp, replicate, shard, cp, tp };
-  enum Expert { stage, slow, fast, ep, etp };
-
-  explicit Places(const MeshDeck& m) {
-    const std::int64_t shards = m.dp_shard * m.cp * m.tp, spread = m.ep * m.etp;
-    const std::int64_t copies = m.dp_replicate * shards / spread;
-    expert_shards = shards % spread == 0 ? shards / spread : 1;
-    dense_ = {m.pp, m.dp_replicate, m.dp_shard, m.cp, m.tp};
-    expert_ = {m.pp, copies / expert_shards, expert_shards, m.ep, m.etp};
-  }
-  std::int64_t expert_shards;
-  std::int64_t expert_copies() const { return expert_[slow] * expert_[fast]; }
-  int world() const {
-    return static_cast<int>(std::accumulate(dense_.begin(), dense_.end(), std::int64_t{1}, std::multiplies<>()));
-  }
-
-  std::int64_t dense(int rank, Dense axis) const { return coordinates(dense_, rank)[axis]; }
-  std::int64_t expert(int rank, Expert axis) const { return coordinates(expert_, rank)[axis]; }
-
-  // Ranks that differ from this one in these axes only.
-  std::vector<int> group(int rank, std::initializer_list<Dense> axes) const { return along(dense_, rank, axes); }
-  std::vector<int> group(int rank, std::initializer_list<Expert> axes) const { return along(expert_, rank, axes); }
-
- private:
-  using Five = std::array<std::int64_t, 5>;
-  static Five coordinates(const Five& extents, std::int64_t rank) {
-    Five at{};
-    for (std::size_t axis = 5; axis-- > 0; rank /= extents[axis]) at[axis] = rank % extents[axis];
-    return at;
-  }
-  template <class Axis>
-  std::vector<int> along(const Five& extents, int rank, std::initializer_list<Axis> axes) const {
-    Five fixed = coordinates(extents, rank);
-    for (const Axis axis : axes) fixed[axis] = -1;
-    std::vector<int> ranks;
-    for (int other = 0; other < world(); ++other) {
-      const Five at = coordinates(extents, other);
-      bool same = true;
-      for (std::size_t axis = 0; axis < 5; ++axis) same = same && (fixed[axis] < 0 || at[axis] == fixed[axis]);
-      if (same) ranks.push_back(other);
-    }
-    return ranks;
-  }
-
-  Five dense_, expert_;
-};
 
 // What a group sends, operation by operation; `n` ranks.
 class Group {
@@ -130,6 +82,7 @@ class Step {
     const auto add = [&](const Group& group) { all.push_back(group.bytes()); };
     add(scalars());
     add(tensor());
+    add(tensor_behind());
     add(context());
     add(pipeline());
     Group matrices("matrices", places_.group(rank_, {P::shard, P::cp, P::tp}));
@@ -155,8 +108,7 @@ class Step {
     if (d.schedule.name == ScheduleName::zb_v) return stage < pp ? stage : 2 * pp - 1 - stage;
     return stage % pp;
   }
-  // The first stages have one layer more where they don't divide.
-  // Layers of stage s of an even split.
+  // Layers of stage s of an even split: the first stages have one more where they don't divide.
   std::int64_t even_layers(std::int64_t s) const { return m.layers / stage_count() + (s < m.layers % stage_count()); }
   // An even split, or one that is written out ("Et|t||L") and even.
   bool is_even() const {
@@ -204,14 +156,15 @@ class Step {
     Group tp("tp", places_.group(rank_, {Places::tp}));
     const std::int64_t layers = here(false) + here(true);
     const std::int64_t mlps = here(false) + (m.shared_expert_ffn > 0 ? here(true) : 0);
+    const auto [joined_layers, joined_mlps] = joined();
     // Attention: its input gathered in F, for W and when recomputed; its output's gradient gathered.
-    tp.all_gather(S * attention_inputs(), e, M * layers * (2 + full));
+    tp.all_gather(S * attention_inputs(), e, M * layers * (2 + full) - joined_layers);
     tp.all_gather(S * C, e, M * layers);
     tp.messages(S * C, e, M * layers * (1 + full));
-    tp.messages(S * attention_inputs(), e, M * layers);
+    tp.messages(S * attention_inputs(), e, M * layers - joined_layers);
     // Feed-forward: the same; its output is only recomputed where a gate reads it.
-    tp.all_gather(S * C, e, M * mlps * (3 + full));
-    tp.messages(S * C, e, M * mlps * 2);
+    tp.all_gather(S * C, e, M * mlps * (3 + full) - joined_mlps);
+    tp.messages(S * C, e, M * mlps * 2 - joined_mlps);
     if (m.shared_expert_gate) tp.messages(S * C, e, M * here(true) * full);
     for (const Held& h : held_) {
       if (h.embedding) tp.messages(S * C, e, M), tp.all_gather(S * C, e, M);
@@ -219,6 +172,30 @@ class Step {
     }
     balance(tp);
     return tp;
+  }
+  // Where W follows B at once: what W reads is gathered, unless recomputation left it, and what B sums over tp sent,
+  // behind products.
+  Group tensor_behind() const {
+    Group tp("tp_behind", places_.group(rank_, {Places::tp}));
+    const auto [joined_layers, joined_mlps] = joined();
+    tp.all_gather(S * attention_inputs(), e, joined_layers * !full);
+    tp.messages(S * attention_inputs(), e, joined_layers);
+    tp.all_gather(S * C, e, joined_mlps * !full);
+    tp.messages(S * C, e, joined_mlps);
+    return tp;
+  }
+  // Layers of all microbatches whose W follows B at once, and those of them with a feed-forward network of all rows.
+  std::pair<std::int64_t, std::int64_t> joined() const {
+    const Schedule schedule = lower(schedule_of(d, static_cast<int>(d.mesh.pp), static_cast<int>(M)));
+    std::int64_t layers = 0, mlps = 0;
+    for (const Action& action : schedule.actions[static_cast<std::size_t>(places_.dense(rank_, Places::pp))]) {
+      if (action.op != Op::backward) continue;
+      const Held& held = held_[static_cast<std::size_t>(action.chunk)];
+      layers += held.end_layer - held.first_layer;
+      for (std::int64_t layer = held.first_layer; layer < held.end_layer; ++layer)
+        mlps += !has_experts(m, layer) || m.shared_expert_ffn > 0;
+    }
+    return {layers, mlps};
   }
   // Sums of the auxiliary loss: two numbers an expert, and one, in fp64.
   void balance(Group& group) const {

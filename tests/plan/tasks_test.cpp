@@ -23,12 +23,15 @@ std::string text_of(const Task& t) {
 }
 
 bool is_pass(TaskOp op) {
-  return op == TaskOp::forward || op == TaskOp::backward_input || op == TaskOp::backward_weight;
+  return op == TaskOp::forward || op == TaskOp::backward_input || op == TaskOp::backward_weight ||
+         op == TaskOp::backward;
 }
-Pass pass_of(TaskOp op) {
-  return op == TaskOp::forward          ? Pass::forward
-         : op == TaskOp::backward_input ? Pass::backward_input
-                                        : Pass::backward_weight;
+// One after the other.
+std::vector<Pass> passes_of(TaskOp op) {
+  if (op == TaskOp::backward) return {Pass::backward_input, Pass::backward_weight};
+  return {op == TaskOp::forward          ? Pass::forward
+          : op == TaskOp::backward_input ? Pass::backward_input
+                                         : Pass::backward_weight};
 }
 
 // Follows a list; `problem` is the first thing that is wrong.
@@ -107,12 +110,12 @@ class Follower {
       case TaskOp::local_copy:
         return expect(frames_.empty(), "a frame is open between passes");
       default:
-        if (is_pass(t.op)) pass(t);
+        if (!is_pass(t.op)) return;
+        for (const Pass one : passes_of(t.op)) pass(t, one);
     }
   }
 
-  void pass(const Task& t) {
-    const Pass pass = pass_of(t.op);
+  void pass(const Task& t, Pass pass) {
     const auto key = [&](Pass p) { return std::tuple(p, t.action.chunk, t.action.microbatch, t.layer); };
     const StageLayer& layer =
         share_.layers[static_cast<std::size_t>(t.action.chunk)][static_cast<std::size_t>(t.layer)];
