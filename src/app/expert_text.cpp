@@ -1,7 +1,10 @@
 #include "app/show_parts.hpp"
 
+#include <cmath>
+
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "layout/expert_nodes.hpp"
 #include "nn/moe.plan.hpp"
 #include "nn/units.plan.hpp"
 
@@ -101,7 +104,27 @@ std::int64_t row_bytes_there(const RunSetup& s, const MoeShape& m) {
   if (!s.buffers.rounding.dispatch) return row_bytes(s);
   return coded_row_bytes(rows_to_experts(s.buffers, ProductOf::output, m.rows));
 }
+// In two hops: a record for each node of a row, then a row for each expert.
+std::string sent_in_two_hops(const RunSetup& s, const MoeShape& m) {
+  const auto line = [&](std::int64_t row) {
+    const auto records = static_cast<double>(m.rows) * expected_nodes(s.spec.options, m.nodes);
+    const auto over_rail = std::llround(records / m.nodes * (m.nodes - 1) * static_cast<double>(row));
+    const std::int64_t in_node = m.rows * m.chosen / m.node_ranks() * (m.node_ranks() - 1) * row;
+    return bytes(over_rail) + " between nodes, " + bytes(in_node) + " inside";
+  };
+  const std::string numbers = line(row_bytes(s));
+  if (!s.buffers.rounding.dispatch) return numbers + ", each way, where the router balances";
+  return line(row_bytes_there(s, m)) + " there as codes; " + numbers + " back, where the router balances";
+}
+std::string hops(const RunSetup& s, const MoeShape& m) {
+  if (m.two_level())
+    return "two, once to each node of a row: ep lies on " + number(m.nodes) + " nodes of " + number(m.node_ranks()) +
+           " ranks";
+  return "one: " + expert_nodes(s.mesh, s.deck.mesh.node_ranks).rule;
+}
+
 std::string sent(const RunSetup& s, const MoeShape& m) {
+  if (m.two_level()) return sent_in_two_hops(s, m);
   const auto line = [&](std::int64_t row) {
     const SentBytes sent = sent_bytes(s, m, row);
     return bytes(sent.over_ep) + " over ep, " + bytes(sent.over_etp) + " over etp";
@@ -148,6 +171,7 @@ std::string expert_text(const RunSetup& s) {
   if (m.capacity > 0) add("an expert takes", capacity(s, m));
   add("a round takes", round(s, m));
   add("and sends", sent(s, m));
+  if (s.deck.model.dispatch == DispatchMethod::automatic || m.two_level()) add("hops", hops(s, m));
   return text + "\n";
 }
 

@@ -33,8 +33,9 @@ struct LayerGroups {
   Communicator* tp = nullptr;  // in the compute stream
   Communicator* cp = nullptr;  // in `stream` or in the compute stream, one at a time
   Stream* stream = nullptr;
-  Communicator* ep = nullptr;   // ranks with other experts, as cp
-  Communicator* etp = nullptr;  // ranks with other columns of the same experts, likewise
+  Communicator* ep = nullptr;                           // ranks with other experts, as cp
+  Communicator* etp = nullptr;                          // ranks with other columns of the same experts, likewise
+  Communicator *ep_rail = nullptr, *ep_node = nullptr;  // of ep, in two hops, likewise
 
   int tp_rank() const { return tp ? tp->rank() : 0; }
   int tp_size() const { return tp ? tp->size() : 1; }
