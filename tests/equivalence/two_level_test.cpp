@@ -75,7 +75,7 @@ TEST(TwoLevel, RowsAsCodesEqualOneRank) {
   const auto models = models_of_eight();
   for (const Fp8Recipe recipe : {Fp8Recipe::block, Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row})
     for (const std::size_t layout : {cases.size() % 3, 3 + cases.size() % 3}) {
-      const TestModel& model = models[cases.size() % models.size()];
+      const TestModel& model = models[cases.size() % 7];  // all but the one with an expert without rows
       Deck deck = deck_on_nodes(model.deck, cases_of_eight[layout], cases.size());
       deck.train.precision = PrecisionName::fp8;
       deck.train.fp8_recipe = recipe;

@@ -1,12 +1,17 @@
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/random.hpp"
 #include "core/to_size.hpp"
 #include "layout/check_layout.hpp"
 #include "layout/expert_nodes.hpp"
 #include "layout/node_dispatch.hpp"
+#include "nn/dispatch.plan.hpp"
 
 namespace forge {
 namespace {
@@ -96,6 +101,53 @@ TEST(ExpertNodes, AreOfAsManyRanks) {
   EXPECT_NE(expert_nodes(mesh_of(12, 1), 8).rule.find("mesh.ep = 12 on nodes of 8 ranks"), std::string::npos);
   EXPECT_NE(expert_nodes(mesh_of(8, 2), 4).rule.find("mesh.etp = 2; legal: 1"), std::string::npos);
   EXPECT_NE(expert_nodes(mesh_of(8, 1), 0).rule.find("not known"), std::string::npos);
+}
+
+// The mean over all choices of k experts of all choices of so many groups, one by one.
+double counted_nodes(const ModelDeck& m, int nodes) {
+  const auto experts = static_cast<unsigned>(m.experts), size = static_cast<unsigned>(m.experts / m.router_groups),
+             here = experts / static_cast<unsigned>(nodes);
+  double sum = 0, all = 0;
+  for (unsigned groups = 0; groups < 1u << m.router_groups; ++groups) {
+    if (std::popcount(groups) != m.router_groups_used) continue;
+    for (unsigned chosen = 0; chosen < 1u << experts; ++chosen) {
+      if (std::popcount(chosen) != m.experts_per_token) continue;
+      unsigned of_nodes = 0;
+      bool legal = true;
+      for (unsigned e = 0; e < experts; ++e) {
+        if (!(chosen >> e & 1)) continue;
+        legal = legal && groups >> (e / size) & 1;
+        of_nodes |= 1u << (e / here);
+      }
+      if (!legal) continue;
+      sum += std::popcount(of_nodes);
+      ++all;
+    }
+  }
+  return sum / all;
+}
+
+TEST(ExpectedNodes, AreTheMeanOfAllChoices) {
+  for (const int nodes : {2, 3, 4, 6})
+    for (const auto& [groups, used] : {std::pair{1, 1}, {3, 2}, {4, 2}, {6, 4}})
+      for (const int chosen : {1, 2, 3, 4}) {
+        ModelDeck m;
+        m.experts = 12;
+        m.experts_per_token = chosen;
+        m.router_groups = groups;
+        m.router_groups_used = used;
+        EXPECT_NEAR(expected_nodes(m, nodes), counted_nodes(m, nodes), 1e-12) << chosen << " on " << nodes;
+      }
+}
+
+TEST(ExpectedNodes, AreThoseOfForcedBalance) {
+  ModelDeck m;
+  m.experts = 8;
+  m.forced_balance = true;
+  for (const auto& [chosen, nodes, mean] : {std::array{1, 4, 1}, {2, 4, 2}, {4, 4, 4}, {8, 4, 4}, {2, 2, 2}}) {
+    m.experts_per_token = chosen;
+    EXPECT_EQ(expected_nodes(m, nodes), mean);
+  }
 }
 
 }  // namespace
