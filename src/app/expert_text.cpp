@@ -94,7 +94,20 @@ std::string round(const RunSetup& s, const MoeShape& m) {
 struct SentBytes {
   std::int64_t over_ep, over_etp;
 };
+// In two hops: to other nodes, a record for each node of a row, and inside the node, a row for each expert.
+struct HopBytes {
+  std::int64_t between_nodes, inside;
+};
+HopBytes hop_bytes(const RunSetup& s, const MoeShape& m, std::int64_t row) {
+  const double records = static_cast<double>(m.rows) * expected_nodes(s.spec.options, m.nodes);
+  return {std::llround(records / m.nodes * (m.nodes - 1) * static_cast<double>(row)),
+          m.rows * m.chosen / m.node_ranks() * (m.node_ranks() - 1) * row};
+}
 SentBytes sent_bytes(const RunSetup& s, const MoeShape& m, std::int64_t row) {
+  if (m.two_level()) {
+    const HopBytes hops = hop_bytes(s, m, row);
+    return {hops.between_nodes + hops.inside, 0};
+  }
   const std::int64_t ep = s.mesh.ep, etp = s.mesh.etp;
   const std::int64_t over_ep = m.gathers ? m.rows * etp * row : m.places / ep * row;
   return {over_ep * (ep - 1), (m.gathers ? m.rows : m.places) * row * (etp - 1)};
@@ -104,13 +117,10 @@ std::int64_t row_bytes_there(const RunSetup& s, const MoeShape& m) {
   if (!s.buffers.rounding.dispatch) return row_bytes(s);
   return coded_row_bytes(rows_to_experts(s.buffers, ProductOf::output, m.rows));
 }
-// In two hops: a record for each node of a row, then a row for each expert.
 std::string sent_in_two_hops(const RunSetup& s, const MoeShape& m) {
   const auto line = [&](std::int64_t row) {
-    const auto records = static_cast<double>(m.rows) * expected_nodes(s.spec.options, m.nodes);
-    const auto over_rail = std::llround(records / m.nodes * (m.nodes - 1) * static_cast<double>(row));
-    const std::int64_t in_node = m.rows * m.chosen / m.node_ranks() * (m.node_ranks() - 1) * row;
-    return bytes(over_rail) + " between nodes, " + bytes(in_node) + " inside";
+    const HopBytes hops = hop_bytes(s, m, row);
+    return bytes(hops.between_nodes) + " between nodes, " + bytes(hops.inside) + " inside";
   };
   const std::string numbers = line(row_bytes(s));
   if (!s.buffers.rounding.dispatch) return numbers + ", each way, where the router balances";
