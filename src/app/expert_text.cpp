@@ -1,7 +1,10 @@
 #include "app/show_parts.hpp"
 
+#include <cmath>
+
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "layout/expert_nodes.hpp"
 #include "nn/moe.plan.hpp"
 #include "nn/units.plan.hpp"
 
@@ -91,7 +94,20 @@ std::string round(const RunSetup& s, const MoeShape& m) {
 struct SentBytes {
   std::int64_t over_ep, over_etp;
 };
+// In two hops: to other nodes, a record for each node of a row, and inside the node, a row for each expert.
+struct HopBytes {
+  std::int64_t between_nodes, inside;
+};
+HopBytes hop_bytes(const RunSetup& s, const MoeShape& m, std::int64_t row) {
+  const double records = static_cast<double>(m.rows) * expected_nodes(s.spec.options, m.nodes);
+  return {std::llround(records / m.nodes * (m.nodes - 1) * static_cast<double>(row)),
+          m.rows * m.chosen / m.node_ranks() * (m.node_ranks() - 1) * row};
+}
 SentBytes sent_bytes(const RunSetup& s, const MoeShape& m, std::int64_t row) {
+  if (m.two_level()) {
+    const HopBytes hops = hop_bytes(s, m, row);
+    return {hops.between_nodes + hops.inside, 0};
+  }
   const std::int64_t ep = s.mesh.ep, etp = s.mesh.etp;
   const std::int64_t over_ep = m.gathers ? m.rows * etp * row : m.places / ep * row;
   return {over_ep * (ep - 1), (m.gathers ? m.rows : m.places) * row * (etp - 1)};
@@ -101,7 +117,24 @@ std::int64_t row_bytes_there(const RunSetup& s, const MoeShape& m) {
   if (!s.buffers.rounding.dispatch) return row_bytes(s);
   return coded_row_bytes(rows_to_experts(s.buffers, ProductOf::output, m.rows));
 }
+std::string sent_in_two_hops(const RunSetup& s, const MoeShape& m) {
+  const auto line = [&](std::int64_t row) {
+    const HopBytes hops = hop_bytes(s, m, row);
+    return bytes(hops.between_nodes) + " between nodes, " + bytes(hops.inside) + " inside";
+  };
+  const std::string numbers = line(row_bytes(s));
+  if (!s.buffers.rounding.dispatch) return numbers + ", each way, where the router balances";
+  return line(row_bytes_there(s, m)) + " there as codes; " + numbers + " back, where the router balances";
+}
+std::string hops(const RunSetup& s, const MoeShape& m) {
+  if (m.two_level())
+    return "two, once to each node of a row: ep lies on " + number(m.nodes) + " nodes of " + number(m.node_ranks()) +
+           " ranks";
+  return "one: " + expert_nodes(s.mesh, s.deck.mesh.node_ranks).rule;
+}
+
 std::string sent(const RunSetup& s, const MoeShape& m) {
+  if (m.two_level()) return sent_in_two_hops(s, m);
   const auto line = [&](std::int64_t row) {
     const SentBytes sent = sent_bytes(s, m, row);
     return bytes(sent.over_ep) + " over ep, " + bytes(sent.over_etp) + " over etp";
@@ -148,6 +181,7 @@ std::string expert_text(const RunSetup& s) {
   if (m.capacity > 0) add("an expert takes", capacity(s, m));
   add("a round takes", round(s, m));
   add("and sends", sent(s, m));
+  if (s.deck.model.dispatch == DispatchMethod::automatic || m.two_level()) add("hops", hops(s, m));
   return text + "\n";
 }
 

@@ -115,12 +115,14 @@ Deck load_deck(const CommandLine& line, Needs needs, const World& world) {
   Deck deck = read_deck_of(line, needs, world.size());
   world.watchdog().set(deadlines_of(deck.machine));
   check_srun(deck.mesh, world);
+  deck.mesh.node_ranks = world.node_ranks();
   check_deck(deck, world.size(), needs);
   return deck;
 }
 
-Deck load_deck(const CommandLine& line, Needs needs, int world_size) {
+Deck load_deck(const CommandLine& line, Needs needs, int world_size, int node_ranks) {
   Deck deck = read_deck_of(line, needs, world_size);
+  deck.mesh.node_ranks = node_ranks;
   if (world_size == 0) {  // a mesh beyond every machine is told as one of a single rank
     const std::int64_t asked = ranks_of(deck.mesh);
     world_size = asked >= 1 && asked <= most_ranks ? static_cast<int>(asked) : 1;

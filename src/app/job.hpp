@@ -7,6 +7,7 @@
 #include "app/command_line.hpp"
 #include "comm/mesh.hpp"
 #include "comm/world.hpp"
+#include "config/node_ranks.hpp"
 #include "config/read.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/rank_memory.hpp"
@@ -15,8 +16,8 @@
 namespace forge {
 
 // The deck of a command line: read, its model.hf resolved, and checked against the world; world_size 0: the ranks that
-// its mesh asks for.
-Deck load_deck(const CommandLine& line, Needs needs, int world_size);
+// its mesh asks for. Nodes are of so many consecutive ranks; 0: not known.
+Deck load_deck(const CommandLine& line, Needs needs, int world_size, int node_ranks = asked_node_ranks());
 // The deck of a job, on all of its ranks; where srun started too few, the message is the option that is missing. The
 // watchdog has the deck's deadlines from here on.
 Deck load_deck(const CommandLine& line, Needs needs, const World& world);

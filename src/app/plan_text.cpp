@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "config/dispatch_words.hpp"
 #include "config/keys.hpp"
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
@@ -192,14 +193,13 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
     text += formatted("  %4zu %10s %10.0f %5.1f%% %10s  ", i + 1, seconds_text(o.time.seconds).c_str(),
                       o.time.tokens_per_second, 100 * o.time.mfu, format_bytes(o.memory.total()).c_str());
     text += mesh_text(o.deck.mesh, o.deck.model.experts > 0) +
-            formatted("; %s x %lld, microbatch %lld, zero %lld, recompute %s%s; %s\n",
+            formatted("; %s x %lld, microbatch %lld, zero %lld, recompute %s%s%s; %s\n",
                       std::string(schedule_words[to_size(o.deck.schedule.name)]).c_str(),
                       static_cast<long long>(o.deck.schedule.virtual_stages),
                       static_cast<long long>(o.deck.train.microbatch_sequences),
                       static_cast<long long>(o.deck.train.zero_stage), recompute_text(o.deck.train.recompute),
-                      o.deck.model.experts == 0                             ? ""
-                      : o.deck.model.dispatch == DispatchMethod::all_to_all ? ", all_to_all"
-                                                                            : ", all_gather",
+                      o.deck.model.experts == 0 ? "" : ", ",
+                      o.deck.model.experts == 0 ? "" : dispatch_words[to_size(o.deck.model.dispatch)],
                       binding_part(o).c_str());
   }
   return text;

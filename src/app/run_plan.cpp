@@ -74,7 +74,7 @@ Predicted predict_row(const CommandLine& line, const Machine& machine, const Csv
     if (!row[c].empty()) one.set.push_back(table.head[c] + "=" + row[c]);
   Deck deck;
   try {
-    deck = load_deck(one, Needs::training, line.ranks);
+    deck = load_deck(one, Needs::training, line.ranks, machine.ranks_per_node);
   } catch (const BadInput&) {
     return {};
   }
@@ -128,10 +128,12 @@ void write_layouts(const CommandLine& line, const Machine& machine, const Search
 
 // A search for each number of ranks.
 void run_search(const CommandLine& line, const Machine& machine) {
-  const Deck deck = searched_deck(line);
+  Deck deck = searched_deck(line);
+  deck.mesh.node_ranks = machine.ranks_per_node;
   check_imbalance(line, deck);
   std::vector<int> counts = line.rank_counts;
-  if (counts.empty()) counts.push_back(static_cast<int>(ranks_of(load_deck(line, Needs::training, 0).mesh)));
+  if (counts.empty())
+    counts.push_back(static_cast<int>(ranks_of(load_deck(line, Needs::training, 0, machine.ranks_per_node).mesh)));
   std::optional<OutputDirectoryLock> lock;
   if (!line.write.empty()) lock.emplace(line.write, "--write");
   std::vector<JsonLine> searches;
@@ -173,7 +175,7 @@ void run_plan(const CommandLine& line) {
   if (!line.candidates.empty()) return predict_candidates(line, machine);
   if (line.grid) return run_grid(line, machine);
   if (line.search) return run_search(line, machine);
-  const Deck deck = load_deck(line, Needs::training, line.ranks);
+  const Deck deck = load_deck(line, Needs::training, line.ranks, machine.ranks_per_node);
   check_outputs(line, deck);
   check_imbalance(line, deck);
   const ReplayedStages replayed = read_replayed(line, deck);

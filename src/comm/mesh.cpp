@@ -37,6 +37,8 @@ int most_blocks(Group group) {
     case Group::cp:
     case Group::ep:
     case Group::etp:
+    case Group::ep_rail:
+    case Group::ep_node:
       return 0;
     default:
       return 16;
@@ -79,25 +81,29 @@ void Mesh::make_group(Communicator& device, Group g, AxisBits axes, bool wanted)
 
 // The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.
 void Mesh::make_expert_groups(const MeshGroups& groups) {
-  enum { pp, replicas, shards, ep, etp };
+  enum { pp, replicas, shards, nodes, of_node, etp };
   const auto bit = [](int axis) { return 1u << axis; };
-  const Grid grid({shape_.pp, shape_.expert_replicas(), shape_.expert_shards(), shape_.ep, shape_.etp});
+  const Grid grid({shape_.pp, shape_.expert_replicas(), shape_.expert_shards(), shape_.ep_nodes, shape_.ep_node_ranks(),
+                   shape_.etp});
   const auto device = groups.experts ? scalars().cartesian(grid) : self_communicator();
   const auto make = [&](Group g, AxisBits axes, bool wanted = true) {
     make_group(*device, g, axes, wanted && groups.experts);
   };
-  make(Group::ep, bit(ep));
+  make(Group::ep, bit(nodes) | bit(of_node));
   make(Group::etp, bit(etp));
   make(Group::expert_gradients, bit(replicas) | bit(shards), groups.whole);
   make(Group::expert_gradient_shards, bit(shards), groups.sharded);
   make(Group::expert_gradient_replicas, bit(replicas), groups.sharded);
   make(Group::expert_parameter_shards, bit(shards), groups.sharded);
   make(Group::expert_matrices, bit(shards) | bit(etp), groups.matrices);
+  make(Group::ep_rail, bit(nodes), shape_.ep_nodes > 1);
+  make(Group::ep_node, bit(of_node), shape_.ep_nodes > 1);
 }
 
 void Mesh::connect() {
   Stream stream;
-  for (const Group g : {Group::cp, Group::ep, Group::etp, Group::matrices, Group::expert_matrices})
+  for (const Group g :
+       {Group::cp, Group::ep, Group::etp, Group::matrices, Group::expert_matrices, Group::ep_rail, Group::ep_node})
     of(g).connect(stream);
 }
 

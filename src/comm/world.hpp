@@ -27,6 +27,9 @@ class World {
   virtual int nodes() const = 0;
   // The number of a rank's node, by the nodes' first ranks.
   virtual int node(int rank) const = 0;
+  // How many consecutive ranks each node has, where that is the same number; else 0. Tests give a job nodes of
+  // FORGE_RANKS_PER_NODE ranks.
+  int node_ranks() const;
   // The name of a rank's node; empty for ranks of one process.
   virtual std::string node_name(int rank) const = 0;
   // The names of the first nodes, so many at most; none for ranks of one process.

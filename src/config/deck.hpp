@@ -22,7 +22,7 @@ enum class ScoreKind : int;       // config/router_score.hpp
 enum class GroupScoreKind : int;  // config/router_score.hpp
 enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
-enum class DispatchMethod { all_to_all, all_gather };
+enum class DispatchMethod { automatic, all_to_all, two_level, all_gather };  // config/dispatch_words.hpp
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
@@ -136,6 +136,7 @@ struct ModelDeck {
 struct MeshDeck {
   std::int64_t pp = 1, dp_replicate = 1, dp_shard = -1, cp = 1, tp = 1, ep = 1, etp = 0;  // etp 0 = tp
   CpMethod cp_method = CpMethod::ring;
+  int node_ranks = 0;  // no key: consecutive ranks of each node; 0: not known, or not the same number everywhere
 };
 
 struct ScheduleDeck {

@@ -1,3 +1,4 @@
+#include "config/dispatch_words.hpp"
 #include "config/key_bounds.hpp"
 #include "config/key_builder.hpp"
 #include "config/router_score.hpp"
@@ -69,9 +70,10 @@ void add_dispatch(Keys& k) {
       "an expert takes at most this times the balanced number of a sequence's tokens; 0 = all of them");
   k.choice<&M::capacity_drop>("capacity_drop", may_change, {"position", "probability"},
                               "which tokens a full expert drops: the last ones, or those it weighs least");
-  k.choice<&M::dispatch>("dispatch", may_change, {"all_to_all", "all_gather"},
-                         "how rows come to their experts: each to the ranks that have them, or, for few ranks, all to "
-                         "all of them");
+  k.choice<&M::dispatch>("dispatch", may_change, {dispatch_words.begin(), dispatch_words.end()},
+                         "how rows come to their experts: each to the ranks that have them, once an expert, or in two "
+                         "hops, once a node, where mesh.ep lies on nodes alike; or, for few ranks, all to all of them; "
+                         "automatic = two_level where it is legal, else all_to_all");
   k.number<&M::dispatch_rows>("dispatch_rows", may_change, more_than(0),
                               "rows of a round of dispatch, as a multiple of the balanced number; a rank that gets "
                               "more takes more rounds");

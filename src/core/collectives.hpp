@@ -59,9 +59,11 @@ enum class Group {
   expert_gradient_replicas,
   expert_parameter_shards,
   matrices,
-  expert_matrices
+  expert_matrices,
+  ep_rail,  // of ep, in two hops: the ranks of the same place on each node
+  ep_node   // … and those of this node
 };
-inline constexpr int group_count = 20;
+inline constexpr int group_count = 22;
 
 constexpr std::string_view name_of(Group group) {
   constexpr std::string_view names[group_count] = {"scalars",
@@ -83,7 +85,9 @@ constexpr std::string_view name_of(Group group) {
                                                    "expert_gradient_replicas",
                                                    "expert_parameter_shards",
                                                    "matrices",
-                                                   "expert_matrices"};
+                                                   "expert_matrices",
+                                                   "ep_rail",
+                                                   "ep_node"};
   return names[static_cast<int>(group)];
 }
 

@@ -8,6 +8,7 @@
 #include "config/batch_ramp.hpp"
 #include "config/check_parts.hpp"
 #include "fp8/scaled_product.hpp"
+#include "layout/expert_nodes.hpp"
 
 namespace forge {
 
@@ -65,6 +66,12 @@ void check_expert_axes(const Deck& deck, Report& report) {
   divides("mesh.ep", deck.mesh.ep, "model.experts", m.experts, report);
   divides("mesh.etp", deck.mesh.etp, "model.expert_ffn", m.expert_ffn, report);
   if (m.shared_expert_ffn > 0) divides("mesh.tp", deck.mesh.tp, "model.shared_expert_ffn", m.shared_expert_ffn, report);
+}
+
+void check_two_level(const Deck& deck, const MeshShape& mesh, Report& report) {
+  if (deck.model.experts == 0 || deck.model.dispatch != DispatchMethod::two_level) return;
+  const ExpertNodes nodes = expert_nodes(mesh, deck.mesh.node_ranks);
+  if (nodes.nodes == 1) report.add("", "model.dispatch = two_level with " + nodes.rule + "; or dispatch: automatic");
 }
 
 // Sequence lengths: two blocks of each context-parallel rank, whole rows of each tensor-parallel one.
@@ -156,6 +163,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
   if (mesh) {
     deck.mesh.dp_shard = mesh->dp_shard;
     deck.mesh.etp = mesh->etp;
+    check_two_level(deck, *mesh, report);
   }
   check_batch(deck, report);
   check_tensor(deck, report);

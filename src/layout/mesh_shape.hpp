@@ -34,11 +34,13 @@ inline constexpr AxisBits matrix_axes = bits_of({Axis::dp_shard, Axis::cp, Axis:
 struct MeshShape {
   int pp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1;
   int ep = 1, etp = 1, edp = 1;
+  int ep_nodes = 1;  // over which an ep group sends rows in two hops (layout/expert_nodes.hpp); 1: in one
 
   int world() const { return pp * dp_replicate * dp_shard * cp * tp; }
   int data_parallel() const { return dp_replicate * dp_shard; }  // groups of ranks that read different data
   Grid dense() const { return Grid({pp, dp_replicate, dp_shard, cp, tp}); }
   Grid expert() const { return Grid({pp, edp, ep, etp}); }
+  int ep_node_ranks() const { return ep / ep_nodes; }  // of an ep group, on each of its nodes
 
   int dense_shards() const { return dp_shard * cp; }  // ranks that share dense parameters
   // With n = dp_shard cp tp: expert parameters shard over n / (ep etp) ranks of edp where ep etp divides n, and are

@@ -80,6 +80,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const Ker
           deck.mesh.cp_method,
           static_cast<int>(deck.mesh.ep),
           std::max(static_cast<int>(deck.mesh.etp), 1),
+          1,
           optimizer_state(deck.optimizer, precision.accumulate),
           static_cast<std::int64_t>(deck.data.sources.size()),
           deck.data.restarts_positions(),

@@ -64,6 +64,7 @@ struct BufferContext {
   int tp = 1;
   CpMethod cp_method = CpMethod::ring;
   int ep = 1, etp = 1;
+  int ep_nodes = 1;  // over which rows go to experts in two hops; 1: in one
   OptimizerState optimizer{};
   std::int64_t sources = 0;         // of the data, whose losses are summed apart; 0 = not apart
   bool document_positions = false;  // positions of tables start anew with each document

@@ -37,9 +37,10 @@ struct LayerGroups {
   Communicator* tp = nullptr;  // in the compute stream
   Communicator* cp = nullptr;  // in `stream` or in the compute stream, one at a time
   Stream* stream = nullptr;
-  Communicator* ep = nullptr;         // ranks with other experts, as cp
-  Communicator* etp = nullptr;        // ranks with other columns of the same experts, likewise
-  Communicator* tp_behind = nullptr;  // the same ranks as tp, in `stream`
+  Communicator* ep = nullptr;                           // ranks with other experts, as cp
+  Communicator* etp = nullptr;                          // ranks with other columns of the same experts, likewise
+  Communicator* tp_behind = nullptr;                    // the same ranks as tp, in `stream`
+  Communicator *ep_rail = nullptr, *ep_node = nullptr;  // of ep, in two hops, as ep
 
   int tp_rank() const { return tp ? tp->rank() : 0; }
   int tp_size() const { return tp ? tp->size() : 1; }

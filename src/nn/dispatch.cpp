@@ -5,6 +5,7 @@
 #include "nn/gather_dispatch.hpp"
 #include "nn/host_counts.hpp"
 #include "nn/local_dispatch.hpp"
+#include "nn/two_level_dispatch.hpp"
 
 namespace forge {
 
@@ -35,6 +36,10 @@ void read_counts(const Context<T>& ctx, const SortScratch& sorting, const Dispat
   const auto read = [&](const auto& counts) { ctx.services.counts->read(ctx.stream, b.order.data, counts); };
   if (m.gathers) return read(View<const std::int64_t, 1>(b.offsets));
   if (!m.exchanges()) return read(View<const std::int64_t, 1>(sorting.counts));
+  if (m.two_level()) {
+    TwoLevelDispatch<T>::share(ctx, sorting, b);
+    return read(View<const std::int64_t, 2>(sorting.all_counts));
+  }
   ExchangeDispatch<T>::share(ctx, sorting, b);
   read(View<const std::int64_t, 2>(b.counts));
 }
@@ -65,8 +70,13 @@ std::unique_ptr<Dispatch<T>> sort_assignments(const Context<T>& ctx, View<const 
     sort(kept);
   }
   give_away_filler(ctx, b);
+  if (!moe_shape(ctx.buffers).two_level()) {
+    read_counts(ctx, sorting, b);
+    return sorted_assignments(ctx, b, s);
+  }
+  TwoLevelDispatch<T>::sort(ctx, kept.empty() ? choices : kept, sorting, b, s);
   read_counts(ctx, sorting, b);
-  return sorted_assignments(ctx, b, s);
+  return std::make_unique<TwoLevelDispatch<T>>(ctx, b, s, true);
 }
 
 template <class T>
@@ -75,6 +85,7 @@ std::unique_ptr<Dispatch<T>> sorted_assignments(const Context<T>& ctx, const Dis
   const MoeShape m = moe_shape(ctx.buffers);
   if (!m.exchanges()) return std::make_unique<LocalDispatch<T>>(ctx, b, s);
   if (m.gathers) return std::make_unique<GatherDispatch<T>>(ctx, b, s);
+  if (m.two_level()) return std::make_unique<TwoLevelDispatch<T>>(ctx, b, s, false);
   return std::make_unique<ExchangeDispatch<T>>(ctx, b, s);
 }
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "core/balanced_rows.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -25,7 +28,9 @@ MoeShape moe_shape(const BufferContext& c) {
   // device where each expert's begin. Rows of no expert have no numbers, of which rounding could take the largest.
   const bool rounds_rows_of_no_expert = m.capacity > 0 && c.rounding.on && c.rounding.experts;
   m.reads_counts = m.exchanges() || !c.grouped || rounds_rows_of_no_expert;
-  m.places = m.rows * m.chosen * (m.gathers ? m.sources : 1);
+  m.nodes = m.exchanges() ? c.ep_nodes : 1;
+  m.node_chosen = std::min(m.chosen, m.node_experts());
+  m.places = m.two_level() ? m.most_records() * m.node_chosen : m.rows * m.chosen * (m.gathers ? m.sources : 1);
   const std::int64_t most = m.sources * m.rows * std::min(m.chosen, m.experts_here);
   m.round_rows = std::min(balanced_rows(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
   return m;
@@ -63,6 +68,61 @@ bool gives_filler_away(const BufferContext& c, bool rounds) {
   return rounds && c.rounding.experts && !m.reads_counts && !m.exchanges() && m.capacity == 0;
 }
 
+namespace {
+
+// Nodes of those that forced_balance gives a row at position p (balanced_experts in kernels/experts/router_rows.cpp).
+std::int64_t nodes_of_position(const ModelDeck& o, std::int64_t node_experts, std::int64_t p) {
+  const bool limited = o.router_groups_used > 0 && o.router_groups_used < o.router_groups;
+  const std::int64_t groups = limited ? o.router_groups : 1, used = limited ? o.router_groups_used : 1,
+                     size = o.experts / groups, of_group = (o.experts_per_token + used - 1) / used;
+  std::set<std::int64_t> nodes;
+  for (std::int64_t c = 0; c < o.experts_per_token; ++c) {
+    const std::int64_t group = (p / size + c % used * groups / used) % groups;
+    nodes.insert((group * size + (p % size + c / used * size / of_group) % size) / node_experts);
+  }
+  return static_cast<std::int64_t>(nodes.size());
+}
+
+// The chance that none of k experts, of the router's groups in use, is among those from `first` on. By the number of
+// experts that the groups drawn so far have there.
+double chance_of_none(const ModelDeck& o, std::int64_t first, std::int64_t count) {
+  const std::int64_t groups = o.router_groups, size = o.experts / groups,
+                     used = o.router_groups_used > 0 ? o.router_groups_used : groups;
+  // ways[n][s]: to draw n of the groups so far with s of those experts.
+  std::vector<std::vector<double>> ways(to_size(used + 1), std::vector<double>(to_size(count + 1)));
+  ways[0][0] = 1;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::int64_t begin = std::max(first, g * size), end = std::min(first + count, (g + 1) * size),
+                       there = std::max<std::int64_t>(end - begin, 0);
+    for (std::int64_t n = std::min(g + 1, used); n > 0; --n)
+      for (std::int64_t s = count; s >= there; --s)
+        ways[to_size(n)][to_size(s)] += ways[to_size(n - 1)][to_size(s - there)];
+  }
+  double all = 0, none = 0;
+  for (std::int64_t s = 0; s <= count; ++s) {
+    double chance = 1;  // C(used · size − s, k) / C(used · size, k)
+    for (std::int64_t i = 0; i < o.experts_per_token; ++i)
+      chance *=
+          static_cast<double>(std::max<std::int64_t>(used * size - s - i, 0)) / static_cast<double>(used * size - i);
+    all += ways[to_size(used)][to_size(s)];
+    none += ways[to_size(used)][to_size(s)] * chance;
+  }
+  return none / all;
+}
+
+}  // namespace
+
+double expected_nodes(const ModelDeck& o, std::int64_t nodes) {
+  const std::int64_t here = o.experts / nodes;
+  double sum = 0;
+  if (o.forced_balance) {
+    for (std::int64_t p = 0; p < o.experts; ++p) sum += static_cast<double>(nodes_of_position(o, here, p));
+    return sum / static_cast<double>(o.experts);
+  }
+  for (std::int64_t node = 0; node < nodes; ++node) sum += 1 - chance_of_none(o, node * here, here);
+  return sum;
+}
+
 std::int64_t expected_rounds(const BufferContext& c) {
   const std::int64_t rows = expected_expert_rows(c), round = moe_shape(c).round_rows;
   return std::max<std::int64_t>((rows + round - 1) / round, 1);
@@ -97,6 +157,78 @@ void add_of_etp(Segments& list, std::int64_t columns, DType type) {
   }
 }
 
+// ---- two hops
+
+std::int64_t expected_records(const Segments& list) {
+  const MoeShape m = moe_shape(list.c);
+  return std::llround(static_cast<double>(m.rows) * expected_nodes(list.spec.options, m.nodes));
+}
+// A record of the row, as so many bytes, and its entries, each of so many.
+void exchange_records(Segments& list, std::int64_t row_bytes, std::int64_t entry_bytes) {
+  const MoeShape m = moe_shape(list.c);
+  const std::int64_t records = expected_records(list);
+  list.send(Group::ep_rail, Collective::all_to_all, records * (row_bytes + m.node_chosen * entry_bytes) / m.nodes,
+            DType::u8);
+}
+void exchange_in_node(Segments& list, std::int64_t row_bytes, std::int64_t entry_bytes) {
+  const MoeShape m = moe_shape(list.c);
+  list.send(Group::ep_node, Collective::all_to_all, m.rows * m.chosen * (row_bytes + entry_bytes) / m.node_ranks(),
+            DType::u8);
+}
+
+void sort_records(Segments& list) {
+  const MoeShape m = moe_shape(list.c);
+  list.over_indices("node_choices", m.rows, m.chosen, m.nodes);
+  list_moe_sort(list, m.staged_rows());
+  list.over_indices("record_entries", m.rows, m.chosen + m.nodes, m.chosen);
+  list.send(Group::ep, Collective::all_gather, m.experts + m.nodes, DType::i64);
+  list.over_indices("node_counts", m.node_ranks() * m.node_experts(), 0, 2);
+}
+
+void records_out(Segments& list, const ScaledOperand* codes, bool weights) {
+  const MoeShape m = moe_shape(list.c);
+  const auto size = [](DType type) { return static_cast<std::int64_t>(size_of(type)); };
+  const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c), records = expected_records(list),
+                     entries = records * m.node_chosen, sent = m.rows * m.chosen,
+                     numbers = C * size(list.c.precision.compute), sum = size(list.c.precision.accumulate),
+                     bytes = codes ? coded_row_bytes(*codes) : numbers;
+  list.aside = list.spec.Fs() > 0;
+  if (codes)
+    list.add(RowKernel{rounding_kernels::encode_rows, records, C, records * numbers, records * bytes});
+  else
+    list.move_rows("permute_rows", C, records, records);
+  if (weights) list.over_rows("permute_weights", entries, 1, 0, 0, 1, 1);
+  exchange_records(list, bytes, weights ? sum + 4 : 0);
+  if (weights) list_moe_sort(list, entries);
+  list.add(RowKernel{codes ? "permute_codes" : "permute_rows", sent, C, sent * bytes, sent * bytes});
+  if (weights) list.over_rows("permute_weights", sent, 1, 0, 0, 1, 1);
+  exchange_in_node(list, bytes, weights ? sum : 0);
+  list.over_indices("received_order", rows, 0, 2, 2);
+  if (codes)
+    list.add(RowKernel{rounding_kernels::decode_rows, rows, C, rows * bytes, rows * numbers});
+  else
+    list.move_rows("permute_rows", C, rows, rows);
+  if (weights) list.over_rows("permute_rows", rows, 1, 0, 0, 1, 1);
+  list.aside = false;
+}
+
+void records_back(Segments& list, bool adds, bool weights) {
+  const MoeShape m = moe_shape(list.c);
+  const auto size = [](DType type) { return static_cast<std::int64_t>(size_of(type)); };
+  const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c), records = expected_records(list),
+                     sent = m.rows * m.chosen, value = size(list.c.precision.compute),
+                     sum = size(list.c.precision.accumulate);
+  list.move_rows("unpermute_rows", C, rows, rows);
+  if (weights) list.over_rows("unpermute_rows", rows, 1, 0, 0, 1, 1);
+  exchange_in_node(list, C * value, weights ? sum : 0);
+  list.add(RowKernel{"sum_entries", records, C, sent * C * value, records * C * sum});
+  if (value != sum) list.add(RowKernel{"convert_rows", records, C, records * C * sum, records * C * value});
+  if (weights) list.over_rows("unpermute_weights", records * m.node_chosen, 1, 0, 0, 1, 1);
+  exchange_records(list, C * value, weights ? sum : 0);
+  list.move_rows("unpermute_rows", C, records + (adds ? m.rows : 0), m.rows);
+  if (weights) list.add(RowKernel{"unpermute_weights", sent, 1, records * m.node_chosen * sum, sent * sum});
+}
+
 }  // namespace
 
 // Kernels: counts of chunks, their sums by expert, the experts' offsets, places.
@@ -110,17 +242,19 @@ void list_sort(Segments& list) {
   if (m.capacity > 0 && !list.recomputes) list_moe_sort(list, m.rows * m.chosen);
   if (m.capacity > 0 && !list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
   if (m.gathers) gather_of_group(list, m.chosen, DType::i32);
-  list_moe_sort(list, m.places);
+  list_moe_sort(list, m.two_level() ? m.rows * m.chosen : m.places);
   if (m.capacity == 0 && !list.recomputes) list.over_indices("add_counts", m.experts, 4, 2);
   if (gives_filler_away(list.c, list.rounds)) list.over_indices("fill_counts", 1, 0, 2);
+  if (m.two_level()) sort_records(list);
   list.count_reads += m.reads_counts;
-  if (m.gathers) return;
+  if (m.gathers || m.two_level()) return;
   list.send(Group::etp, Collective::all_gather, m.experts, DType::i64);
   list.send(Group::ep, Collective::all_gather, list.c.etp * m.experts, DType::i64);
 }
 
 void list_rows_out(Segments& list, const ScaledOperand* codes, bool weights) {
   const MoeShape m = moe_shape(list.c);
+  if (m.two_level()) return records_out(list, codes, weights);
   const DType value = list.c.precision.compute, sum = list.c.precision.accumulate;
   const bool exchanges = m.exchanges() && !m.gathers;
   const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c), sent = m.gathers ? m.rows : m.places,
@@ -150,6 +284,7 @@ void list_rows_out(Segments& list, const ScaledOperand* codes, bool weights) {
 
 void list_rows_back(Segments& list, bool adds, bool weights) {
   const MoeShape m = moe_shape(list.c);
+  if (m.two_level()) return records_back(list, adds, weights);
   const DType value = list.c.precision.compute, sum = list.c.precision.accumulate;
   const std::int64_t C = list.spec.C(), rows = expected_expert_rows(list.c);
   if (m.exchanges()) list.move_rows("unpermute_rows", C, rows, m.gathers ? m.sources * m.rows : rows);

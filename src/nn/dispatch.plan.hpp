@@ -19,10 +19,22 @@ struct MoeShape {
   std::int64_t places = 0;        // P, of this rank's assignments in the order of experts
   std::int64_t round_rows = 0;    // N, rows that a rank takes in a round
   int sources = 1;                // ranks that share the layer's experts: ep · etp
+  int nodes = 1;                  // over which rows go in two hops, once a node; 1: in one hop
+  std::int64_t node_chosen = 0;   // most of a row's experts on a node: entries of a record
   bool gathers = false;      // all rows of the sources go to each of them, and their assignments stand in one order
   bool reads_counts = true;  // a forward pass waits until the host has read how many rows each expert gets
 
   bool exchanges() const { return sources > 1; }
+  // In two hops: a record is (row, node), with an entry for each of the row's experts there. It goes to the rank of the
+  // same place on that node, which stages the records of all nodes, and sends an assignment for each entry.
+  bool two_level() const { return nodes > 1; }
+  int node_ranks() const { return sources / nodes; }
+  std::int64_t node_experts() const { return experts / nodes; }
+  std::int64_t most_records() const { return rows * std::min<std::int64_t>(chosen, nodes); }
+  std::int64_t staged_rows() const { return rows * nodes; }
+  std::int64_t node_places() const { return staged_rows() * node_chosen; }
+  // The most assignments that it sends in a round.
+  std::int64_t node_sent() const { return std::min(node_places(), node_ranks() * round_rows); }
 };
 MoeShape moe_shape(const BufferContext&);
 // The most assignments of its own rows that a rank keeps: all of them, or what capacities leave. Without other sources
@@ -35,6 +47,8 @@ std::int64_t expected_expert_rows(const BufferContext&);
 // Whether filler's rows go to the last expert: where rounding takes the magnitudes of all rows, as many as there may
 // be.
 bool gives_filler_away(const BufferContext&, bool rounds);
+// Nodes that have one of a row's k experts, in the mean: where the router balances, or as forced_balance deals them.
+double expected_nodes(const ModelDeck& model, std::int64_t nodes);
 // Rounds in which they come.
 std::int64_t expected_rounds(const BufferContext&);
 
@@ -45,7 +59,13 @@ struct DispatchBuffers {
   View<std::int32_t, 2> place;    // (S, k) their places; of all sources where rows are gathered
   View<std::int64_t, 1> offsets;  // (E + 1) of assignments in one order: of all sources where rows are gathered, of
                                   // this rank where its products look for them on the device
-  View<std::int64_t, 2> counts;   // (sources, E), where each row goes to the ranks of its experts
+  View<std::int64_t, 2> counts;   // (sources, E), where each row goes to the ranks of its experts; in two hops
+                                  // (node_ranks, E / nodes), of what each rank of this node sends in it
+  // In two hops `order` (P) has the assignment of each entry of the records, −1 for none, and `place` the entries.
+  View<std::int32_t, 1> records;       // (S nodes) row · nodes + node of each record, by node
+  View<std::int32_t, 2> record_place;  // (S, nodes) their places; −1: none
+  View<std::int32_t, 1> node_order;    // (S nodes · entries) entries of staged records, by expert of this node
+  View<std::int32_t, 2> node_place;    // (S nodes, entries) their places
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -55,8 +75,18 @@ struct DispatchBuffers {
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
     else {
       if (l.c.grouped && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
-      if (m.exchanges()) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
+      if (m.exchanges() && !m.two_level()) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
     }
+    if (m.two_level()) list_two_level(l, m);
+  }
+
+ private:
+  void list_two_level(BufferLister& l, const MoeShape& m) {
+    l.save(counts, "assignments of each rank of the node", m.node_ranks(), m.node_experts(), l.B);
+    l.save(records, "records by node", m.staged_rows(), 1, l.B);
+    l.save(record_place, "places of records", m.rows, m.nodes, l.B);
+    l.save(node_order, "entries by expert", m.node_places(), 1, l.B);
+    l.save(node_place, "places of entries", m.staged_rows(), m.node_chosen, l.B);
   }
 };
 
@@ -65,6 +95,11 @@ struct SortScratch {
   View<std::int64_t, 1> counts, offsets;  // (E), (E + 1) of this rank's rows, or of all sources'
   View<std::int32_t, 2> sort;             // workspace of moe_sort
   View<std::int32_t, 2> group_choices;    // (S sources, k) where rows are gathered
+  // In two hops:
+  View<std::int32_t, 2> row_nodes;                      // (S, nodes) those of a row's experts
+  View<std::int32_t, 2> record_sort;                    // workspace of moe_sort
+  View<std::int64_t, 1> record_counts, record_offsets;  // (nodes), (nodes + 1)
+  View<std::int64_t, 2> all_counts;  // (sources, E + nodes) of each source, its assignments and its records
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -73,6 +108,12 @@ struct SortScratch {
     l.add(offsets, "their begins", m.experts + 1, 1);
     l.add(sort, "order of assignments", moe_sort_rows(sorted * m.chosen), m.experts);
     if (m.gathers) l.add(group_choices, "choices of all sources", sorted, m.chosen);
+    if (!m.two_level()) return;
+    l.add(row_nodes, "nodes of rows", m.rows, m.nodes);
+    l.add(record_sort, "order of records", moe_sort_rows(m.staged_rows()), m.nodes);
+    l.add(record_counts, "records for each node", m.nodes, 1);
+    l.add(record_offsets, "begins of records", m.nodes + 1, 1);
+    l.add(all_counts, "counts of all sources", m.sources, m.experts + m.nodes);
   }
 };
 
@@ -94,6 +135,16 @@ struct DispatchScratch {
   View<std::int64_t, 1> offsets;  // (E / ep + 1)
   View<T, 2> peer_rows;           // (N, C) what another etp rank made of the same rows
   View<A, 2> peer_line;           // (N, 1)
+  // In two hops, before those: records on their way there or back, and as they are staged; assignments of the staged
+  // ones in a round, and the sums that go back.
+  View<T, 2> records, staged;                            // (S min(k, nodes), C), (S nodes, C)
+  View<std::int32_t, 2> record_experts, staged_experts;  // (…, entries)
+  View<A, 2> staged_weights;                             // (S nodes, entries), or their gradients
+  View<std::int32_t, 2> node_sort;                       // workspace of moe_sort
+  View<std::int64_t, 1> node_counts, node_offsets;       // (E / nodes), (E / nodes + 1)
+  View<T, 2> sent;                                       // (node_sent, C)
+  View<A, 2> sent_weights;                               // (S nodes · entries, 1) at their places
+  View<A, 2> sums;                                       // (S nodes, C)
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -106,18 +157,37 @@ struct DispatchScratch {
       l.add(weights, "weights of assignments", m.places, 1);
       return;
     }
-    l.add(assignments, "rows of assignments", m.places, C);
+    if (m.two_level())
+      list_records(l, m);
+    else
+      l.add(assignments, "rows of assignments", m.places, C);
     l.add(weights, "weights of assignments", m.places, 1);
     if (!m.exchanges()) return;
     l.add(received, "rows as received", N, C);
     l.add(received_line, "weights as received", N, 1);
-    l.add(blocks, "begins of each expert and source", m.sources * m.experts_here + 1, 1);
+    l.add(blocks, "begins of each expert and source", m.sources / m.nodes * m.experts_here + 1, 1);
     l.add(order, "received rows by expert", N, 1);
     l.add(place, "places of received rows", N, 1);
     l.add(offsets, "begins of received experts", m.experts_here + 1, 1);
     if (l.c.etp == 1) return;
     l.add(peer_rows, "rows from an etp rank", N, C);
     l.add(peer_line, "weights from an etp rank", N, 1);
+  }
+
+ private:
+  void list_records(BufferLister& l, const MoeShape& m) {
+    const std::int64_t C = l.spec.C(), staged_rows = m.staged_rows(), entries = m.node_chosen;
+    l.add(records, "rows of records", m.most_records(), C);
+    l.add(record_experts, "experts of records", m.most_records(), entries);
+    l.add(staged, "staged rows", staged_rows, C);
+    l.add(staged_experts, "experts of staged rows", staged_rows, entries);
+    l.add(staged_weights, "weights of staged rows", staged_rows, entries);
+    l.add(node_sort, "order of entries", moe_sort_rows(m.node_places()), m.node_experts());
+    l.add(node_counts, "entries of each expert", m.node_experts(), 1);
+    l.add(node_offsets, "begins of entries", m.node_experts() + 1, 1);
+    l.add(sent, "rows of entries", m.node_sent(), C);
+    l.add(sent_weights, "weights of entries", m.node_places(), 1);
+    l.add(sums, "sums of staged rows", staged_rows, C);
   }
 };
 

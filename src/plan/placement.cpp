@@ -9,11 +9,11 @@ namespace forge {
 namespace {
 
 std::vector<int> expert_group(const MeshShape& m, Group group, int rank) {
-  enum : unsigned { replicas = 1u << 1, shards = 1u << 2, ep = 1u << 3, etp = 1u << 4 };
-  const Grid grid({m.pp, m.expert_replicas(), m.expert_shards(), m.ep, m.etp});
+  enum : unsigned { replicas = 1u << 1, shards = 1u << 2, nodes = 1u << 3, of_node = 1u << 4, etp = 1u << 5 };
+  const Grid grid({m.pp, m.expert_replicas(), m.expert_shards(), m.ep_nodes, m.ep_node_ranks(), m.etp});
   switch (group) {
     case Group::ep:
-      return grid.group_of(rank, ep);
+      return grid.group_of(rank, nodes | of_node);
     case Group::etp:
       return grid.group_of(rank, etp);
     case Group::expert_gradients:
@@ -22,6 +22,10 @@ std::vector<int> expert_group(const MeshShape& m, Group group, int rank) {
       return grid.group_of(rank, replicas);
     case Group::expert_matrices:
       return grid.group_of(rank, shards | etp);
+    case Group::ep_rail:
+      return m.ep_nodes > 1 ? grid.group_of(rank, nodes) : std::vector<int>{rank};
+    case Group::ep_node:
+      return m.ep_nodes > 1 ? grid.group_of(rank, of_node) : std::vector<int>{rank};
     default:
       return grid.group_of(rank, shards);
   }
@@ -120,6 +124,8 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::expert_parameter_shards, m.expert_shards());
   set(Group::matrices, m.dense_shards() * m.tp);
   set(Group::expert_matrices, m.expert_shards() * m.etp);
+  set(Group::ep_rail, m.ep_nodes);
+  set(Group::ep_node, m.ep_nodes > 1 ? m.ep_node_ranks() : 1);
   return sizes;
 }
 

@@ -4,6 +4,7 @@
 
 #include "config/optimizer_table.hpp"
 #include "core/error.hpp"
+#include "layout/expert_nodes.hpp"
 #include "model/cudnn_attention.hpp"
 #include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
@@ -70,6 +71,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
   setup.units = parameter_units(setup.spec);
   check_groups(deck.optimizer, setup.units);
   setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
+  setup.mesh.ep_nodes = chosen_expert_nodes(deck, setup.mesh);
   setup.rank = rank;
   setup.microbatches = static_cast<int>(microbatches_of(deck));
   setup.schedule = lowered;
@@ -77,6 +79,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
                               static_cast<int>(setup.spec.options.mtp_depth));
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp), kernels);
+  setup.buffers.ep_nodes = setup.mesh.ep_nodes;
   check_rounded_experts(setup.spec, setup.buffers.rounding);
   check_cudnn_workspace(deck, setup.buffers);
   resolve_coded(setup.buffers.rounding, deck, setup.mesh);

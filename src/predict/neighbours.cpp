@@ -79,7 +79,7 @@ void add_training_changes(std::vector<DeckChange>& list) {
                     d.train.gather = step ? GatherPolicy::microbatch : GatherPolicy::step;
                   }});
   list.push_back({"dispatch", [](Deck& d) {
-                    const bool rows_go = d.model.dispatch == DispatchMethod::all_to_all;
+                    const bool rows_go = d.model.dispatch != DispatchMethod::all_gather;
                     if (d.model.experts > 0)
                       d.model.dispatch = rows_go ? DispatchMethod::all_gather : DispatchMethod::all_to_all;
                   }});

@@ -28,6 +28,8 @@ CostPart part_of(Group group) {
       return CostPart::transfers;
     case Group::ep:
     case Group::etp:
+    case Group::ep_rail:
+    case Group::ep_node:
       return CostPart::ep;
     case Group::parameter_shards:
     case Group::expert_parameter_shards:
@@ -78,7 +80,7 @@ double host_seconds(const Machine& machine, const Sent& call) {
 // Exchanges end when the rank that gets most, or gives most back, has done so, in as many rounds as it takes.
 Sent of_busiest(Sent call, double load, std::int64_t rounds) {
   const bool of_rows = call.collective == Collective::all_to_all || call.collective == Collective::send;
-  if (!of_rows || (call.group != Group::ep && call.group != Group::etp)) return call;
+  if (!of_rows || (call.group != Group::ep && call.group != Group::etp && call.group != Group::ep_node)) return call;
   call.count = std::llround(load * static_cast<double>(call.count) / static_cast<double>(rounds));
   call.times *= rounds;
   return call;

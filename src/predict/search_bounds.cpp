@@ -6,6 +6,7 @@
 #include "config/schedule_name.hpp"
 #include "core/to_size.hpp"
 #include "fp8/codes.hpp"
+#include "layout/expert_nodes.hpp"
 #include "layout/layer_kinds.hpp"
 #include "nn/units.plan.hpp"
 #include "predict/outcome.hpp"
@@ -30,7 +31,8 @@ Bounds::Bounds(const Machine& machine, const Deck& deck, int ranks)
 }
 
 std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) {
-  const MeshShape shape = resolve_mesh(mesh, ranks_);
+  MeshShape shape = resolve_mesh(mesh, ranks_);
+  shape.ep_nodes = chosen_expert_nodes(deck_, shape);
   const Places places = placements(shape, 0, {}, machine_.ranks_per_node);
   const auto pp = static_cast<double>(mesh.pp), most = static_cast<double>(usable_memory(machine_, ranks_));
   Deck deck = deck_;
@@ -73,6 +75,7 @@ const Bounds::LayersCost& Bounds::layers_of(const Deck& deck, const MeshShape& m
 
 Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, const Places& places) const {
   BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
+  c.ep_nodes = chosen_expert_nodes(deck, mesh);
   resolve_coded(c.rounding, deck, mesh);
   if (deck.model.experts > 0) c.expert_load = machine_.imbalance;
   c.cutlass = takes_cutlass_on(machine_, deck, c.kernels.grouped);

@@ -99,7 +99,9 @@ std::vector<Choice> choices_of(const Deck& deck, const MeshDeck& mesh) {
   const std::int64_t local = deck.train.global_batch_sequences / (mesh.dp_replicate * mesh.dp_shard);
   std::vector<DispatchMethod> dispatches{deck.model.dispatch};
   if (deck.model.experts > 0 && mesh.ep * mesh.etp > 1)
-    dispatches = {DispatchMethod::all_to_all, DispatchMethod::all_gather};
+    dispatches = {
+        deck.model.dispatch == DispatchMethod::automatic ? DispatchMethod::automatic : DispatchMethod::all_to_all,
+        DispatchMethod::all_gather};
   std::vector<Choice> list;
   for (const ScheduleChoice& schedule : schedules_of(deck, mesh.pp))
     for (std::int64_t b = 1; b <= std::min(local, most_microbatch) && local % b == 0; b *= 2)

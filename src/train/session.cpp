@@ -73,7 +73,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       .sine = run_.sine,
       .seed = setup_.deck.train.seed,
       .groups = {shared(mesh.tp()), shared(mesh.cp()), exchange_.get(), shared(mesh.ep()), shared(mesh.etp()),
-                 shared(mesh.tp_behind())},
+                 shared(mesh.tp_behind()), shared(mesh.of(Group::ep_rail)), shared(mesh.of(Group::ep_node))},
       .routers = run_.routers,
       .fresh = sync_ ? &sync_->fresh() : nullptr,
       .attention = by_cudnn ? AttentionKernel::cudnn : chosen_attention(setup_.deck, asked.attention),

@@ -173,12 +173,26 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
       const bool amaxes = gathers && setup.buffers.rounding.experts, known = gathers && !amaxes;
       const bool one_round = moe.round_rows >= moe.rows * moe.sources * std::min(moe.chosen, moe.experts_here);
       const bool routed =
-          (plan[g].first == "ep" || plan[g].first == "etp") && (moe.gathers ? !one_round || amaxes : !known);
+          (plan[g].first.starts_with("ep") || plan[g].first == "etp") && (moe.gathers ? !one_round || amaxes : !known);
       if (plan[g].first != sent[g].first || (!routed && bytes != counted.bytes[i]))
         text << sent[g].first << " sent " << counted.bytes[i] << " B by " << name_of(static_cast<Collective>(c)) << ", "
              << bytes << " B are planned for " << plan[g].first << "; ";
     }
   return text.str();
+}
+
+// Other nodes of a row's experts, once each, over all rows that were routed.
+std::int64_t records_of(const RunSetup& setup, const Routing& routing) {
+  const int here = setup.mesh.ep_node_ranks();
+  const std::int64_t experts = setup.spec.E() / setup.mesh.ep_nodes, own = setup.rank % setup.mesh.ep / here;
+  std::int64_t count = 0;
+  for (const auto& [row, chosen] : routing) {
+    std::set<std::int64_t> nodes;
+    for (const std::int32_t e : chosen)
+      if (e >= 0 && e / experts != own) nodes.insert(e / experts);
+    count += static_cast<std::int64_t>(nodes.size());
+  }
+  return count;
 }
 
 // Every token of the step is counted once by its layer's router, also where its forward pass was recomputed.
@@ -266,6 +280,8 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
       plan.peak == name_of(TaskOp::compute_matrices) || plan.peak == name_of(TaskOp::update_factored);
   if (result.problem.empty() && !peak_in_update) result.problem = memory_problem(session.arena(), plan);
   if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, 0, started);
+  if (setup.mesh.ep_nodes > 1) result.records = records_of(setup, result.routing);
+  result.rail_bytes = mesh.of(Group::ep_rail).traffic().total_bytes();
   if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);
   if (options.one) result.gradient_deviations = deviations(session, TensorSource::gradients, options.one->gradients);
   if (options.train_steps == 0) return result;
@@ -326,6 +342,8 @@ LayoutResult merged(std::vector<LayoutResult> ranks) {
     add_deviations(all.parameter_deviations, ranks[r].parameter_deviations);
     all.routing.merge(ranks[r].routing);
     all.amaxes.merge(ranks[r].amaxes);
+    all.records += ranks[r].records;
+    all.rail_bytes += ranks[r].rail_bytes;
     if (!all.problem.empty()) continue;
     if (!ranks[r].problem.empty())
       all.problem = rank + ranks[r].problem;

@@ -39,9 +39,11 @@ struct LayoutResult {
   double validation_loss = 0;                       // after training, where the deck has validation files
   Tensors parameters;                               // after training
   Deviations parameter_deviations;
-  Routing routing;         // of step 1's rows on this rank
-  std::set<float> amaxes;  // largest magnitudes of operands in FP8 in step 1, each once
-  std::string problem;     // what this rank found wrong by itself: memory, bytes sent or products other than planned
+  Routing routing;              // of step 1's rows on this rank
+  std::int64_t records = 0;     // of those, in two hops, (row, other node) with an expert there
+  std::int64_t rail_bytes = 0;  // sent to other nodes in step 1, over ep_rail
+  std::set<float> amaxes;       // largest magnitudes of operands in FP8 in step 1, each once
+  std::string problem;  // what this rank found wrong by itself: memory, bytes sent or products other than planned
 };
 
 struct RunOptions {

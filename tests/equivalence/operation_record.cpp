@@ -56,7 +56,7 @@ std::string difference(const char* what, const std::vector<std::string>& listed,
 }
 
 bool of_experts(Group group) {
-  return group == Group::ep || group == Group::etp;
+  return group == Group::ep || group == Group::etp || group == Group::ep_rail || group == Group::ep_node;
 }
 std::string text_of(Group group, Collective collective) {
   return std::string(name_of(group)) + " " + std::string(name_of(collective));
@@ -67,7 +67,8 @@ std::string text_of(bool behind) {
 
 constexpr std::array by_router{"permute_rows", "unpermute_rows", "permute_weights", "unpermute_weights",
                                "weighted_swiglu_forward", "weighted_swiglu_backward", "moe_sort", "capacity_drop",
-                               "received_order", "fill_counts",
+                               "received_order", "fill_counts", "node_choices", "record_entries", "node_counts",
+                               "sum_entries", "permute_codes",
                                // … also of others
                                "add", "copy_rows"};
 constexpr std::array of_one_rank{"add_counts", "router_balance_loss"};  // of a group
@@ -79,7 +80,8 @@ bool has(const Names& names, std::string_view name) {
 }  // namespace
 
 std::vector<Group> SegmentLines::groups() const {
-  if (alike_) return {Group::tp, Group::tp_behind, Group::cp, Group::ep, Group::etp};
+  if (alike_)
+    return {Group::tp, Group::tp_behind, Group::cp, Group::ep, Group::etp, Group::ep_rail, Group::ep_node};
   return {Group::tp, Group::tp_behind, Group::cp};
 }
 
@@ -112,6 +114,7 @@ bool SegmentLines::leaves_out(std::string_view name) const {
   if (name.starts_with("fp8_") || name == "sums_of_runs" || has(of_one_rank, name)) return true;
   if (replays_ && name == "router_weights") return true;
   if (!alike_ && setup_.spec.E() > 0 && has(by_router, name)) return true;
+  if (!alike_ && setup_.mesh.ep_nodes > 1 && name == "convert_rows") return true;
   if (setup_.buffers.rounding.kv_copies > 1 && name == "add") return true;
   if (setup_.mesh.pp > 1 && name == "copy_rows") return true;
   return name == "embedding_forward" && !setup_.spec.rope() && setup_.share.tp_rank > 0;

@@ -139,6 +139,28 @@ void permute_weights(Stream&, View<const A, 2> weights, View<const std::int32_t,
 template <class A>
 void unpermute_weights(Stream&, View<const A, 1> d_values, View<const std::int32_t, 2> place, View<A, 2> d_weights);
 
+// ---- rows in two hops
+// -----------------------------------------------------------------------------------------------------
+
+// A record is (row, node): a row with experts on a node, which has `node_experts` of them.
+// nodes(R, nodes): the node's number where one of experts(R,k) is there, else −1. moe_sort of these is records by node.
+void node_choices(Stream&, View<const std::int32_t, 2> experts, std::int64_t node_experts, View<std::int32_t, 2> nodes);
+// With record(R, nodes), their places: entries(records, q) = experts of a record, counted from the node's first one,
+// rising; −1 behind the last. order(records · q) and place(R,k): as of moe_sort, of entries.
+void record_entries(Stream&, View<const std::int32_t, 2> experts, View<const std::int32_t, 2> record,
+                    std::int64_t node_experts, View<std::int32_t, 2> entries, View<std::int32_t, 1> order,
+                    View<std::int32_t, 2> place);
+// of_node(ranks, node_experts) = Σ over nodes of counts(nodes · ranks, …)(node · ranks + rank, first + expert).
+void node_counts(Stream&, View<const std::int64_t, 2> counts, std::int64_t first, View<std::int64_t, 2> of_node);
+// sums(r,:) = or, with `add`, += Σ_c rows(place(r,c) − first, :) over the places of [first, first + P), one after the
+// other in A.
+template <class T>
+void sum_entries(Stream&, View<const T, 2> rows, View<const std::int32_t, 2> place, std::int64_t first, bool add,
+                 View<acc_t<T>, 2> sums);
+// rows(P, bytes) = x(R, bytes) of each assignment of order(P), none of which is −1: rows as rows_to_codes leaves them.
+void permute_codes(Stream&, View<const std::uint8_t, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen,
+                   View<std::uint8_t, 2> rows);
+
 // ---- capacity
 // ---------------------------------------------------------------------------------------------------------
 
