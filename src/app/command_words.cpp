@@ -105,6 +105,8 @@ void check_grid(const CommandLine& c) {
   if (c.search || !c.candidates.empty() || !c.fit.empty() || !c.replayed.empty() || !c.trace.empty())
     throw BadInput("--grid is a search for each cell, without --search, --candidates, --fit, --replayed and --trace");
   if (!c.nodes.empty() && !c.rank_counts.empty()) throw BadInput("--nodes and --ranks exclude each other");
+  if (!c.svg.empty() && !c.svg.ends_with(".svg"))
+    throw BadInput("--svg " + c.svg + ": legal is a file whose name ends with .svg");
 }
 
 void read_ranks(const std::string& text, CommandLine& c) {

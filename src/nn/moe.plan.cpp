@@ -119,8 +119,7 @@ void list_backward_input(Segments& list, Pass pass) {
     list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
   else if (s.Fs() > 0 && output_rows_differ(list.c))
     list.over_rows("copy_rows", list.S, s.C(), 1, 1);
-  if (s.Fs() > 0)
-    list_mlp(list, pass, s.Fs(), false, true, false, activates && !recomputes_shared_output(list.c));
+  if (s.Fs() > 0) list_mlp(list, pass, s.Fs(), false, true, false, activates && !recomputes_shared_output(list.c));
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
   list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2 + activates);

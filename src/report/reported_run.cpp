@@ -58,15 +58,22 @@ void read_if_there(const fs::path& path, const char* without, ReportedRun& run, 
   run.notes.push_back(path.filename().string() + " is missing: " + without + ".");
 }
 
+// One that is cut, as a copy under way is, leaves machine, layout and planned memory unknown.
+void read_job(const std::string& file, ReportedRun& run) {
+  try {
+    run.job = parse_json(read_text_file(file, most_job_bytes, "job_info.json"), file, {}).dump();
+  } catch (const BadInput& error) {
+    run.notes.push_back(std::string(error.what()) + ": machine, layout and planned memory are unknown.");
+  }
+}
+
 void read_directory(const fs::path& directory, ReportedRun& run) {
   read_if_there(directory / "metrics.jsonl", "there are no curves", run,
                 [&](const std::string& file) { read_run_metrics(file, run); });
   read_if_there(directory / "log.txt", "there are no saves, signals, phases and samples", run,
                 [&](const std::string& file) { read_run_log(file, run); });
   read_if_there(directory / "job_info.json", "machine, layout and planned memory are unknown", run,
-                [&](const std::string& file) {
-                  run.job = parse_json(read_text_file(file, most_job_bytes, "job_info.json"), file, {}).dump();
-                });
+                [&](const std::string& file) { read_job(file, run); });
   read_if_there(directory / "deck.yaml", "the deck is unknown", run, [&](const std::string& file) {
     run.deck = replace_ill_formed(read_text_file(file, most_yaml_bytes, "the deck"));
     read_deck_keys(run);

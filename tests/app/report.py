@@ -185,6 +185,11 @@ def check_torn():
     for part in ("last line of metrics.jsonl has no end", "3 lines are not JSON as forge writes it", "the first is line 7", "1 line is no line of a step behind",
                  "job_info.json is missing", "deck.yaml is missing"):
         expect(part in notes, f"'{part}' in: {notes}")
+    (run / "job_info.json").write_text('{"machine": "n1", "ran')
+    told = page_of("torn").data["runs"][0]
+    expect(told["series"]["loss"]["count"] == 4 and "job_info.json" in told["notes"][-2] and "layout and planned memory are unknown" in told["notes"][-2],
+           f"a job_info.json that is cut: {told['notes']}")
+    (run / "job_info.json").unlink()
 
 
 def check_writer():

@@ -80,8 +80,7 @@ bool has(const Names& names, std::string_view name) {
 }  // namespace
 
 std::vector<Group> SegmentLines::groups() const {
-  if (alike_)
-    return {Group::tp, Group::tp_behind, Group::cp, Group::ep, Group::etp, Group::ep_rail, Group::ep_node};
+  if (alike_) return {Group::tp, Group::tp_behind, Group::cp, Group::ep, Group::etp, Group::ep_rail, Group::ep_node};
   return {Group::tp, Group::tp_behind, Group::cp};
 }
 

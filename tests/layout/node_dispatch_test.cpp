@@ -16,7 +16,7 @@
 namespace forge {
 namespace {
 
-struct Case {
+struct NodeCase {
   int nodes, here;
   std::int64_t experts, round_rows;
   std::vector<std::int64_t> counts;  // (ep, experts + nodes)
@@ -28,13 +28,13 @@ struct Case {
   }
 };
 
-Case drawn(std::uint64_t key) {
+NodeCase drawn_nodes(std::uint64_t key) {
   const int nodes = 2 + static_cast<int>(mix(key, 0) % 3), here = 2 + static_cast<int>(mix(key, 1) % 3);
-  Case c{nodes,
-         here,
-         nodes * here * static_cast<std::int64_t>(1 + mix(key, 2) % 3),
-         1 + static_cast<std::int64_t>(mix(key, 3) % 40),
-         {}};
+  NodeCase c{nodes,
+             here,
+             nodes * here * static_cast<std::int64_t>(1 + mix(key, 2) % 3),
+             1 + static_cast<std::int64_t>(mix(key, 3) % 40),
+             {}};
   for (std::int64_t i = 0; i < c.ep() * (c.experts + nodes); ++i) {
     const auto n = mix(key, 10 + static_cast<std::uint64_t>(i));
     c.counts.push_back(n % 3 == 0 ? 0 : static_cast<std::int64_t>(n / 3 % 9));
@@ -46,7 +46,7 @@ Case drawn(std::uint64_t key) {
 // rounds, all assignments of its experts, of sources on all nodes; and all ranks, of all nodes, have as many rounds.
 TEST(NodeDispatch, EveryRecordIsStagedAndEveryAssignmentArrivesOnce) {
   for (std::uint64_t key = 0; key < 40; ++key) {
-    const Case c = drawn(key);
+    const NodeCase c = drawn_nodes(key);
     const int rounds = c.plan(0).rounds();
     for (int rank = 0; rank < c.ep(); ++rank) {
       const NodeDispatchPlan plan = c.plan(rank);
@@ -75,7 +75,7 @@ TEST(NodeDispatch, EveryRecordIsStagedAndEveryAssignmentArrivesOnce) {
 
 TEST(NodeDispatch, TheNodeThatNeedsMostRoundsDecides) {
   // Two nodes of two ranks, an expert each; every source has six assignments of the last expert.
-  Case c{2, 2, 4, 4, {}};
+  NodeCase c{2, 2, 4, 4, {}};
   for (int source = 0; source < 4; ++source) c.counts.insert(c.counts.end(), {0, 0, 0, 6, 0, 6});
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(c.plan(rank).rounds(), 6);
   EXPECT_EQ(c.plan(0).of_node().rounds(), 1);
