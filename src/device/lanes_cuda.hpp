@@ -48,6 +48,14 @@ FORGE_INLINE void warp_barrier([[maybe_unused]] unsigned lanes) {
 #endif
 }
 
+// Of a team of so many workers: the block, or such lanes of a warp.
+FORGE_INLINE void team_barrier(int size, unsigned lanes) {
+  if (size > 32)
+    block_barrier();
+  else
+    warp_barrier(lanes);
+}
+
 }  // namespace device_detail
 
 }  // namespace forge

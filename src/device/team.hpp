@@ -41,6 +41,7 @@ namespace forge {
 //                        the same in two steps, of an Array of sums at a time, which then wait for each other's lanes
 //                        once: what this worker has of each, then, in its place, the sum. All teams of a warp come to
 //                        add_parts (parallel_whole_warps), which is no barrier. one_warp: so many workers at most
+//   team.sync_parts()    a barrier to which all teams of a warp come
 //   team.max<A>(n, f), team.max<A>(n, f, rows…)
 //                        the largest, or lowest when n = 0
 //   team.exp_sum(n, exp, x)

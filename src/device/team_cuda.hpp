@@ -32,12 +32,8 @@ struct Team {
 
   FORGE_INLINE int worker() const { return device_detail::thread_of_block() & (size - 1); }
   FORGE_INLINE bool leads() const { return worker() == 0; }
-  FORGE_INLINE void sync() const {
-    if (size > 32)
-      device_detail::block_barrier();
-    else
-      device_detail::warp_barrier(lanes());
-  }
+  FORGE_INLINE void sync() const { device_detail::team_barrier(size, lanes()); }
+  FORGE_INLINE void sync_parts() const { device_detail::team_barrier(size, 0xffffffffu); }
 
   template <class F>
   FORGE_INLINE void each(std::int64_t count, F f) const {

@@ -38,6 +38,7 @@ inline constexpr std::int64_t narrow_columns = 0, narrow_strip = 256;
 struct Team {
   bool leads() const { return true; }
   void sync() const {}
+  void sync_parts() const {}
 
   template <class F>
   FORGE_INLINE void each(std::int64_t n, const F& f) const {

@@ -202,12 +202,12 @@ void head_norm_backward_of(Stream& stream, const HeadsOfWeight<T>& of, View<T, 3
           const int head = static_cast<int>(first) + pair - row * static_cast<int>(count);
           const std::int64_t width = q + i < end ? n : 0;
           to[i] = d.row(row) + head * n;
-          if (const std::int64_t h = whole || width == 0 ? 0 : angles.h(); h > 0) {
+          if (const std::int64_t h = whole ? 0 : angles.h(); h > 0) {
             T* const low = to[i] + n - 2 * h;
             const std::int32_t position = angles.positions[row];
-            team.map(h, TurnBack<A>{}, in_place(low), in_place(low + h), angles.cosine.row(position),
+            team.map(width > 0 ? h : 0, TurnBack<A>{}, in_place(low), in_place(low + h), angles.cosine.row(position),
                      angles.sine.row(position));
-            team.sync();  // others read what a worker has turned
+            team.sync_parts();  // others read what a worker has turned
           }
           dys[i] = team.template row<1, whole>(width, static_cast<const T*>(to[i]));
           xs[i] = team.template row<1, whole>(width, x.row(row) + head * n);
