@@ -175,7 +175,8 @@ void run_plan(const CommandLine& line) {
   if (!line.candidates.empty()) return predict_candidates(line, machine);
   if (line.grid) return run_grid(line, machine);
   if (line.search) return run_search(line, machine);
-  const Deck deck = load_deck(line, Needs::training, line.ranks, machine.ranks_per_node);
+  // A rank alone knows no nodes.
+  const Deck deck = load_deck(line, Needs::training, line.ranks, line.replayed.empty() ? machine.ranks_per_node : 0);
   check_outputs(line, deck);
   check_imbalance(line, deck);
   const ReplayedStages replayed = read_replayed(line, deck);

@@ -9,7 +9,7 @@ import tempfile
 
 FORGE = os.path.abspath(sys.argv[1])
 S, R, TP, PP, Z = "mesh.dp_shard", "mesh.dp_replicate", "mesh.tp", "mesh.pp", "train.zero_stage"
-NAME, MICROBATCH = "schedule.name", "train.microbatch_sequences"
+NAME, MICROBATCH, DISPATCH = "schedule.name", "train.microbatch_sequences", "model.dispatch"
 FABRIC = [{}, {S: 8, R: 2}, {S: 8, PP: 2}, {S: 2, TP: 8}, {S: 1, TP: 16}]
 ROWS = [
     ("7b_4gpu", "h200_4", [{"train.recompute": r} for r in ("none", "selective", "full")] + [{TP: 4, S: 1}, {S: 8}], 3),
@@ -20,7 +20,9 @@ ROWS = [
                                      {"train.global_batch_sequences": 64}], 0),
     ("7b_16gpu_adamw", "h100_8", FABRIC + [{Z: 1}, {Z: 2}, {Z: 3}], 0), ("7b_16gpu_adamw", "h100_8_efa", FABRIC, 0),
     ("7b_16gpu_adamw", "h100_8_ethernet", FABRIC + [{"train.gather": "step"}], 0),
-    ("qwen3_30b_16gpu", "h100_8", [{}, {"model.dispatch": "all_gather"}], 0), ("qwen3_30b_16gpu_fsdp", "h100_8", [{}], 0),
+    ("qwen3_30b_16gpu", "h100_8", [{DISPATCH: d} for d in ("all_to_all", "automatic", "all_gather")], 0),
+    *((deck, "h100_8", [{DISPATCH: d} for d in ("all_to_all", "automatic")], 0) for deck in ("deepseek_v3_1024gpu", "qwen3_235b_256gpu", "kimi_k2_512gpu")),
+    ("qwen3_30b_16gpu_fsdp", "h100_8", [{}], 0),
     ("7b_32gpu_fsdp", "h100_8", [{MICROBATCH: b} for b in (1, 2, 4, 8)], 0),
     ("moe_32gpu", "h200_4", [{}, {"mesh.etp": 4}], 0), ("moe_32gpu_shards", "h200_4", [{}], 0), ("70b_32gpu", "h200_4", [{}], 1),
     ("llama3_405b_256gpu", "h100_8", [{}, {Z: 2}], 0), ("playbook_80b_256gpu", "h100_8", [{}, {Z: 2}], 0),
