@@ -86,6 +86,20 @@ TEST(Sample, GradientsOfManyRanksEqualOne) {
   if (long_run()) expect_one_rank(spread_sample(16, 14), 10);
 }
 
+// Four ranks of ep on two nodes: one such mesh, or all.
+TEST(Sample, GradientsOfRowsInTwoHopsEqualOneRank) {
+  std::vector<LayoutCase> cases;
+  for (LayoutCase c : sample(4)) {
+    if (c.deck.model.experts == 0 || c.deck.mesh.ep != 4 || c.deck.mesh.etp != 1) continue;
+    c.deck.model.dispatch = DispatchMethod::two_level;
+    c.deck.mesh.node_ranks = 2;
+    cases.push_back(c);
+  }
+  ASSERT_FALSE(cases.empty());
+  if (!long_run()) cases = {cases[sample_key() % cases.size()]};
+  expect_one_rank(cases, cases.size());
+}
+
 // Gradients of all layers take turns in few places while the sums of the last ones travel. Whether a missing event
 // shows depends on the order in which a device takes its streams: drawn anew in each of several runs. With ZeRO 2 no
 // gathers keep the ranks together.
