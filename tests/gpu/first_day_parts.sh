@@ -117,13 +117,13 @@ planned() {
 part_replay() {
   replayed qwen3_30b qwen3_30b_16gpu_fsdp 0 2 512 none time
   replayed moe_32gpu moe_32gpu 0 3 256 none time
-  replayed 70b 70b_32gpu_tp4 0 2 64 none time
+  replayed 70b 70b_32gpu 0 2 64 none time
   replayed 405b_first llama3_405b_1024gpu 0 1 128 none time
   replayed 405b_middle llama3_405b_1024gpu 512 1 128 none
   replayed 405b_last llama3_405b_1024gpu 1023 1 128 none
   planned qwen3_30b qwen3_30b_16gpu_fsdp qwen3_30b
   planned moe_32gpu moe_32gpu moe_32gpu
-  planned 70b 70b_32gpu_tp4 70b
+  planned 70b 70b_32gpu 70b
   planned 405b llama3_405b_1024gpu 405b_first 405b_middle 405b_last
 }
 part_replay_v3() {
