@@ -23,7 +23,7 @@ namespace forge {
 //   team.made(n, f, p, rows…)
 //                        the row of f(v…), written to p, as row() would read it
 //   team.computed(n, f, p, rows…)
-//                        the same of such rows as row<1, true> has read: on CUDA it stands in registers alone
+//                        the row of f(v…) of rows that row<1, true> has read; on CUDA in registers, not at p
 //   team.sums<A, T, packs>(n, p), team.store(n, sums)
 //                        zeros of type A for the columns of rows T: map takes them beside such rows, for f to add to,
 //                        row after row; then they are stored at p. On CUDA those of so many pieces of 16 bytes a

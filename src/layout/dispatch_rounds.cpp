@@ -54,6 +54,19 @@ Range DispatchPlan::sent(int round, int peer) const {
   return places;
 }
 
+std::vector<Range> DispatchPlan::stretches(int round) const {
+  std::vector<Range> list;
+  for (int peer = 0; peer < ranks_.ep; ++peer) {
+    const Range places = sent(round, peer);
+    if (places.empty()) continue;
+    if (!list.empty() && list.back().end == places.begin)
+      list.back().end = places.end;
+    else
+      list.push_back(places);
+  }
+  return list;
+}
+
 std::int64_t DispatchPlan::received(int round, int ep_peer, int etp_peer) const {
   std::int64_t sum = 0;
   for (std::int64_t e = 0; e < ranks_.experts_here(); ++e)

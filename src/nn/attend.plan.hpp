@@ -78,8 +78,8 @@ struct AttendScratch {
 // How tp splits the output projection.
 MatrixSplit attention_out_split(const ModelSpec& spec);
 
-// What the two kinds do alike: attention and the output projection, forward and in B, `backward` with the start of W's
-// gather; the output projection's W.
+// The part common to both kinds of attention: attention and the output projection in forward and B (in `backward` also
+// the start of W's gather), and the output projection's W.
 void list_attend(Segments& list, std::int64_t layer, Pass pass);
 
 }  // namespace forge

@@ -60,7 +60,7 @@ struct DispatchBuffers {
   View<std::int64_t, 1> offsets;  // (E + 1) of assignments in one order: of all sources where rows are gathered, of
                                   // this rank where its products look for them on the device
   View<std::int64_t, 2> counts;   // (sources, E), where each row goes to the ranks of its experts; in two hops
-                                  // (node_ranks, E / nodes), of what each rank of this node sends in it
+                                  // (node_ranks, E / nodes): assignments that each rank of this node sends inside it
   // In two hops `order` (P) has the assignment of each entry of the records, −1 for none, and `place` the entries.
   View<std::int32_t, 1> records;       // (S nodes) row · nodes + node of each record, by node
   View<std::int32_t, 2> record_place;  // (S, nodes) their places; −1: none

@@ -49,20 +49,6 @@ void ExchangeDispatch<T>::sort_received(int round) {
 }
 
 template <class T>
-std::vector<Range> ExchangeDispatch<T>::stretches(int round) const {
-  std::vector<Range> list;
-  for (int peer = 0; peer < ranks_.ep; ++peer) {
-    const Range places = plan_.sent(round, peer);
-    if (places.empty()) continue;
-    if (!list.empty() && list.back().end == places.begin)
-      list.back().end = places.end;
-    else
-      list.push_back(places);
-  }
-  return list;
-}
-
-template <class T>
 template <class P>
 auto ExchangeDispatch<T>::traveller(int round, View<P, 2> assignments, std::int64_t pitch, View<P, 2> received) const
     -> Traveller {
@@ -158,7 +144,7 @@ void ExchangeDispatch<T>::send(int round, const RowsOut<T>& out) {
                      bytes = out.codes ? coded_row_bytes(*out.codes) : 0;
   const View<std::uint8_t, 2> coded(reinterpret_cast<std::uint8_t*>(s_.assignments.data), {{b_.order.rows(), bytes}});
   const View<std::uint8_t, 2> received(reinterpret_cast<std::uint8_t*>(s_.received.data), {{n, bytes}});
-  for (const Range& places : stretches(round)) {
+  for (const Range& places : plan_.stretches(round)) {
     const auto order = b_.order.slice(places.begin, places.end);
     if (out.codes)
       rows_to_codes<T>(stream, out.x, *out.codes, order, shape_.chosen,

@@ -38,8 +38,6 @@ class ExchangeDispatch final : public Dispatch<T> {
   static ExpertRanks ranks_of(const Context<T>& ctx);
 
   void sort_received(int round);
-  // Places of a round that follow each other.
-  std::vector<Range> stretches(int round) const;
   // Rows of P; those of a stretch begin where rows of `pitch` elements would.
   template <class P>
   Traveller traveller(int round, View<P, 2> assignments, std::int64_t pitch, View<P, 2> received) const;

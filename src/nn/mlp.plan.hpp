@@ -42,8 +42,8 @@ struct MlpBuffers {
   void list_gathered(BufferLister& l) { l.add(all_in, "norm 2 output of all tp ranks", l.R, l.spec.C(), l.W); }
 };
 
-// Whether B makes the activations that were dropped, where it has what they are made of at hand: `rounded`: products of
-// the block round what they read, whose largest magnitudes recomputation leaves.
+// Whether B, which reads the activations' inputs anyway, makes the activations that recomputation left out. Not where
+// products of the block are `rounded`: they need the activations' largest magnitudes before B.
 inline bool activates_in_backward(const BufferContext& c, bool rounded) {
   return c.recompute != Recompute::none && !rounded;
 }

@@ -46,8 +46,8 @@ RowOperand<T> gather_operand(const Context<T>& ctx, const RowOperand<T>& x, View
   return gather_rows<T>(ctx, x.values(), all);
 }
 
-// gather_rows() and reduce_rows() behind what the compute stream is given next, where there is a stream for them: in
-// turn, each up to its wait(). What they read and write belongs to them until then.
+// gather_rows() and reduce_rows() in the stream of exchanges, beside the compute stream's next work. One at a time:
+// each ends with its wait(), and its rows must not be used before.
 template <class T>
 class RowsBehind {
  public:

@@ -109,19 +109,6 @@ auto TwoLevelDispatch<T>::arrivals(int round) const -> Ranges {
   return list;
 }
 
-template <class T>
-auto TwoLevelDispatch<T>::stretches(int round) const -> Ranges {
-  Ranges list;
-  for (const Range& r : places(round)) {
-    if (r.empty()) continue;
-    if (!list.empty() && list.back().end == r.begin)
-      list.back().end = r.end;
-    else
-      list.push_back(r);
-  }
-  return list;
-}
-
 // Entries of the staged records by expert.
 template <class T>
 void TwoLevelDispatch<T>::sort_staged() {
@@ -165,7 +152,7 @@ void TwoLevelDispatch<T>::send_in_node(int round, const RowsOut<T>& out) {
   const Ranges sent = packed(round), arrived = arrivals(round);
   const auto staged_codes = coded(s_.staged, staged(), bytes), codes = coded(s_.sent, sent.back().end, bytes);
   std::int64_t begin = 0;
-  for (const Range& r : stretches(round)) {
+  for (const Range& r : plan_.of_node().stretches(round)) {
     const auto order = b_.node_order.slice(r.begin, r.end);
     if (out.codes)
       permute_codes(stream, staged_codes, order, entries, codes.slice(begin, begin + r.size()));
@@ -239,7 +226,7 @@ void TwoLevelDispatch<T>::give_back(int round, View<const T, 2> from, View<const
   }
   exchange(*ctx_.groups.ep_node, stream, all, true);
   std::int64_t begin = 0;
-  for (const Range& r : stretches(round)) {
+  for (const Range& r : plan_.of_node().stretches(round)) {
     sum_entries<T>(stream, s_.sent.slice(begin, begin + r.size()), b_.node_place.slice(0, staged()), r.begin, summed_,
                    s_.sums.slice(0, staged()));
     summed_ = true;

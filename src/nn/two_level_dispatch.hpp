@@ -56,8 +56,6 @@ class TwoLevelDispatch final : public Dispatch<T> {
   Ranges places(int round) const;
   Ranges packed(int round) const;
   Ranges arrivals(int round) const;
-  // Places of a round that follow each other.
-  Ranges stretches(int round) const;
   void stage(const RowsOut<T>& rows);
   void sort_staged();
   void send_in_node(int round, const RowsOut<T>& rows);

@@ -207,7 +207,7 @@ void head_norm_backward_of(Stream& stream, const HeadsOfWeight<T>& of, View<T, 3
             const std::int32_t position = angles.positions[row];
             team.map(width > 0 ? h : 0, TurnBack<A>{}, in_place(low), in_place(low + h), angles.cosine.row(position),
                      angles.sine.row(position));
-            team.sync_parts();  // others read what a worker has turned
+            team.sync_parts();  // a worker reads numbers that others have turned back
           }
           dys[i] = team.template row<1, whole>(width, static_cast<const T*>(to[i]));
           xs[i] = team.template row<1, whole>(width, x.row(row) + head * n);
