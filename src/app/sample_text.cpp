@@ -3,9 +3,12 @@
 
 #include "app/model_text.hpp"
 #include "app/show_parts.hpp"
+#include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/directory.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "data/step_rows.hpp"
+#include "train/spikes.hpp"
 #include "train/training_data.hpp"
 
 namespace forge {
@@ -21,11 +24,19 @@ RunSetup without_validation(const RunSetup& setup) {
   return s;
 }
 
+// Places of the data that a run leaves out behind this checkpoint.
+std::vector<NumberRange> excluded_by(const std::string& checkpoint) {
+  const CheckpointFiles files(checkpoint, [](const StoredDataset&, const StoredTensor&) { return false; });
+  return spike_state_from(files.facts().spikes, checkpoint).excluded;
+}
+
 // A step's batch, sequence by sequence, and how its tokens are text.
 class StepBatch {
  public:
   StepBatch(const RunSetup& setup, std::int64_t step)
       : setup_(without_validation(setup)), step_(step), data_(setup_), stream_(data_.stream(setup_)) {
+    if (const auto saved = committed_steps(setup_.deck.checkpoint.directory); !saved.empty())
+      stream_.exclude(excluded_by(saved.front().path));
     const std::int64_t steps = setup_.deck.train.steps;
     if (step < 1 || step > steps)
       throw BadInput("--samples " + std::to_string(step) + ": the run has the steps 1 to " + std::to_string(steps));

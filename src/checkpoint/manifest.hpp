@@ -46,7 +46,8 @@ struct CheckpointFacts {
   std::int64_t ranks = 1;  // that wrote it
   std::string deck;        // resolved
   std::string build;
-  std::string data;  // what the training files hold, in short: compared at a restart
+  std::string data;         // what the training files hold, in short: compared at a restart
+  std::string spikes = {};  // train/spikes.hpp; "": nothing
 };
 
 // docs/checkpoint.md describes the tables.

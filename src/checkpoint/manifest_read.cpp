@@ -71,6 +71,7 @@ class ManifestReader {
     f.deck = text("/run/deck");
     f.build = text("/run/build");
     f.data = text("/run/data");
+    if (file_.has("/run/spikes")) f.spikes = text("/run/spikes");
   }
 
   void read_tensors() {

@@ -165,6 +165,7 @@ void write_manifest(const std::string& path, const Manifest& manifest, Heartbeat
     write_table(file, path, "/run/deck", text_table(facts.deck), "YAML");
     write_table(file, path, "/run/build", text_table(facts.build), "text");
     write_table(file, path, "/run/data", text_table(facts.data), "text");
+    if (!facts.spikes.empty()) write_table(file, path, "/run/spikes", text_table(facts.spikes), "text");
     beat();
     write_placement(file, path, manifest, beat);
     std::vector<std::vector<const StoredDataset*>> datasets(manifest.tensors.size());

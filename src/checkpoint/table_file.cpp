@@ -165,7 +165,7 @@ const TableFile::Message& TableFile::needed(const Messages& messages, unsigned t
   return *message;
 }
 
-std::uint64_t TableFile::linked(const Messages& group, const std::string& name, const std::string& object) const {
+std::uint64_t TableFile::find_link(const Messages& group, const std::string& name, const std::string& object) const {
   Bytes info(*this, needed(group, link_info, object).bytes, object);
   info.expect(0, 1);
   if ((info.number(1) & 1) != 0) info.number(8);
@@ -185,8 +185,24 @@ std::uint64_t TableFile::linked(const Messages& group, const std::string& name, 
     if (address != undefined) reject(object, "stands there twice");
     address = in.number(8);
   }
+  return address;
+}
+
+std::uint64_t TableFile::linked(const Messages& group, const std::string& name, const std::string& object) const {
+  const std::uint64_t address = find_link(group, name, object);
   if (address == undefined) reject(object, "is missing");
   return address;
+}
+
+bool TableFile::has(const std::string& path) const {
+  Messages group = root_;
+  const std::size_t last = path.rfind('/');
+  for (std::size_t at = 1; at < last;) {
+    const std::size_t end = path.find('/', at);
+    group = messages_at(linked(group, path.substr(at, end - at), path), path);
+    at = end + 1;
+  }
+  return find_link(group, path.substr(last + 1), path) != undefined;
 }
 
 // A little-endian integer: 8 bytes with sign, or one byte without.

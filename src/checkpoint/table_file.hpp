@@ -31,6 +31,9 @@ class TableFile {
   // A 64-bit attribute of the root group.
   std::int64_t number(const std::string& attribute) const;
 
+  // Whether there is an object of this path, whose groups all are.
+  bool has(const std::string& path) const;
+
   // Where a table's chunks stand: each holds chunk_rows rows, the last one what is left of them.
   struct ChunkIndex {
     std::int64_t rows = 0, chunk_rows = 0;
@@ -56,6 +59,8 @@ class TableFile {
   // The only message of a type, nullptr: there is none.
   const Message* only(const Messages& messages, unsigned type, const std::string& object) const;
   const Message& needed(const Messages& messages, unsigned type, const std::string& object) const;
+  // Where the object of this name in a group stands; `undefined`: there is none, which linked() rejects.
+  std::uint64_t find_link(const Messages& group, const std::string& name, const std::string& object) const;
   std::uint64_t linked(const Messages& group, const std::string& name, const std::string& object) const;
   void check_type(Bytes bytes, std::size_t size, const std::string& object) const;
   void find_chunks(const Messages& set, std::uint64_t row_bytes, std::size_t size, ChunkIndex& place,

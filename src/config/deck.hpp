@@ -28,6 +28,8 @@ enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
 enum class Fp8Carrier { bf16, fp64 };  // type of all that isn't quantised
 enum class Recompute { none, selective, full };
+// On a spike of loss or gradient norm: a line, no update, or the newest checkpoint again without the step's data.
+enum class SpikeAction { none, log, skip, back };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
@@ -179,8 +181,12 @@ struct TrainDeck {
   double z_loss_coefficient = 0;
   std::int64_t head_chunk_rows = 0;       // rows whose logits exist at a time; 0 = chosen from vocabulary and precision
   std::int64_t max_not_finite_steps = 1;  // stop (code 4) after so many steps in a row with NaN or Inf
-  std::int64_t validate_every_steps = 0;  // 0 = never
-  std::int64_t validation_sequences = 0;  // of each held-out set; 0 = all
+  SpikeAction spike = SpikeAction::none;
+  double spike_loss = 1.5, spike_norm = 10;  // times the median of the last steps; 0 = no limit
+  std::int64_t spike_window = 100;           // steps of the medians
+  std::int64_t spike_most = 10;              // updates left out, or returns to a checkpoint, of a run
+  std::int64_t validate_every_steps = 0;     // 0 = never
+  std::int64_t validation_sequences = 0;     // of each held-out set; 0 = all
 
   // Whether what FP8 doesn't round is bf16.
   bool computes_in_bf16() const {

@@ -99,6 +99,22 @@ void add_precision(SectionKeys<&Deck::train>& k) {
       "last blocks likewise, those of multi-token prediction counted behind the others");
 }
 
+void add_spikes(SectionKeys<&Deck::train>& k) {
+  using T = TrainDeck;
+  k.choice<&T::spike>(
+      "spike", may_change, {"none", "log", "skip", "back"},
+      "on a spike of loss or gradient norm: nothing; a line in the log; also no update; also back to the "
+      "newest checkpoint, from where the run goes on without the data of that step (docs/running.md)");
+  k.number<&T::spike_loss>("spike_loss", may_change, at_least(0),
+                           "a spike is a loss above this times the median of the last steps; above 1, or 0 = none is");
+  k.number<&T::spike_norm>("spike_norm", may_change, at_least(0), "likewise of the gradient norm before clipping");
+  k.integer<&T::spike_window>("spike_window", may_change, 2, 1 << 16, "",
+                              "last steps with an update whose medians count; before so many none is a spike");
+  k.integer<&T::spike_most>(
+      "spike_most", may_change, 1, most_steps, "",
+      "updates that a run leaves out, or returns to a checkpoint; from then on spikes are logged");
+}
+
 void add_train(std::vector<Key>& keys) {
   using T = TrainDeck;
   SectionKeys<&Deck::train> k("train", keys);
@@ -121,6 +137,7 @@ void add_train(std::vector<Key>& keys) {
                                  "rows whose logits exist at a time; 0 = chosen from vocabulary and precision");
   k.integer<&T::max_not_finite_steps>("max_not_finite_steps", may_change, 1, most_steps, "",
                                       "stop (exit code 4) after so many steps in a row with NaN or Inf");
+  add_spikes(k);
   k.integer<&T::validate_every_steps>(
       "validate_every_steps", may_change, 0, most_steps, "",
       "steps between losses on the held-out sets; the last step has them, and of data.validation the start; 0 = never");

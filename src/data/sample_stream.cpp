@@ -5,6 +5,35 @@
 
 namespace forge {
 
+std::int64_t SampleStream::place(std::int64_t taken) const {
+  std::int64_t place = taken;
+  for (const NumberRange& out : excluded_) {
+    if (out.first > place) break;
+    place += out.last - out.first + 1;
+  }
+  return place;
+}
+
+std::vector<NumberRange> SampleStream::places(std::int64_t taken, std::int64_t count) const {
+  std::vector<NumberRange> ranges;
+  for (std::int64_t n = taken; n < taken + count; ++n) {
+    const std::int64_t next = place(n);
+    if (!ranges.empty() && ranges.back().last + 1 == next)
+      ranges.back().last = next;
+    else
+      ranges.push_back({next, next});
+  }
+  return ranges;
+}
+
+std::int64_t SampleStream::drawn(std::size_t source, std::int64_t taken) const {
+  const std::int64_t end = place(taken);
+  std::int64_t count = order_.drawn(source, end);
+  for (const NumberRange& out : excluded_)
+    if (out.first < end) count -= order_.drawn(source, out.last + 1) - order_.drawn(source, out.first);
+  return count;
+}
+
 void SampleStream::check_ends(std::int64_t steps, const BatchSizes& batches) const {
   std::string wrong;
   for (std::size_t i = 0; i < sources_.size(); ++i) {

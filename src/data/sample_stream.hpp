@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/deck.hpp"
 #include "data/mixture.hpp"
 #include "data/sample_order.hpp"
 #include "data/token_set.hpp"
@@ -21,7 +22,8 @@ struct DataSource {
   std::int64_t most_samples = std::numeric_limits<std::int64_t>::max();  // that it may give, by its epochs
 };
 
-// Which sample of which source stands at which place of a run: a pure function of the place, for any number of ranks.
+// Which sample of which source stands at which place of the data's order: a pure function of the place, for any number
+// of ranks. A run takes the places one after the other, but for those that it leaves out.
 class SampleStream {
  public:
   // One set; its losses aren't counted apart.
@@ -36,6 +38,14 @@ class SampleStream {
   // A mixture: the phases have a weight for each source.
   SampleStream(std::vector<DataSource> sources, const std::vector<MixtureOrder::Phase>& phases)
       : apart_(true), sources_(std::move(sources)), order_(phases) {}
+
+  // Places that the run leaves out: ascending ranges that don't touch.
+  void exclude(std::vector<NumberRange> places) { excluded_ = std::move(places); }
+  const std::vector<NumberRange>& excluded() const { return excluded_; }
+  // The place that the run takes behind `taken` others.
+  std::int64_t place(std::int64_t taken) const;
+  // Those that it takes behind so many others, this many.
+  std::vector<NumberRange> places(std::int64_t taken, std::int64_t count) const;
 
   struct Place {
     std::size_t source = 0;
@@ -55,8 +65,8 @@ class SampleStream {
   const std::vector<DataSource>& sources() const { return sources_; }
   // How many sources are counted apart; 0: the data is no mixture.
   std::size_t apart() const { return apart_ ? sources_.size() : 0; }
-  // Samples that a source gives at places 0 … places − 1.
-  std::int64_t drawn(std::size_t source, std::int64_t places) const { return order_.drawn(source, places); }
+  // Samples of a source among the first ones that the run takes.
+  std::int64_t drawn(std::size_t source, std::int64_t taken) const;
   // Throws BadInput, naming the step, where a source has to give more than it may in so many steps.
   void check_ends(std::int64_t steps, const BatchSizes& batches) const;
 
@@ -65,6 +75,7 @@ class SampleStream {
   std::vector<DataSource> sources_;
   MixtureOrder order_;
   std::vector<PiecePhase> pieces_;  // by their places
+  std::vector<NumberRange> excluded_;
 };
 
 }  // namespace forge

@@ -35,7 +35,7 @@ void find_document(const TokenFile& file, const TokenSetOptions& options, Sample
 }  // namespace
 
 StepRow row_of_step(const SampleStream& stream, const BatchShare& share, std::int64_t step, std::int64_t row) {
-  const std::int64_t place = share.batches.before(step) + row;
+  const std::int64_t place = stream.place(share.batches.before(step) + row);
   const SampleStream::Place found = stream.at(place);
   const TokenSet& set = stream.set(found.source);
   StepRow result(set.sequence_tokens());

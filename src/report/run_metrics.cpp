@@ -135,7 +135,9 @@ class MetricsReader {
 
   void add_events(const json& line, std::int64_t step) {
     const auto updated = line.find("updated");
-    if (updated != line.end() && *updated == false)
+    const std::string spike = line.value("spike", "");
+    if (!spike.empty()) run_.events.add({"spike", spike, step});
+    if (updated != line.end() && *updated == false && spike.empty())
       run_.events.add({"skipped", "loss or gradient norm was NaN or Inf: no update", step});
     if (line.contains("start_seconds")) {
       double seconds = 0;

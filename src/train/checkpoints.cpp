@@ -12,6 +12,7 @@
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "nn/units.plan.hpp"
+#include "train/restart.hpp"
 #include "train/stop_request.hpp"
 
 namespace forge {
@@ -205,6 +206,7 @@ CheckpointFacts Checkpoints<T>::facts_of(const RunProgress& progress) const {
   facts.tokens = setup.tokens_through(progress.step);
   facts.updates = progress.updates;
   facts.bad_in_a_row = progress.bad_in_a_row;
+  facts.spikes = to_text(progress.spikes);
   facts.seed = setup.deck.train.seed;
   facts.ranks = setup.mesh.world();
   return facts;
@@ -253,6 +255,24 @@ bool Checkpoints<T>::save(const RunProgress& progress, bool leaves, bool last) {
   if (leaves && !last) saver_.leave();
   attempt(stops && !leaves, [&] { saver_.finish(); });  // the one behind the steps so far
   return attempt(stops || leaves || last, [&] { write(progress, last || leaves); });
+}
+
+// A save that fails behind the steps isn't there; after_step() deals with it.
+template <class T>
+std::vector<std::string> Checkpoints<T>::committed() {
+  attempt(deck().stop_on_failure, [&] { saver_.finish(); });
+  std::vector<std::string> paths;
+  if (session_.mesh().world().rank() != 0) return paths;
+  for (const StepDirectory& step : committed_steps(deck().directory)) paths.push_back(step.path);
+  return paths;
+}
+
+template <class T>
+RunProgress Checkpoints<T>::go_back(const std::vector<std::string>& candidates) {
+  std::vector<std::string> notes;
+  RunProgress progress = restart(session_, session_.setup().deck, candidates, facts_.data, notes);
+  for (const std::string& note : notes) log_.say("            " + note + "\n");
+  return progress;
 }
 
 template <class T>

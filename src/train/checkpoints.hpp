@@ -11,6 +11,7 @@
 #include "comm/watchdog.hpp"
 #include "train/leaving.hpp"
 #include "train/session.hpp"
+#include "train/spikes.hpp"
 #include "train/training_log.hpp"
 
 namespace forge {
@@ -21,6 +22,7 @@ struct RunProgress {
   std::int64_t updates = 0;       // of the parameters: steps with NaN or Inf make none
   std::int64_t bad_in_a_row = 0;  // steps with NaN or Inf, up to this one
   std::string from = {};          // the checkpoint behind which this start goes on; "": none
+  SpikeState spikes = {};
 };
 
 // All that a checkpoint holds of a session, as this rank writes or needs it. Further state (biases of routers) is
@@ -64,6 +66,11 @@ class Checkpoints {
   // What the save before it leaves takes, as far as is known: the longest of the last hour; before the first one, an
   // estimate.
   double seconds_to_save() const;
+  // The checkpoints that the run can go back to, the newest first: those of checkpoint.directory, behind what is being
+  // written; of the first rank, the others have none. All ranks.
+  std::vector<std::string> committed();
+  // Loads the first of them that is whole, and says so. All ranks; throws as restart() (train/restart.hpp) does.
+  RunProgress go_back(const std::vector<std::string>& candidates);
   // After each step, `last` after the run's last one; all ranks. Saves where it is time, and says so. Throws
   // LeftOnSignal on all ranks when the step is saved and the job shall end (of the last step, when its validation was
   // broken off), IoFailed where saving failed and the deck says to stop, or where nothing comes after it; where it

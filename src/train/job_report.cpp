@@ -184,7 +184,9 @@ std::string step_line(const StepRecord& r, std::int64_t steps, double seconds_le
   const std::string step = std::to_string(r.step) + "/" + std::to_string(steps);
   return formatted("%11s %9.4f %10.4f %10.3e %9.0f %7.1f%% %7s%s\n", step.c_str(), r.loss, r.grad_norm, r.learning_rate,
                    r.tokens_per_second, 100 * r.mfu, format_seconds(seconds_left).c_str(),
-                   r.finite ? "" : "  NaN or Inf: not updated");
+                   !r.finite     ? "  NaN or Inf: not updated"
+                   : r.held_back ? "  spike: not updated"
+                                 : "");
 }
 
 std::string validation_line(const ValidationRecord& v) {

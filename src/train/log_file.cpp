@@ -47,6 +47,7 @@ LogFile::~LogFile() {
 }
 
 void LogFile::open(const std::string& path) {
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
   path_ = path;
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
   const bool other = descriptor_ < 0 && (errno == ELOOP || errno == ENXIO);

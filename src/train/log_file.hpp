@@ -25,6 +25,11 @@ class LogFile {
   void sync() const;
   // Whether the file is there still, under its name.
   bool has_name() const;
+  // Whether something waits, behind another try.
+  bool waits() {
+    try_to_write();
+    return !waiting_.empty();
+  }
   // Tries again; throws where something waits still.
   void finish();
   // What a person should know since the last call: writing has begun to fail, or works again. "": nothing.

@@ -153,7 +153,8 @@ std::string to_json(const StepRecord& r) {
   if (r.mtp_loss) line.add("mtp_loss", *r.mtp_loss);
   line.add("grad_norm", r.grad_norm).add("learning_rate", r.learning_rate).add("step_seconds", r.step_seconds);
   line.add("tokens_per_second", r.tokens_per_second).add("mfu", r.mfu).add("peak_bytes", r.peak_bytes);
-  line.add("updated", r.finite);
+  line.add("updated", r.updated());
+  if (!r.spike.empty()) line.add("spike", r.spike);
   if (!r.start.empty()) line.add_raw("start_seconds", to_json(r.start));
   if (r.logits) line.add("largest_logit", r.logits->largest).add("clipped_heads", r.logits->clipped_heads);
   if (!r.norms.empty()) line.add_raw("norms", to_json(r.norms));

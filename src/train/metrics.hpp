@@ -84,11 +84,13 @@ struct ValidationRecord {
 
 // Sums of one step over all ranks, read back once the step is done.
 struct StepResult {
-  double loss = 0;                       // cross-entropy per label, before the update
-  double total_loss = 0;                 // with z-loss, and what multi-token prediction and routers add
-  std::optional<double> mtp_loss;        // mean over the depths of multi-token prediction, per label of their own
-  double grad_norm = 0;                  // before clipping
-  bool finite = true;                    // false: NaN or Inf, the parameters stay as they are
+  double loss = 0;                 // cross-entropy per label, before the update
+  double total_loss = 0;           // with z-loss, and what multi-token prediction and routers add
+  std::optional<double> mtp_loss;  // mean over the depths of multi-token prediction, per label of their own
+  double grad_norm = 0;            // before clipping
+  bool finite = true;              // false: NaN or Inf, the parameters stay as they are
+  bool held_back = false;          // they do for a spike (train/spikes.hpp)
+  bool updated() const { return finite && !held_back; }
   std::vector<RouterReport> routers;     // of the layers with experts
   std::vector<double> source_losses;     // cross-entropy per label of each source's; NaN without labels
   std::optional<LogitReport> logits;     // with optimizer.qk_clip
@@ -110,6 +112,7 @@ struct StepRecord : StepResult {
   std::vector<SourceReport> sources{};             // of a mixture
   std::optional<ComputationReport> computation{};  // every output.every_steps steps of several ranks
   StartTimes start{};                              // of the first step of a start: what was before it
+  std::string spike{};                             // of it, or, of the first step behind a return, of that one's
 };
 std::string to_json(const StepRecord& record);
 std::string to_json(const StartTimes& start);

@@ -256,7 +256,8 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
       notes.push_back(file + " was written after the checkpoint: 64 samples of each source were compared, no more");
   const CheckpointFacts& facts = files->facts();
   if (resets) notes.push_back("the optimizer's state begins anew (checkpoint.reset_optimizer)");
-  return {facts.step, resets ? 0 : facts.updates, resets ? 0 : facts.bad_in_a_row, origin(*files)};
+  return {facts.step, resets ? 0 : facts.updates, resets ? 0 : facts.bad_in_a_row, origin(*files),
+          spike_state_from(facts.spikes, files->directory())};
 }
 
 std::string load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,

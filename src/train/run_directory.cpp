@@ -189,6 +189,13 @@ std::vector<std::string> RunDirectory::resume(std::int64_t step, bool own) {
   return notes;
 }
 
+void RunDirectory::go_back(std::int64_t step) {
+  if (metrics_.waits()) return;
+  repair_metrics(path_ + "/metrics.jsonl", temporary_name(), step, true);
+  metrics_.open(path_ + "/metrics.jsonl");
+  if (tensorboard_) tensorboard_->open(path_ + "/tensorboard", step);
+}
+
 void RunDirectory::open_logs(std::int64_t step) {
   log_.open(path_ + "/log.txt");
   metrics_.open(path_ + "/metrics.jsonl");

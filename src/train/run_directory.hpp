@@ -28,6 +28,8 @@ class RunDirectory {
   // The run goes on behind `step`: metrics.jsonl is cut behind that step's last line (repair_metrics); the log grows.
   // Lines for it.
   std::vector<std::string> resume(std::int64_t step, bool own = true);
+  // The run that writes here goes on behind an earlier `step`: metrics.jsonl is cut likewise, unless lines of it wait.
+  void go_back(std::int64_t step);
   // elapsed_seconds of the last line that resume() has kept, 0: there is none.
   double elapsed_before() const { return elapsed_before_; }
   // The log and the metrics that can't be written wait for the disk, instead of an error (LogFile).

@@ -202,7 +202,7 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
 
 template <class T>
 StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates,
-                              const LabelCounts& labels, bool norms) {
+                              const LabelCounts& labels, bool norms, const HoldsBack& holds_back) {
   const Update now{number, rates, scalars_, norms};
   StepResult result;
   move_history();
@@ -216,14 +216,24 @@ StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, cons
     if (task.op == TaskOp::unit_norms)
       add_unit_norms();
     else if (task.op == TaskOp::read)
-      result = read_step(labels), timers_.count_ended();
+      result = read_result(labels, holds_back);
     else if (task.op != TaskOp::update_biases)
       executor_->run(task);
-    else if (result.finite)
+    else if (result.updated())
       routers_->update_biases(stream_);
   }
   optimizer.finish();
   if (norms) read_unit_norms(result);
+  return result;
+}
+
+// What the update reads as not finite leaves everything as it is.
+template <class T>
+StepResult Session<T>::read_result(const LabelCounts& labels, const HoldsBack& holds_back) {
+  StepResult result = read_step(labels);
+  timers_.count_ended();
+  result.held_back = result.finite && holds_back && holds_back(result);
+  if (result.held_back) fill_zero(stream_, &scalars_.data->finite, sizeof(double));
   return result;
 }
 

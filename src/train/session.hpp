@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -52,9 +53,10 @@ class Session {
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
   // The step's scalars, for which it waits, with norms by unit where they are wanted; routers' biases by the step's
   // loads, where all was finite; and update number `number` (Optimizer::Update) with these gradients, for which it
-  // waits with norms alone.
+  // waits with norms alone. Where `holds_back` says so of a finite step, on all ranks, nothing changes either.
+  using HoldsBack = std::function<bool(const StepResult&)>;
   StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels,
-                    bool norms = false);
+                    bool norms = false, const HoldsBack& holds_back = {});
   // Of that the weights alone.
   void update_weights(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates);
   // Waits for the step and reads its scalars.
@@ -160,6 +162,7 @@ class Session {
   bool run_optimizer(const Task& task, Optimizer<T>& optimizer, const Update& update);
   void spoil_gradient();  // a fault on purpose
   void start_generation();
+  StepResult read_result(const LabelCounts& labels, const HoldsBack& holds_back);
 
   RunSetup setup_;
   Mesh& mesh_;

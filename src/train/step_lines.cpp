@@ -6,7 +6,7 @@ std::optional<StepRecord> StepLines::add(const StepRecord& step, std::int64_t to
   if (!said_) said_ = now;
   count(step, tokens);
   const bool shown = step.step < first_ + first_steps || step.step == last_ || step.step % every_ == 0 ||
-                     !step.finite || now - *said_ >= longest_silence;
+                     !step.updated() || now - *said_ >= longest_silence;
   if (!shown) return {};
   const StepRecord line = take(step);
   *this = StepLines(first_, last_, every_);
@@ -17,7 +17,7 @@ std::optional<StepRecord> StepLines::add(const StepRecord& step, std::int64_t to
 void StepLines::count(const StepRecord& step, std::int64_t tokens) {
   seconds_ += step.step_seconds;
   tokens_ += tokens;
-  if (!step.finite) return;
+  if (!step.updated()) return;
   losses_ += step.loss;
   ++updates_;
   sources_.resize(step.sources.size());
@@ -31,7 +31,7 @@ void StepLines::count(const StepRecord& step, std::int64_t tokens) {
 // A step without an update shows its own loss.
 StepRecord StepLines::take(const StepRecord& step) const {
   StepRecord line = step;
-  if (step.finite) {
+  if (step.updated()) {
     line.loss = losses_ / static_cast<double>(updates_);
     for (std::size_t i = 0; i < sources_.size(); ++i) {
       line.sources[i].labels = sources_[i].labels;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "config/ranges.hpp"
 #include "core/bytes.hpp"
@@ -36,6 +37,13 @@ LabelCounts total_labels(const HostBatch& batch, Mesh& mesh) {
   return labels;
 }
 
+SampleStream stream_behind(const TrainingData& data, const RunSetup& setup, const SpikeState& spikes) {
+  SampleStream stream = data.stream(setup);
+  stream.exclude(spikes.excluded);
+  if (!spikes.excluded.empty()) stream.check_ends(setup.deck.train.steps, setup.batches);
+  return stream;
+}
+
 }  // namespace
 
 FirstBatch::FirstBatch(const RunSetup& setup, const TrainingData& data, Mesh& mesh)
@@ -49,8 +57,9 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
     : session_(session),
       log_(log),
       optimizer_(session.storage(), session.setup().deck.optimizer, session.update_tools()),
-      stream_(data.stream(session.setup())),
-      loader_(stream_, batch_share(session.setup()), start.step + 1, train().steps, session.setup().rows()),
+      stream_(stream_behind(data, session.setup(), start.spikes)),
+      loader_(std::in_place, stream_, batch_share(session.setup()), start.step + 1, train().steps,
+              session.setup().rows()),
       validations_(session, data, log, checkpoints, world ? &world->watchdog() : nullptr),
       peak_flops_(peak_flops),
       flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)),
@@ -61,7 +70,8 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       updates_(start.updates),
       bad_in_a_row_(start.bad_in_a_row),
       busy_cores_(session.stream().threads()),
-      slow_ranks_(session.mesh().world(), session.mesh().shape().pp, world) {}
+      slow_ranks_(session.mesh().world(), session.mesh().shape().pp, world),
+      spikes_(train(), start.spikes) {}
 
 template <class T>
 void Trainer<T>::run() {
@@ -72,11 +82,15 @@ void Trainer<T>::run() {
   since_ = PhaseTimers::Clock::now();
   for (std::int64_t s = first_; s <= train().steps; ++s) {
     step(s);
+    if (returns_) {
+      s = go_back(s);
+      continue;
+    }
     StepTimes times{step_seconds_};
     const bool validates = validations_.due(s);
     if (validates) validations_.run(s, times);
-    const bool saved =
-        checkpoints_ && checkpoints_->after_step({s, updates_, bad_in_a_row_}, times, s == train().steps, watchdog_);
+    const bool saved = checkpoints_ && checkpoints_->after_step({s, updates_, bad_in_a_row_, "", spikes_.state()},
+                                                                times, s == train().steps, watchdog_);
     if (!checkpoints_)
       if (const std::string lost = log_.lost(); !lost.empty()) throw IoFailed(lost);
     if (validates || saved) since_ = PhaseTimers::Clock::now();
@@ -121,10 +135,12 @@ void Trainer<T>::step(std::int64_t s) {
   {
     const auto timer = session_.timers().start(Phase::optimizer);
     const std::int64_t every = session_.setup().deck.output.norms_every_steps;
-    result = session_.update(optimizer_, updates_ + 1, rates, labels, every > 0 && s % every == 0);
+    result = session_.update(optimizer_, updates_ + 1, rates, labels, every > 0 && s % every == 0,
+                             [&](const StepResult& now) { return holds_back(s, now); });
   }
   note_first_step();
-  updates_ += result.finite;
+  updates_ += result.updated();
+  if (result.updated()) spikes_.add(result.loss, result.grad_norm);
   bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;
   if (s == first_) {
     peak_bytes_ = static_cast<std::int64_t>(session_.arena().high_water());
@@ -171,15 +187,14 @@ void Trainer<T>::raise_peak(std::int64_t s) {
 template <class T>
 const HostBatch& Trainer<T>::next_batch(LabelCounts& labels) {
   const auto timer = session_.timers().start(Phase::data);
-  const HostBatch& batch = loader_.next();
+  const HostBatch& batch = loader_->next();
   enter("labels");
   labels = total_labels(batch, session_.mesh());
   return batch;
 }
 
 template <class T>
-StepRecord Trainer<T>::record_of(std::int64_t s, const StepResult& result, double rate,
-                                 const LabelCounts& labels) const {
+StepRecord Trainer<T>::record_of(std::int64_t s, const StepResult& result, double rate, const LabelCounts& labels) {
   const RunSetup& setup = session_.setup();
   StepRecord record{result};
   record.step = s;
@@ -191,7 +206,8 @@ StepRecord Trainer<T>::record_of(std::int64_t s, const StepResult& result, doubl
   record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;
   record.peak_bytes = peak_bytes_;
   record.sources = sources_of(s, result, labels);
-  if (s == first_ && watchdog_) record.start = watchdog_->start_times();
+  record.spike = std::exchange(spike_, returns_ ? spike_ : "");
+  if (s == first_ && !returned_ && watchdog_) record.start = watchdog_->start_times();
   return record;
 }
 
@@ -228,6 +244,7 @@ void Trainer<T>::report(const StepRecord& record) {
              sources_line(line->sources) + (line->computation ? slow_ranks_line(line->computation->slow) : ""));
   else
     log_.redraw(step_line(record, train().steps, seconds_left(s)));
+  if (!record.spike.empty()) log_.say("            spike: " + record.spike + "\n");
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     counted(bad_in_a_row_, "step") +

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "comm/mesh.hpp"
 #include "comm/watchdog.hpp"
@@ -11,6 +14,7 @@
 #include "train/job_report.hpp"
 #include "train/session.hpp"
 #include "train/slow_ranks.hpp"
+#include "train/spikes.hpp"
 #include "train/step_lines.hpp"
 #include "train/training_data.hpp"
 #include "train/training_log.hpp"
@@ -47,7 +51,7 @@ class Trainer {
   void step(std::int64_t s);
   const HostBatch& next_batch(LabelCounts& labels);
   // Of the step's result, once it is done.
-  StepRecord record_of(std::int64_t s, const StepResult& result, double rate, const LabelCounts& labels) const;
+  StepRecord record_of(std::int64_t s, const StepResult& result, double rate, const LabelCounts& labels);
   std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
   double seconds_left(std::int64_t s) const;
@@ -58,6 +62,14 @@ class Trainer {
   // Whether this rank writes the step's timeline.
   bool profiles(std::int64_t s) const;
   void say_steps_before() const;
+  // Whether the step makes no update for a spike (train/spikes.hpp), as all ranks say together; notes what comes of it.
+  bool holds_back(std::int64_t s, const StepResult& result);
+  // Where the run can go back to, and has other data for step s: the checkpoints of Checkpoints::committed().
+  std::optional<std::vector<std::string>> ways_back(std::int64_t s);
+  // The data's places of step s.
+  std::vector<NumberRange> places_of(std::int64_t s) const;
+  // Behind step s, a spike: to the checkpoint, whose step it returns, without the places of s.
+  std::int64_t go_back(std::int64_t s);
   // Of the step that has just ended.
   void write_profile_of(std::int64_t s);
   // What the watchdog reports as the place.
@@ -70,12 +82,12 @@ class Trainer {
   TrainingLog log_;
   Optimizer<T> optimizer_;
   SampleStream stream_;
-  Loader loader_;
+  std::optional<Loader> loader_;
   Validations<T> validations_;
   double peak_flops_, flops_per_token_;
   Checkpoints<T>* checkpoints_;
   Watchdog* watchdog_;
-  std::int64_t first_;  // step of this run
+  std::int64_t first_;  // step of this run, or since it has gone back
   StepLines lines_;
   std::int64_t updates_, bad_in_a_row_, peak_bytes_ = 0;
   double seconds_ = 0, step_seconds_ = 0;  // of all steps of this run, of the last one
@@ -83,6 +95,10 @@ class Trainer {
   PhaseTimers::Clock::time_point since_;
   BusyCores busy_cores_;
   SlowRanks slow_ranks_;
+  SpikeWatch spikes_;
+  std::string spike_;                                // of this step, or of the one that the run has gone back for
+  std::optional<std::vector<std::string>> returns_;  // to the first of these that is whole, behind this step
+  bool returned_ = false;
 };
 
 }  // namespace forge

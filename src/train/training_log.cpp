@@ -65,6 +65,11 @@ void TrainingLog::say_news() const {
   print(directory_->take_news());
 }
 
+void TrainingLog::go_back(std::int64_t step) const {
+  if (directory_) directory_->go_back(step);
+  if (records_) std::erase_if(*records_, [&](const StepRecord& record) { return record.step > step; });
+}
+
 void TrainingLog::sync() const {
   if (directory_) directory_->sync();
 }

@@ -36,6 +36,8 @@ class TrainingLog {
   void note(const std::string& text) const;
   void step(StepRecord record) const;
   void validation(std::int64_t step, const ValidationRecord& record) const;
+  // RunDirectory::go_back.
+  void go_back(std::int64_t step) const;
   // A text of the run for trackers: "deck", "sample".
   void text(std::int64_t step, const std::string& name, const std::string& text) const;
   // RunDirectory::sync and lost.
