@@ -63,7 +63,7 @@ def adamw(weight, g, rate, decay, options):
 def matrix_cuts(name):
     """Whether a file's matrix is (in, out), and how many matrices are its rows, as (out, in)."""
     stored = any(word in name for word in ("c_attn", "c_proj", "c_fc"))
-    return stored, 3 if "c_attn" in name else 1
+    return stored, 3 if "c_attn" in name or "qkv_proj" in name else 2 if "gate_up_proj" in name else 1
 
 
 def orthogonalised(x):

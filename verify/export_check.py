@@ -17,7 +17,7 @@ import shutil
 import sys
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 from transformers.utils import logging
 
 import random_case
@@ -33,12 +33,12 @@ def load(directory, dtype, activation_of=None):
     # GPT-2's tanh form has two names in transformers, which differ by rounding.
     if activation_of and config.model_type == "gpt2":
         config.activation_function = AutoConfig.from_pretrained(activation_of).activation_function
-    experts = {"experts_implementation": "eager"} if hasattr(config, "num_experts_per_tok") else {}
-    model, report = AutoModelForCausalLM.from_pretrained(
+    experts = {"experts_implementation": "eager"} if hasattr(config.get_text_config(), "num_experts_per_tok") else {}
+    model, report = reference.auto_class(config).from_pretrained(
         directory, config=config, dtype=dtype, attn_implementation="eager", output_loading_info=True, **experts
     )
     wrong = {key: report[key] for key in ("missing_keys", "mismatched_keys") if report[key]}
-    further = tuple(f"model.layers.{model.config.num_hidden_layers + depth}." for depth in range(2))
+    further = tuple(f"model.layers.{model.config.get_text_config().num_hidden_layers + depth}." for depth in range(2))
     extra = [key for key in report["unexpected_keys"] if not key.startswith(further)]
     if wrong or extra:
         raise RuntimeError(f"{directory}: {wrong or extra}")

@@ -51,7 +51,11 @@ def write_model(directory, config, seed, storage="F32", shards=1, hub_names=Fals
         json.dump(config, file, indent=2)
         file.write("\n")
     model = reference.new_model(directory, "fp32", depth)
-    weights = {k: v.to(STORAGE[storage]) for k, v in random_weights(model, seed).items()}
+    weights = random_weights(model, seed)
+    if reference.beside_image(model.config):
+        weights = reference.names_beside_image(model.config, weights)
+        weights |= {k: v for k, v in model.state_dict().items() if k.startswith("model.visual.")}
+    weights = {k: v.to(STORAGE[storage]) for k, v in weights.items()}
     if hub_names:
         weights = {k.removeprefix("transformer."): v for k, v in weights.items()}
         positions = config["n_positions"]

@@ -46,9 +46,9 @@ def file_name(config, name):
 
 def memory_name(config, name):
     parts = name.split(".", 3)
-    if parts[:2] != ["model", "layers"] or int(parts[2]) < config.num_hidden_layers:
+    if parts[:2] != ["model", "layers"] or int(parts[2]) < config.get_text_config().num_hidden_layers:
         return name
-    stem, rest = f"multi_token.{int(parts[2]) - config.num_hidden_layers}.", parts[3]
+    stem, rest = f"multi_token.{int(parts[2]) - config.get_text_config().num_hidden_layers}.", parts[3]
     for memory, file in NAMES.items():
         if file and rest.startswith(file):
             return stem + memory + rest.removeprefix(file)

@@ -19,6 +19,8 @@ def matrices_of(name, tensor):
     if last in ("c_attn", "c_proj", "c_fc"):
         stored = tensor.T
         return list(stored.chunk(3)) if last == "c_attn" else [stored]
+    if last in ("qkv_proj", "gate_up_proj") and tensor.dim() == 2:  # as many heads of keys as of queries
+        return list(tensor.chunk(3 if last == "qkv_proj" else 2))
     if last == "gate_up_proj":
         return [half for matrix in tensor for half in matrix.chunk(2)]
     if last == "down_proj" and tensor.dim() == 3:

@@ -153,7 +153,7 @@ def silu(x):
 
 
 def plain_attention(config, w, p, rows, layer, documents):
-    """Attention of all families but GPT-2 and DeepSeek-V3; they differ in biases, head norms and windows."""
+    """Attention of all families but GPT-2 and DeepSeek's; they differ in biases, head norms and windows."""
     kind, heads, eps = config["model_type"], config["num_attention_heads"], config["rms_norm_eps"]
     kv_heads = config.get("num_key_value_heads") or heads
     dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -162,14 +162,16 @@ def plain_attention(config, w, p, rows, layer, documents):
         out = x @ w[p + name + ".weight"].T
         return out + w[p + name + ".bias"] if p + name + ".bias" in w else out
 
-    window = config.get("sliding_window") if kind in ("mistral", "mixtral") else None
+    window = config.get("sliding_window") if kind in ("mistral", "mixtral", "phi3") else None
     if kind in ("qwen2", "qwen3") and config.get("use_sliding_window") and layer >= config["max_window_layers"]:
         window = config["sliding_window"]
     if kind == "qwen3_moe" and config.get("use_sliding_window"):
         window = config["sliding_window"]
-    q = linear("self_attn.q_proj", rows).reshape(*rows.shape[:2], heads, dim)
-    k = linear("self_attn.k_proj", rows).reshape(*rows.shape[:2], kv_heads, dim)
-    v = linear("self_attn.v_proj", rows).reshape(*rows.shape[:2], kv_heads, dim)
+    if p + "self_attn.qkv_proj.weight" in w:
+        parts = numpy.split(linear("self_attn.qkv_proj", rows), [heads * dim, (heads + kv_heads) * dim], axis=-1)
+    else:
+        parts = [linear(f"self_attn.{name}_proj", rows) for name in "qkv"]
+    q, k, v = (x.reshape(*rows.shape[:2], -1, dim) for x in parts)
     if kind in ("qwen3", "qwen3_moe"):
         q = rms_norm(q, w[p + "self_attn.q_norm.weight"], eps)
         k = rms_norm(k, w[p + "self_attn.k_norm.weight"], eps)
@@ -178,7 +180,7 @@ def plain_attention(config, w, p, rows, layer, documents):
 
 
 def latent_attention(config, w, p, rows, documents):
-    """DeepSeek-V3's: of a head's query and key, qk_nope entries stay and qk_rope turn; one turned key for all heads."""
+    """DeepSeek's: of a head's query and key, qk_nope entries stay and qk_rope turn; one turned key for all heads."""
     layer, own = p, config.get("own")
     p, heads, latent_eps = p + "self_attn.", config["num_attention_heads"], 1e-6
     nope, rope, latent = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["kv_lora_rank"]
@@ -209,10 +211,13 @@ def best(scores, count):
 def chosen_experts(config, scores, bias):
     """Experts of one token."""
     groups, used = config.get("n_group", 1), config.get("topk_group", 1)
+    best_of_group = 1 if config["model_type"] == "deepseek_v2" else 2
+    if config.get("topk_method") == "greedy":
+        groups = 1
     ranked = scores + bias
     if groups > 1:
         members = ranked.reshape(groups, -1)
-        kept = best([sum(sorted(member)[-2:]) for member in members], used)
+        kept = best([sum(sorted(member)[-best_of_group:]) for member in members], used)
         size = members.shape[1]
         ranked = numpy.array([r if i // size in kept else -numpy.inf for i, r in enumerate(ranked)])
     return best(ranked, config["num_experts_per_tok"])
@@ -237,7 +242,7 @@ def experts(config, w, p, rows, routing):
     out = numpy.zeros_like(x)
     for r, row in enumerate(x):
         weights = scores[r, chosen[r]]
-        if kind == "mixtral" or config.get("norm_topk_prob"):
+        if kind == "mixtral" or (config.get("norm_topk_prob") and kind != "deepseek_v2"):
             weights = weights / weights.sum()
         for e, weight in zip(chosen[r], weights * REAL(config.get("routed_scaling_factor", 1))):
             q = f"{p}experts.{e}."
@@ -245,6 +250,9 @@ def experts(config, w, p, rows, routing):
             out[r] += weight * (w[q + down + ".weight"] @ inner)
     if p + "shared_experts.up_proj.weight" in w:
         out = out + feed_forward(w, p + "shared_experts.", x)
+    if p + "shared_expert.up_proj.weight" in w:
+        gate = 1 / (1 + numpy.exp(-(x @ w[p + "shared_expert_gate.weight"].T)))
+        out = out + gate * feed_forward(w, p + "shared_expert.", x)
     return out.reshape(rows.shape)
 
 
@@ -253,7 +261,11 @@ def feed_forward(w, p, rows):
         out = x @ w[p + name + ".weight"].T
         return out + w[p + name + ".bias"] if p + name + ".bias" in w else out
 
-    return linear("down_proj", silu(linear("gate_proj", rows)) * linear("up_proj", rows))
+    if p + "gate_up_proj.weight" in w:
+        gate, up = numpy.split(linear("gate_up_proj", rows), 2, axis=-1)
+    else:
+        gate, up = linear("gate_proj", rows), linear("up_proj", rows)
+    return linear("down_proj", silu(gate) * up)
 
 
 class Routing:
@@ -300,9 +312,9 @@ def layer_of(name):
 
 def has_experts(config, layer):
     kind = config["model_type"]
-    if kind == "deepseek_v3":
+    if kind in ("deepseek_v2", "deepseek_v3"):
         return layer >= config["first_k_dense_replace"]
-    if kind == "qwen3_moe":
+    if kind in ("qwen2_moe", "qwen3_moe"):
         count = config.get("num_local_experts") or config.get("num_experts")
         step = config.get("decoder_sparse_step", 1)
         return count > 0 and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % step == 0
@@ -314,7 +326,7 @@ def llama_layer(config, w, layer, x, documents, routing):
     eps, p = config["rms_norm_eps"], f"model.layers.{layer}."
     layer = min(layer, config["num_hidden_layers"] - 1)
     rows = rms_norm(x, w[p + "input_layernorm.weight"], eps)
-    if config["model_type"] == "deepseek_v3":
+    if config["model_type"] in ("deepseek_v2", "deepseek_v3"):
         x = x + latent_attention(config, w, p, rows, documents)
     else:
         x = x + plain_attention(config, w, p, rows, layer, documents)

@@ -144,6 +144,43 @@ def deepseek_v3(**changes):
     return llama(**(own | changes))
 
 
+def deepseek_v2(**changes):
+    own = {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        "norm_topk_prob": False,
+        "topk_method": "group_limited_greedy",
+        "routed_scaling_factor": 1.5,
+        "rms_norm_eps": 1e-6,
+    }
+    return deepseek_v3(**(own | changes))
+
+
+def qwen2_moe(**changes):
+    own = {
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "model_type": "qwen2_moe",
+        "num_experts": 7,
+        "shared_expert_intermediate_size": 22,
+        "attention_bias": "absent",
+        "head_dim": "absent",
+        "sliding_window": 4096,
+    }
+    return qwen3_moe(**(own | changes))
+
+
+def phi3(**changes):
+    own = {
+        "architectures": ["Phi3ForCausalLM"],
+        "model_type": "phi3",
+        "original_max_position_embeddings": 256,
+        "attention_bias": "absent",
+        "mlp_bias": "absent",
+        "pad_token_id": None,  # the class leaves that row of the table as it is
+    }
+    return llama(**(own | changes))
+
+
 def run(tokens, batch=2, microbatch=2, **more):
     return {
         "steps": 10,
@@ -421,6 +458,46 @@ PROBLEMS = {
         train=run(30, 3, 1),
         token_files={"tokens.bin": 901},
         optimizer={"learning_rate": 0.004, "schedule": "wsd", "decay_steps": 5},
+    ),
+    "deepseek_v2": Problem(
+        shows=(
+            "DeepSeek-V2: softmax scores, of whose 8 experts in 4 groups a token uses 3 in the 2 groups with the best "
+            "expert; weights that are not renormalised, times 1.5; 2 shared experts; yarn, whose mscale_all_dim changes "
+            "the scale of the scores. Auxiliary loss by sequence from the deck."
+        ),
+        config=deepseek_v2(
+            rope_scaling={
+                "type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "beta_fast": 8.0,
+                "beta_slow": 1.0,
+                "mscale": 0.707,
+                "mscale_all_dim": 0.707,
+            },
+        ),
+        train=run(30, 2, 2),
+        model={"auxiliary_loss_coefficient": 0.02},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "qwen2_moe": Problem(
+        shows=(
+            "Qwen2-MoE: 7 experts, of which a token uses 3, and a shared one of another width behind a sigmoid gate; "
+            "biases on queries, keys and values; every second layer is dense (decoder_sparse_step)."
+        ),
+        config=qwen2_moe(decoder_sparse_step=2),
+        train=run(28, 2, 1, recompute="selective"),
+        model={"auxiliary_loss_coefficient": 0.02},
+        optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
+    ),
+    "phi3": Problem(
+        shows=(
+            "Phi-3: q, k and v in one tensor of the files, and gate and up in another; a sliding window (13 tokens). Muon, "
+            "which orthogonalises each of the matrices for itself."
+        ),
+        config=phi3(sliding_window=13, num_key_value_heads=4),
+        train=run(30, 2, 2),
+        optimizer={"name": "muon", "learning_rate": 0.004, "adam_learning_rate": 0.006, "warmup_steps": 2},
     ),
     "mtp": Problem(
         shows=(

@@ -27,14 +27,34 @@ import reference
 
 MPIRUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "mpirun.sh")
 
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"]
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "qwen3_vl": "Qwen3VLForConditionalGeneration",
+    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
+}
+FAMILIES = list(CLASSES)
+NESTED = ("qwen3_vl", "qwen3_vl_moe")  # the text model beside an image model
+WINDOWS_OF_ALL = ("mistral", "mixtral", "phi3")
+WINDOWS_FROM_LAYER = ("qwen2", "qwen3", "qwen3_moe")
 LOSS_TOLERANCE, GRADIENT_TOLERANCE, GRADIENT_FLOOR = 1e-9, 1e-8, 1e-3
 
 
-def random_rope(r, config):
+def random_rope(r, config, family):
     """Adds a rotary scaling under the older or the newer keys."""
     theta = r.choice([100.0, 10000.0, 500000.0])
     kind = r.choice(["default", "linear", "llama3", "yarn"])
+    if family == "phi3":
+        kind = "default"
     rope = {"rope_type": kind}
     if kind != "default":
         rope["factor"] = r.choice([2.0, 4.0, 8.0])
@@ -115,7 +135,45 @@ def random_deepseek_v3(r, config):
     return f"{config['num_experts_per_tok']} of {count} experts in {used} of {groups} groups"
 
 
-EXPERTS = {"mixtral": random_mixtral, "qwen3_moe": random_qwen3_moe, "deepseek_v3": random_deepseek_v3}
+def random_deepseek_v2(r, config):
+    text = random_deepseek_v3(r, config)
+    config.pop("rope_interleave", None)
+    # The class takes pairs as complex numbers where they lie, which begin at even numbers.
+    config |= {key: 2 * config[key] for key in ("kv_lora_rank", "qk_nope_head_dim")}
+    config |= {"norm_topk_prob": False, "topk_method": r.choice(["greedy", "group_limited_greedy"])}
+    return f"{text}, {config['topk_method']}"
+
+
+def random_qwen2_moe(r, config):
+    text = random_qwen3_moe(r, config)
+    config.pop("num_local_experts", None)
+    config |= {"num_experts": max(config.get("num_experts", 8), config["num_experts_per_tok"])}
+    config |= {"shared_expert_intermediate_size": r.randint(5, 30), "qkv_bias": r.random() < 0.7}
+    return text
+
+
+EXPERTS = {
+    "mixtral": random_mixtral,
+    "qwen3_moe": random_qwen3_moe,
+    "qwen3_vl_moe": random_qwen3_moe,
+    "deepseek_v3": random_deepseek_v3,
+    "deepseek_v2": random_deepseek_v2,
+    "qwen2_moe": random_qwen2_moe,
+}
+
+
+def nested(config):
+    """The config.json of a text model beside a small image model."""
+    text = {k: v for k, v in config.items() if k not in ("architectures", "tie_word_embeddings")}
+    vision = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "patch_size": 2}
+    vision |= {"out_hidden_size": config["hidden_size"], "deepstack_visual_indexes": [0], "num_position_embeddings": 4}
+    return {
+        "architectures": config["architectures"],
+        "model_type": config["model_type"],
+        "text_config": text | {"model_type": config["model_type"] + "_text"},
+        "vision_config": vision | {"model_type": config["model_type"] + "_vision"},
+        "tie_word_embeddings": config["tie_word_embeddings"],
+    }
 
 
 def random_router_options(r, config):
@@ -153,18 +211,9 @@ def random_config(r, tokens, families):
             "activation_function": activation,
             "layer_norm_epsilon": r.choice([1e-5, 1e-3]),
         }, activation
-    classes = {
-        "llama": "LlamaForCausalLM",
-        "mistral": "MistralForCausalLM",
-        "qwen2": "Qwen2ForCausalLM",
-        "qwen3": "Qwen3ForCausalLM",
-        "mixtral": "MixtralForCausalLM",
-        "qwen3_moe": "Qwen3MoeForCausalLM",
-        "deepseek_v3": "DeepseekV3ForCausalLM",
-    }
     kv_heads = r.choice([k for k in range(1, heads + 1) if heads % k == 0])
     config = {
-        "architectures": [classes[family]],
+        "architectures": [CLASSES[family]],
         "model_type": family,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
@@ -176,32 +225,36 @@ def random_config(r, tokens, families):
         "rms_norm_eps": r.choice([1e-6, 1e-5, 1e-2]),
         "tie_word_embeddings": r.random() < 0.4,
     }
-    if family == "qwen2" or r.random() < 0.4:  # Qwen2 has no head_dim of its own
+    if family in ("qwen2", "qwen2_moe", "phi3", "deepseek_v2") or r.random() < 0.4:  # these have no head_dim of their own
         config["hidden_size"] = heads * 2 * r.randint(3, 8)
-        if family in ("qwen3", "mixtral"):  # Mixtral's class has no default with yarn
+        if family in ("qwen3", "qwen3_vl", "mixtral"):  # Mixtral's class has no default with yarn
             config["head_dim"] = config["hidden_size"] // heads
     else:
         config |= {"hidden_size": heads * r.randint(20 // heads, 60 // heads), "head_dim": 2 * r.randint(2, 12)}
-    special = [random_rope(r, config), f"{heads}/{kv_heads}"]
+    special = [random_rope(r, config, family), f"{heads}/{kv_heads}"]
     if family in EXPERTS:
         special.append(EXPERTS[family](r, config))
-    if family in ("llama", "qwen3", "qwen3_moe"):
+    if family in ("llama", "qwen3", "qwen3_moe", *NESTED):
         config["attention_bias"] = r.random() < 0.4
+    if family == "phi3":
+        config["pad_token_id"] = None  # the class leaves that row of the table as it is
     if family == "llama":
         config["mlp_bias"] = r.random() < 0.4
     window = r.choice([None, 1, 5, 12, 1000])
-    if family in ("mistral", "mixtral"):
+    if family in WINDOWS_OF_ALL:
         config["sliding_window"] = window
-    if family in ("qwen2", "qwen3", "qwen3_moe"):
+    if family in WINDOWS_FROM_LAYER:
         config |= {
             "use_sliding_window": window is not None,
             "sliding_window": window or 4,
             "max_window_layers": r.randint(0, layers),
         }
-    if family not in ("llama", "deepseek_v3") and window:
+    if family in WINDOWS_OF_ALL + WINDOWS_FROM_LAYER and window:
         special.append(f"window {window}")
     if config["tie_word_embeddings"]:
         special.append("tied")
+    if family in NESTED:
+        config = nested(config)
     return config, ", ".join(special)
 
 
@@ -224,7 +277,7 @@ def random_optimizer(r, steps):
     return options
 
 
-def make_case(folder, seed, ranks, families, multi_token=FAMILIES):
+def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in NESTED)):
     """Writes model, tokens and deck; returns what reference.train needs, and a description.
 
     multi_token: the families that may have multi-token prediction.
@@ -232,6 +285,7 @@ def make_case(folder, seed, ranks, families, multi_token=FAMILIES):
     r = random.Random(seed)
     length, steps = r.randint(5, 45), 10
     config, special = random_config(r, length, families)
+    text = config.get("text_config", config)
     model = random_router_options(r, config)
     further = random.Random(f"further tokens {seed}")  # of its own, so that other draws stay as they were
     if config["model_type"] in multi_token and config["model_type"] != "gpt2" and further.random() < 0.25:
@@ -241,13 +295,13 @@ def make_case(folder, seed, ranks, families, multi_token=FAMILIES):
     files.write_model(os.path.join(folder, "model"), config, seed, storage, shards, depth=depth)
     microbatch = r.choice([1, 2, 3])
     batch = microbatch * ranks * r.choice([1, 2])
-    end_token = r.choice([None, None, 7])
+    end_token = None if config["model_type"] in NESTED else r.choice([None, None, 7])
     kind = r.choice(["uint16", "uint32"])
     suffix = r.choice([".bin", ".bin", ".npy"])
     data, paths = [], []
     for i in range(r.choice([1, 1, 3])):
         count = length * r.randint(1, batch * steps) + r.randint(1, length)
-        data.append(files.random_tokens(count, config["vocab_size"], seed * 10 + i, end_token))
+        data.append(files.random_tokens(count, text["vocab_size"], seed * 10 + i, end_token))
         paths.append(os.path.join(folder, f"tokens_{i}{suffix}"))
         files.write_tokens(paths[-1], data[-1], kind)
     train = {
@@ -272,9 +326,9 @@ def make_case(folder, seed, ranks, families, multi_token=FAMILIES):
     with open(os.path.join(folder, "input.yaml"), "w") as file:
         file.write(files.deck_text(sections))
     extras = [storage] + ["documents"] * (end_token is not None) + ["z-loss"] * ("z_loss_coefficient" in train)
-    text = f"{config['model_type']} ({special}), T {length}, {batch}/{microbatch}, {optimizer['schedule']}, "
-    text += ", ".join(extras + [f"{key} {value}" for key, value in model.items()])
-    return data, train, optimizer, end_token, "fp64", model, text
+    shown = f"{config['model_type']} ({special}), T {length}, {batch}/{microbatch}, {optimizer['schedule']}, "
+    shown += ", ".join(extras + [f"{key} {value}" for key, value in model.items()])
+    return data, train, optimizer, end_token, "fp64", model, shown
 
 
 def run_forge(arguments, verb, folder, more=()):

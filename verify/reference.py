@@ -13,7 +13,7 @@ import os
 import torch
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 import attention
 import fp8
@@ -57,6 +57,15 @@ def arithmetic(precision):
     return double_arithmetic() if precision == "fp64" else contextlib.nullcontext()
 
 
+def auto_class(config):
+    """The class that makes a model of this config: of a text model beside an image model both."""
+    return AutoModelForImageTextToText if beside_image(config) else AutoModelForCausalLM
+
+
+def beside_image(config):
+    return hasattr(config, "vision_config")
+
+
 def new_model(directory, precision, depth=0, implementation="eager"):
     """The model class that a directory's config.json names, with eager attention and without dropout.
 
@@ -65,11 +74,12 @@ def new_model(directory, precision, depth=0, implementation="eager"):
     dtype = torch.float64 if precision == "fp64" else torch.float32
     with arithmetic(precision):
         config = AutoConfig.from_pretrained(directory)
-        if hasattr(config, "output_router_logits"):
-            config.output_router_logits = False  # the class's own auxiliary loss, which nobody reads
+        text = config.get_text_config()
+        if hasattr(text, "output_router_logits"):
+            text.output_router_logits = False  # the class's own auxiliary loss, which nobody reads
         # The class's own loop over experts: torch's grouped product has no fp64.
-        experts = {"experts_implementation": "eager"} if hasattr(config, "num_experts_per_tok") else {}
-        model = AutoModelForCausalLM.from_config(config, attn_implementation=implementation, dtype=dtype, **experts)
+        experts = {"experts_implementation": "eager"} if hasattr(text, "num_experts_per_tok") else {}
+        model = auto_class(config).from_config(config, attn_implementation=implementation, dtype=dtype, **experts)
         multi_token.attach(model, depth, dtype)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_floating_point() and tensor.dtype is not dtype:
@@ -86,7 +96,7 @@ def file_names(config, tensors):
     gate, up, down = EXPERT_MATRICES.get(config.model_type, ("gate_proj", "up_proj", "down_proj"))
     named = {}
     for name, tensor in tensors.items():
-        name = multi_token.file_name(config, name)
+        name = multi_token.file_name(config, name).replace("model.language_model.", "model.")
         if config.model_type == "mixtral":
             name = name.replace(".mlp.", ".block_sparse_moe.")
         stem, _, last = name.rpartition(".")
@@ -100,8 +110,16 @@ def file_names(config, tensors):
     return named
 
 
+def names_beside_image(config, tensors):
+    """Tensors of file_names as the files of a text model beside an image model have them: experts packed, turned."""
+    named = memory_names(config, tensors)
+    return {k: v.transpose(1, 2) if v.ndim == 3 and ".experts." in k else v for k, v in named.items()}
+
+
 def memory_names(config, tensors):
-    """The inverse of file_names."""
+    """The inverse of file_names, and of names_beside_image."""
+    if any(name.startswith("model.language_model.") for name in tensors):
+        return {k: v.transpose(1, 2) if v.ndim == 3 and ".experts." in k else v for k, v in tensors.items()}
     gate, up, down = EXPERT_MATRICES.get(config.model_type, ("gate_proj", "up_proj", "down_proj"))
     named, experts = {}, {}
     for name, tensor in tensors.items():
@@ -119,7 +137,10 @@ def memory_names(config, tensors):
         both = [torch.cat([parts[e, gate], parts[e, up]]) for e in range(count)]
         named[stem + "gate_up_proj"] = torch.stack(both)
         named[stem + "down_proj"] = torch.stack([parts[e, down] for e in range(count)])
-    return named
+    if not beside_image(config):
+        return named
+    text = lambda name: name.startswith("model.") and not name.startswith("model.visual.")
+    return {"model.language_model." + k.removeprefix("model.") if text(k) else k: v for k, v in named.items()}
 
 
 def read_weights(directory):
@@ -154,11 +175,8 @@ def load_model(directory, precision, depth=0, implementation="eager"):
 
 
 def model_embedding(weights):
-    return (
-        weights["transformer.wte.weight"]
-        if "transformer.wte.weight" in weights
-        else weights["model.embed_tokens.weight"]
-    )
+    names = ("transformer.wte.weight", "model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
+    return next(weights[name] for name in names if name in weights)
 
 
 def batch_of_step(files, step, sequence_tokens, global_batch):
@@ -246,6 +264,7 @@ def auxiliary_coefficient(directory, options):
     """The deck's coefficient, else that of config.json where it asks for the router's logits."""
     with open(os.path.join(directory, "config.json")) as file:
         config = json.load(file)
+        config = config.get("text_config", config)
     given = config.get("router_aux_loss_coef", 0.001) if config.get("output_router_logits") else 0.0
     return options.get("auxiliary_loss_coefficient", given)
 
@@ -294,8 +313,9 @@ def learning_rate(options, steps, step):
 
 
 def trained_parameters(model):
-    """Name to parameter, a tied weight once under the embedding's name."""
-    return dict(model.named_parameters(remove_duplicate=True))
+    """Name to parameter of the text model, a tied weight once under the embedding's name."""
+    named = model.named_parameters(remove_duplicate=True)
+    return {name: parameter for name, parameter in named if not name.startswith("model.visual.")}
 
 
 def train(

@@ -17,6 +17,7 @@
 #include "config/read.hpp"
 #include "core/to_size.hpp"
 #include "hf/config.hpp"
+#include "hf/families.hpp"
 #include "hf/fp8/block_scales.hpp"
 #include "hf/tensor_directory.hpp"
 #include "model/buffers.hpp"
@@ -46,8 +47,9 @@ bool is_linear(const Parameter& p) {
                      [&](const char* place) { return p.name.find(place) != std::string::npos; });
 }
 
-std::string type_of(const Parameter& p, ExportType type) {
-  if (type == ExportType::fp32) return "F32";
+std::string type_of(const ModelSpec& spec, const Parameter& p, ExportType type) {
+  const bool router = p.name.ends_with(".router");
+  if (type == ExportType::fp32 || (router && hf_family(spec.options.family).exact_router)) return "F32";
   return type == ExportType::coded && is_linear(p) ? code_type : "BF16";
 }
 
@@ -56,7 +58,7 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type) {
   for (const Unit& unit : parameter_units(spec))
     for (const Parameter& p : unit.parameters) {
       const TensorPlace place = place_of(p, spec.E());
-      Exported t{{p.hf_name, type_of(p, type), file_shape(p)},
+      Exported t{{p.hf_name, type_of(spec, p, type), file_shape(p)},
                  "parameters/" + place.name,
                  place.box({Extents(p.shape.size(), 0), p.shape}),
                  p.hf_transposed};

@@ -15,12 +15,21 @@ namespace forge {
 
 const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name) {
   const TensorInfo* info = files.find(name);
-  for (const std::string_view prefix : {"transformer.", "model."})
-    if (!info && name.starts_with(prefix)) info = files.find(name.substr(prefix.size()));
-  return info;
+  for (const std::string_view prefix : {"transformer.", "model."}) {
+    if (info || !name.starts_with(prefix)) continue;
+    const std::string rest = name.substr(prefix.size());
+    info = files.find(rest);
+    if (!info) info = files.find("model.language_model." + rest);
+  }
+  return info ? info : files.find("language_model." + name);
 }
 
 namespace {
+
+// Whether a tensor has matrices (m, n) of so many experts that the parameter's is one.
+bool is_packed(const TensorInfo& tensor, const Parameter& p, std::int64_t m, std::int64_t n) {
+  return tensor.shape.size() == 3 && tensor.shape[0] > p.expert && tensor.shape[1] == m && tensor.shape[2] == n;
+}
 
 // The tensor of all experts that would have an expert's matrix, in a name that ends in "experts.3.up_proj.weight".
 HfPlace find_packed(const TensorFiles& files, const Parameter& p) {
@@ -33,15 +42,16 @@ HfPlace find_packed(const TensorFiles& files, const Parameter& p) {
   // The module is mlp there in every family.
   if (const std::size_t moe = own.rfind("block_sparse_moe."); !info && moe != std::string::npos)
     info = find_tensor(files, own.substr(0, moe) + "mlp." + last);
-  const std::int64_t matrix = p.elements();
-  return {info, down ? p.expert * matrix : (2 * p.expert + (up ? 1 : 0)) * matrix, true};
+  const std::int64_t matrix = p.elements(), rows = (down ? 1 : 2) * p.shape[0];
+  if (!info || !is_packed(*info, p, p.shape[1], rows) || is_packed(*info, p, rows, p.shape[1]))
+    return {info, down ? p.expert * matrix : (2 * p.expert + (up ? 1 : 0)) * matrix, true};
+  return {info, p.expert * rows * p.shape[1] + (up ? p.shape[0] : 0), true, rows};
 }
 
-// What a packed tensor must be for the parameter: (E, m, n) with any E that has the expert.
-bool packs(const TensorInfo& tensor, const Parameter& p) {
+// What a packed tensor must be for the parameter.
+bool packs(const HfPlace& place, const Parameter& p) {
   const std::int64_t rows = p.shape[0] * (p.name.ends_with(".down") ? 1 : 2);
-  return tensor.shape.size() == 3 && tensor.shape[0] > p.expert && tensor.shape[1] == rows &&
-         tensor.shape[2] == p.shape[1];
+  return place.row_length > 0 || is_packed(*place.tensor, p, rows, p.shape[1]);
 }
 
 // Buffers that older versions of transformers saved with a model's parameters.
@@ -80,7 +90,7 @@ std::string unread_text(const TensorFiles& files, const std::set<std::string>& r
     const std::int64_t depth = depth_of(name, spec);
     if (read.count(name) || is_buffer(name) || (depth >= 0 && depth < spec.options.mtp_depth && is_shared_copy(name)))
       continue;
-    if (spec.options.tied_embeddings && name == head_name) continue;  // compared with the embedding
+    if (spec.options.tied_embeddings && name.ends_with(head_name)) continue;  // compared with the embedding
     (depth >= spec.options.mtp_depth ? depths : unknown).push_back(name);
   }
   std::string text;
@@ -108,7 +118,7 @@ std::string problem_of(const TensorFiles& files, const Parameter& p) {
   const HfPlace place = find_values(files, p);
   if (!place.tensor) return "tensor " + p.hf_name + " " + shape_text(file_shape(p)) + " is missing";
   const TensorInfo& info = *place.tensor;
-  if (place.packed ? packs(info, p) : info.shape == file_shape(p)) return "";
+  if (place.packed ? packs(place, p) : info.shape == file_shape(p)) return "";
   return files.file_of(info) + ": tensor " + info.name + " has shape " + shape_text(info.shape) +
          (place.packed ? ", of whose experts each should have " + shape_text(file_shape(p)) + " for " + p.hf_name
                        : ", config.json asks for " + shape_text(file_shape(p)));

@@ -12,14 +12,17 @@ struct HfPlace {
   const TensorInfo* tensor = nullptr;  // null: nowhere
   std::int64_t first = 0;              // its first element there
   bool packed = false;                 // a part of the tensor of all experts of a layer
+  // Of a packed matrix (m, n) that stands as (n, m): the rows' length there, of which its columns are m; 0: as it is.
+  std::int64_t row_length = 0;
 };
 
-// Under its name, also without the prefix that all names of its family share, as models without a head are saved; of
-// experts' matrices, in mlp.experts.gate_up_proj (E, 2 F, C), gates before ups, and mlp.experts.down_proj (E, C, F), as
-// transformers 5 has them in memory.
+// Under its name (find_tensor); of experts' matrices, in mlp.experts.gate_up_proj (E, 2 F, C), gates before ups, and
+// mlp.experts.down_proj (E, C, F), as transformers 5 has them in memory, or with (C, 2 F) and (F, C) of each expert, as
+// Qwen3-VL's files have them.
 HfPlace find_values(const TensorFiles& files, const Parameter& parameter);
 
-// A tensor by its name, with or without that prefix; null: there is none.
+// A tensor by its name; without the prefix that all names of its family share, as models without a head are saved; or
+// behind that of a text model beside an image model; null: there is none.
 const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name);
 // The name of the output matrix in every family.
 inline constexpr const char* head_name = "lm_head.weight";

@@ -6,10 +6,10 @@
 #include <span>
 
 #include "checkpoint/hf_source.hpp"
-#include "config/family.hpp"
 #include "config/report.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
+#include "hf/families.hpp"
 #include "hf/fp8/block_scales.hpp"
 #include "hf/fp8/quantization.hpp"
 #include "nn/units.plan.hpp"
@@ -48,7 +48,7 @@ class HfReader {
         directory_(directory),
         files_(TensorFiles::open(directory)),
         coded_(has_quantization(directory)) {
-    if (spec.options.tied_embeddings) head_ = files_.find(head_name);
+    if (spec.options.tied_embeddings) head_ = find_tensor(files_, head_name);
   }
 
   void check(const LocalUnit& unit, Report& report) const {
@@ -64,17 +64,22 @@ class HfReader {
 
   // Elements of a whole tensor, of one that the files have the other way round all.
   void read(const LocalUnit& unit, const Parameter& p, const Range& elements) {
-    const bool again = p.hf_transposed && whole_ == &p;
-    whole_ = p.hf_transposed ? &p : nullptr;
+    const HfPlace place = find_values(files_, p);
+    const bool turned = p.hf_transposed || place.row_length > 0, again = turned && whole_ == &p;
+    whole_ = turned ? &p : nullptr;
     if (again) return;
-    const Range range = p.hf_transposed ? Range{0, p.elements()} : elements;
+    const Range range = turned ? Range{0, p.elements()} : elements;
     first_ = range.begin;
     values_.resize(to_size(range.size()));
-    const HfPlace place = find_values(files_, p);
-    read(*place.tensor, values_, place.first + range.begin);
+    if (place.row_length > 0)
+      for (std::int64_t row = 0; row < p.shape[1]; ++row)
+        read(*place.tensor, std::span(values_).subspan(to_size(row * p.shape[0]), to_size(p.shape[0])),
+             place.first + row * place.row_length);
+    else
+      read(*place.tensor, values_, place.first + range.begin);
     bytes_ += values_.size() * place.tensor->bytes / to_size(place.tensor->elements());
     if (head_ && unit.kind == UnitKind::token_table) compare_head(p, range);
-    if (p.hf_transposed) values_ = transposed(values_, p.shape[1], p.shape[0], threads_);
+    if (turned) values_ = transposed(values_, p.shape[1], p.shape[0], threads_);
   }
   A value(std::int64_t element) const { return values_[to_size(element - first_)]; }
   std::uint64_t bytes() const { return bytes_; }
@@ -127,7 +132,7 @@ std::vector<double> read_router_biases(const std::string& directory, const Model
   for (const RouterBias& bias : router_biases(spec)) {  // of the layers with experts, which may be none
     const TensorInfo* info = find_tensor(files, bias.hf_name);
     const std::vector<std::int64_t> shape{experts};
-    if (!info && spec.options.family == Family::deepseek_v3)
+    if (!info && hf_family(spec.options.family).router_biases)
       report.add("", "tensor " + bias.hf_name + " " + shape_text(shape) + " is missing");
     else if (info && info->shape != shape)
       report.add("", files.file_of(*info) + ": tensor " + info->name + " has shape " + shape_text(info->shape) +
@@ -247,12 +252,12 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
     const Parameter& p = unit.parameters[i];
     const auto values = in_file_order(tensors.collect(unit, i, TensorSource::gradients, stream), p);
     if (!files) return;
-    if (!problem_of(*files, p).empty()) {
+    const HfPlace place = find_values(*files, p);
+    if (!problem_of(*files, p).empty() || place.row_length > 0) {
       comparable = false;
       return;
     }
     std::vector<double> reference(values.size());
-    const HfPlace place = find_values(*files, p);
     files->read(*place.tensor, std::span<double>(reference), place.first);
     Deviation d{0, 0};
     for (std::size_t k = 0; k < values.size(); ++k) {

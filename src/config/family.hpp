@@ -9,30 +9,54 @@
 
 namespace forge {
 
-enum class Family : int { llama, mistral, qwen2, qwen3, gpt2, mixtral, qwen3_moe, deepseek_v3 };
+enum class Family : int {
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  gpt2,
+  mixtral,
+  qwen3_moe,
+  deepseek_v3,
+  deepseek_v2,
+  qwen2_moe,
+  phi3
+};
 
 // The deck's words for them, in this order: model_type in config.json.
-inline constexpr std::array family_words{"llama", "mistral", "qwen2",     "qwen3",
-                                         "gpt2",  "mixtral", "qwen3_moe", "deepseek_v3"};
+inline constexpr std::array family_words{"llama",     "mistral",     "qwen2",       "qwen3",     "gpt2", "mixtral",
+                                         "qwen3_moe", "deepseek_v3", "deepseek_v2", "qwen2_moe", "phi3"};
 constexpr const char* name_of(Family family) {
   return family_words[to_size(family)];
 }
 
 // Where the names of a family's tensors differ from the others' (nn/*.plan.cpp have those).
 struct TensorNames {
-  bool gpt2 = false;         // names of its own for all; q, k and v are one tensor; matrices are stored (in, out)
+  bool gpt2 = false;         // names of its own for all; matrices are stored (in, out)
   const char* moe = "mlp.";  // before the router and the experts of a layer
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";
   const char* shared = "shared_expert.";  // before the matrices of the shared expert
+  const char* qkv = "";                   // of the tensor that has q, k and v, one behind the other; "": one each
+  const char* gate_up = "";               // the same of a gated feed-forward layer's gate and up
 };
-constexpr TensorNames tensor_names(Family family) {
-  TensorNames names;
-  if (family == Family::gpt2) names.gpt2 = true;
-  if (family == Family::mixtral) names = {false, "block_sparse_moe.", "w1", "w3", "w2"};
-  if (family == Family::deepseek_v3) names.shared = "shared_experts.";
-  return names;
+// In the order of the enumerators.
+inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
+    {},
+    {},
+    {},
+    {},
+    {.gpt2 = true, .qkv = "attn.c_attn."},
+    {.moe = "block_sparse_moe.", .gate = "w1", .up = "w3", .down = "w2"},
+    {},
+    {.shared = "shared_experts."},
+    {.shared = "shared_experts."},
+    {},
+    {.qkv = "self_attn.qkv_proj.", .gate_up = "gate_up_proj."},
+}};
+constexpr const TensorNames& tensor_names(Family family) {
+  return family_tensors[to_size(family)];
 }
 
 }  // namespace forge

@@ -70,6 +70,8 @@ void read_window_from_layer(const JsonObject& config, ModelDeck& model) {
 
 // A window that holds for every layer, or none. These families' code never reads layer_types.
 void read_plain_window(const JsonObject& config, HfWindow kind, ModelDeck& model) {
+  if (kind == HfWindow::refused && config.flag("use_sliding_window", false))
+    config.refuse("use_sliding_window", "= true: in this model_type a window in every other layer; legal: false");
   const bool used = kind == HfWindow::every_layer ||
                     (kind == HfWindow::every_layer_if_used && config.flag("use_sliding_window", false));
   if ((used && !config.is_null("sliding_window")) ||
@@ -83,10 +85,11 @@ void read_plain_window(const JsonObject& config, HfWindow kind, ModelDeck& model
                                      (meant == 0 ? "sliding_attention" : "full_attention") + " in every layer");
 }
 
-void read_biases(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
-  if (family.biases == HfBiases::qkv) model.qkv_bias = true;
-  if (family.reads_attention_bias()) model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
-  if (family.biases == HfBiases::attention_and_mlp) model.mlp_bias = config.flag("mlp_bias", false);
+void read_biases(const JsonObject& config, const HfBiases& keys, ModelDeck& model) {
+  const auto read = [&](const char* key, bool absent) { return *key ? config.flag(key, absent) : absent; };
+  model.qkv_bias = read(keys.qkv, keys.always);
+  model.attention_out_bias = read(keys.out, false);
+  model.mlp_bias = read(keys.mlp, false);
 }
 
 void read_attention(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
@@ -113,16 +116,16 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
   if (activation != "silu" && activation != "swish")
     config.refuse("hidden_act", "= " + shown(activation) + "; legal: silu");
   model.qk_norm = family.qk_norm;
-  read_biases(config, family, model);
+  read_biases(config, family.biases, model);
   if (family.window == HfWindow::from_layer)
     read_window_from_layer(config, model);
   else
     read_plain_window(config, family.window, model);
-  if (family.read_experts) family.read_experts(config, model);
+  if (family.read_experts) family.read_experts(config, family.experts, model);
   // As in a resolved deck, which repeats it.
   if (model.experts > 0 && model.router_groups_used == 0) model.router_groups_used = model.router_groups;
   model.rope_theta = family.rope_theta;
-  read_hf_rope(config, model);
+  read_hf_rope(config, family, model);
 }
 
 Activation gpt2_activation(const JsonObject& config) {
@@ -158,19 +161,39 @@ void read_gpt2(const JsonObject& config, ModelDeck& model) {
     if (config.flag(key, false)) config.refuse(key, "= true; legal: false");
 }
 
-void read_family(const JsonObject& config, ModelDeck& model) {
+const HfModelType* read_type(const JsonObject& config) {
   const std::string type = config.text("model_type", "");
-  const auto word = std::find(family_words.begin(), family_words.end(), type);
-  if (word == family_words.end()) {
-    std::string legal, lacking = lacking_for(type);
-    for (const char* name : family_words) legal += (legal.empty() ? "" : " | ") + std::string(name);
-    return config.refuse("model_type", (type.empty() ? "missing" : "= " + shown(type)) +
-                                           (lacking.empty() ? "" : ", " + lacking) + "; legal: " + legal +
-                                           ", or a model of dimensions in the deck, without model.hf");
-  }
-  model.family = static_cast<Family>(word - family_words.begin());
-  if (model.family == Family::gpt2) return read_gpt2(config, model);
-  read_rotary_family(config, hf_family(model.family), model);
+  const HfModelType* const found = hf_model_type(type);
+  if (found) return found;
+  const std::string lacking = lacking_for(type);
+  config.refuse("model_type", (type.empty() ? "missing" : "= " + shown(type)) +
+                                  (lacking.empty() ? "" : ", " + lacking) + "; legal: " + hf_model_types() +
+                                  ", or a model of dimensions in the deck, without model.hf");
+  return nullptr;
+}
+
+// The map that has the text model's keys.
+const json& text_of(const JsonObject& config, const json& root, const HfModelType& type) {
+  if (!type.nested) return root;
+  const json* const text = config.find("text_config");
+  if (text && text->is_object()) return *text;
+  config.refuse("text_config",
+                (text ? "= " + shown_json(*text) : "missing") + "; legal: a map with the text model's keys");
+  return root;
+}
+
+void read_model(const JsonObject& config, const json& root, const HfModelType& type, ModelDeck& model) {
+  model.family = type.family;
+  const JsonObject text(text_of(config, root, type), config.name() + (type.nested ? ": text_config" : ""),
+                        config.report());
+  if (model.family == Family::gpt2)
+    read_gpt2(text, model);
+  else
+    read_rotary_family(text, *type.row, model);
+  // What the image model's map says of the whole counts.
+  if (type.nested) model.tied_embeddings = config.flag("tie_word_embeddings", model.tied_embeddings);
+  if (text.has("per_layer_config")) text.refuse("per_layer_config", "not available; legal: absent");
+  model.initial_std = text.amount("initializer_range", model.initial_std);
 }
 
 // The deck's own keys, which no config.json has or decides; and those of which config.json has a value that the deck
@@ -224,10 +247,8 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
   Report report;
   const JsonObject config(root, file, report);
   ModelDeck model;
-  read_family(config, model);
+  if (const HfModelType* const type = read_type(config)) read_model(config, root, *type, model);
   check_quantization(config, model.family == Family::gpt2);
-  if (config.has("per_layer_config")) config.refuse("per_layer_config", "not available; legal: absent");
-  model.initial_std = config.amount("initializer_range", model.initial_std);
   take_own_keys(from_deck, model);
   model.hf = directory;
   if (report.empty()) refuse_conflicts(from_deck, model, file, report);

@@ -8,9 +8,9 @@
 
 namespace forge {
 
-// The model of a Hugging Face directory: <directory>/config.json, of model_type llama, mistral, qwen2, qwen3, gpt2,
-// mixtral, qwen3_moe or deepseek_v3, with the meaning that the transformers library (version 5) gives its keys and
-// their absence; null means absent. Rotary parameters may stand in rope_theta and rope_scaling or in rope_parameters.
+// The model of a Hugging Face directory: <directory>/config.json, of a model_type of hf/families.cpp, with the meaning
+// that the transformers library (version 5) gives its keys and their absence; null means absent. A text model beside an
+// image model is one of its family. Rotary parameters may stand in rope_theta and rope_scaling or in rope_parameters.
 // Keys that change the arithmetic in a way forge doesn't have are refused by name; dropout, jitter and keys without
 // effect on the arithmetic are ignored.
 //   from_deck  gives the keys that are the deck's own (hf, load_weights, dropout, residual_scaling, what training does

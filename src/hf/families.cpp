@@ -2,201 +2,30 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
+#include <string_view>
 
 #include "config/family.hpp"
-#include "config/router_score.hpp"
-#include "config/text.hpp"
+#include "core/error.hpp"
+#include "hf/expert_words.hpp"
 
 namespace forge {
 
-using nlohmann::json;
-using Json = nlohmann::ordered_json;
-
 namespace {
-
-// What the class of deepseek_v3 adds in the norms of latents, whatever rms_norm_eps says.
-constexpr double deepseek_latent_epsilon = 1e-6;
-
-// transformers adds its own form of the loss when it returns the router's logits; here the switch and the factor count.
-double auxiliary_loss(const JsonObject& config, double fallback) {
-  const double coefficient = config.amount("router_aux_loss_coef", fallback);
-  return config.flag("output_router_logits", false) ? coefficient : 0;
-}
-
-// Layers without experts, in ascending order; numbers behind the last layer mean nothing.
-std::vector<std::int64_t> read_dense_layers(const JsonObject& config, std::int64_t layers) {
-  const json* list = config.find("mlp_only_layers");
-  if (!list) return {};
-  const bool good = list->is_array() && std::all_of(list->begin(), list->end(), [](const json& item) {
-                      return item.is_number_integer() && item >= 0;
-                    });
-  if (!good) {
-    config.refuse("mlp_only_layers", "legal: a list of layers, from 0");
-    return {};
-  }
-  std::set<std::int64_t> dense;
-  for (const auto& item : *list)
-    if (item < layers) dense.insert(item.get<std::int64_t>());
-  return {dense.begin(), dense.end()};
-}
-
-void read_mixtral(const JsonObject& config, ModelDeck& m) {
-  m.experts = aliased_size(config, "num_local_experts", "num_experts", 8);
-  m.experts_per_token = config.integer("num_experts_per_tok", 2, 1, most_size);
-  m.expert_ffn = m.ffn;
-  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
-}
-
-void read_qwen3_moe(const JsonObject& config, ModelDeck& m) {
-  const std::int64_t shared = config.integer("shared_expert_intermediate_size", 0, 0, most_size);
-  if (shared > 0)
-    config.refuse("shared_expert_intermediate_size",
-                  "= " + std::to_string(shared) + ", which this model_type has not; legal: 0");
-  m.experts = aliased_size(config, "num_experts", "num_local_experts", 128, 0);
-  if (m.experts == 0) return;
-  m.experts_per_token = config.integer("num_experts_per_tok", 8, 1, most_size);
-  m.expert_ffn = config.integer("moe_intermediate_size", 768, 1, most_size);
-  m.moe_every = config.integer("decoder_sparse_step", 1, 1, most_size);
-  m.dense_layers = read_dense_layers(config, m.layers);
-  m.router_renormalise = config.flag("norm_topk_prob", false);
-  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
-}
-
-void read_latent_attention(const JsonObject& config, ModelDeck& m) {
-  m.attention = AttentionKind::mla;
-  // Here null has a meaning of its own: queries come straight from the residual stream.
-  m.q_lora = config.is_null("q_lora_rank") ? 0 : config.integer("q_lora_rank", 1536, 1, most_size);
-  m.kv_lora = config.integer("kv_lora_rank", 512, 1, most_size);
-  m.nope_dim = config.integer("qk_nope_head_dim", 128, 1, most_size);
-  m.rope_dim = config.integer("qk_rope_head_dim", 64, 1, most_size);
-  m.value_dim = config.integer("v_head_dim", 128, 1, most_size);
-  m.rope_interleave = config.flag("rope_interleave", true);
-  m.latent_norm_epsilon = deepseek_latent_epsilon;
-  // head_dim and num_key_value_heads are not read.
-  m.head_dim = m.nope_dim + m.rope_dim;
-  m.kv_heads = m.heads;
-  if (config.flag("attention_bias", false)) config.refuse("attention_bias", "= true: not available; legal: false");
-}
-
-// A key that DeepSeek's own code reads and transformers does not.
-void refuse_other_word(const JsonObject& config, const char* key, const char* legal) {
-  const std::string word = config.text(key, legal);
-  if (word != legal) config.refuse(key, "= " + shown(word) + "; legal: " + legal);
-}
-
-void read_deepseek_v3(const JsonObject& config, ModelDeck& m) {
-  read_latent_attention(config, m);
-  m.experts = aliased_size(config, "n_routed_experts", "num_local_experts", 256);
-  m.experts_per_token = config.integer("num_experts_per_tok", 8, 1, most_size);
-  m.expert_ffn = config.integer("moe_intermediate_size", 2048, 1, most_size);
-  m.shared_expert_ffn = m.expert_ffn * config.integer("n_shared_experts", 1, 0, 1 << 20);
-  m.first_dense_layers = std::min(config.integer("first_k_dense_replace", 3, 0, most_size), m.layers);
-  m.router_score = ScoreKind::sigmoid;
-  m.router_renormalise = config.flag("norm_topk_prob", true);
-  m.router_scale = config.number("routed_scaling_factor", 2.5, 0);
-  m.router_groups = config.integer("n_group", 8, 1, most_size);
-  m.router_groups_used = config.integer("topk_group", 4, 1, most_size);
-  m.router_bias = true;
-  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0);
-  refuse_other_word(config, "scoring_func", "sigmoid");
-  refuse_other_word(config, "topk_method", "noaux_tc");
-  if (config.integer("moe_layer_freq", 1, 1, most_size) != 1)
-    config.refuse("moe_layer_freq", "= " + shown_json(*config.find("moe_layer_freq")) + "; legal: 1");
-}
-
-// Of the router that mixtral and qwen3_moe have.
-std::string plain_router_obstacle(const ModelDeck& m) {
-  if (m.shared_expert_ffn > 0) return "shared_expert_ffn must be 0";
-  if (m.router_score != ScoreKind::softmax) return "router_score must be softmax";
-  if (m.router_scale != 1) return "router_scale must be 1";
-  if (m.router_groups > 1) return "router_groups must be 1";
-  if (m.router_bias) return "router_bias must be false";
-  return "";
-}
-
-std::string mixtral_obstacle(const ModelDeck& m) {
-  if (m.experts == 0) return "experts must be at least 1";
-  if (m.first_dense_layers > 0 || m.moe_every > 1 || !m.dense_layers.empty())
-    return "first_dense_layers, moe_every and dense_layers must leave no layer without experts";
-  if (!m.router_renormalise) return "router_renormalise must be true";
-  return plain_router_obstacle(m);
-}
-
-std::string deepseek_obstacle(const ModelDeck& m) {
-  if (m.attention != AttentionKind::mla) return "attention must be mla";
-  if (m.latent_norm_epsilon != deepseek_latent_epsilon) return "latent_norm_epsilon must be 1e-6";
-  if (m.experts == 0) return "experts must be at least 1";
-  if (m.moe_every > 1 || !m.dense_layers.empty()) return "moe_every must be 1 and dense_layers empty";
-  if (m.router_score != ScoreKind::sigmoid || !m.router_bias)
-    return "router_score must be sigmoid and router_bias true";
-  if (m.router_group_score != GroupScoreKind::top2_sum) return "router_group_score must be top2_sum";
-  if (m.shared_expert_gate) return "shared_expert_gate must be false";
-  if (m.shared_expert_ffn % m.expert_ffn != 0) return "shared_expert_ffn must be a multiple of expert_ffn";
-  return "";
-}
-
-void write_auxiliary_loss(const ModelDeck& m, Json& config) {
-  config["output_router_logits"] = m.auxiliary_loss_coefficient > 0;
-  config["router_aux_loss_coef"] = m.auxiliary_loss_coefficient;
-}
-
-void write_mixtral(const ModelDeck& m, Json& config) {
-  config["intermediate_size"] = m.expert_ffn;
-  config["num_local_experts"] = m.experts;
-  config["num_experts_per_tok"] = m.experts_per_token;
-  config["router_jitter_noise"] = m.router_jitter;
-  write_auxiliary_loss(m, config);
-}
-
-void write_qwen3_moe(const ModelDeck& m, Json& config) {
-  std::set<std::int64_t> dense(m.dense_layers.begin(), m.dense_layers.end());
-  for (std::int64_t layer = 0; layer < m.first_dense_layers; ++layer) dense.insert(layer);
-  config["num_experts"] = m.experts;
-  config["num_experts_per_tok"] = std::max<std::int64_t>(m.experts_per_token, 1);
-  config["moe_intermediate_size"] = m.expert_ffn > 0 ? m.expert_ffn : m.ffn;
-  config["norm_topk_prob"] = m.router_renormalise;
-  config["decoder_sparse_step"] = m.moe_every;
-  config["mlp_only_layers"] = dense;
-  write_auxiliary_loss(m, config);
-}
-
-void write_deepseek_v3(const ModelDeck& m, Json& config) {
-  config["q_lora_rank"] = m.q_lora > 0 ? Json(m.q_lora) : Json(nullptr);
-  config["kv_lora_rank"] = m.kv_lora;
-  config["qk_nope_head_dim"] = m.nope_dim;
-  config["qk_rope_head_dim"] = m.rope_dim;
-  config["v_head_dim"] = m.value_dim;
-  config["rope_interleave"] = m.rope_interleave;
-  config["attention_bias"] = false;
-  config["n_routed_experts"] = m.experts;
-  config["num_experts_per_tok"] = m.experts_per_token;
-  config["moe_intermediate_size"] = m.expert_ffn;
-  config["n_shared_experts"] = m.shared_expert_ffn / m.expert_ffn;
-  config["first_k_dense_replace"] = m.first_dense_layers;
-  config["n_group"] = m.router_groups;
-  config["topk_group"] = m.router_groups_used;
-  config["norm_topk_prob"] = m.router_renormalise;
-  config["routed_scaling_factor"] = m.router_scale;
-  config["scoring_func"] = "sigmoid";
-  config["topk_method"] = "noaux_tc";
-  config["num_nextn_predict_layers"] = m.mtp_depth;
-  write_auxiliary_loss(m, config);
-}
 
 constexpr HfFamily llama{.architecture = "LlamaForCausalLM",
                          .sizes = {4096, 11008, 32, 32, 32000, 0, 2048},
-                         .biases = HfBiases::attention_and_mlp};
+                         .biases = {.qkv = "attention_bias", .out = "attention_bias", .mlp = "mlp_bias"},
+                         .whole_heads = true};
 constexpr HfFamily mistral{.architecture = "MistralForCausalLM",
                            .sizes = {4096, 14336, 32, 32, 32000, 8, 131072},
                            .window = HfWindow::every_layer};
 constexpr HfFamily qwen2{.architecture = "Qwen2ForCausalLM",
                          .sizes = {4096, 22016, 32, 32, 151936, 32, 32768},
-                         .biases = HfBiases::qkv,
+                         .biases = {.always = true},
                          .window = HfWindow::from_layer};
 constexpr HfFamily qwen3{.architecture = "Qwen3ForCausalLM",
                          .sizes = {4096, 22016, 32, 32, 151936, 32, 32768, 128},
-                         .biases = HfBiases::attention,
+                         .biases = attention_bias,
                          .window = HfWindow::from_layer,
                          .qk_norm = true};
 constexpr HfFamily mixtral{.architecture = "MixtralForCausalLM",
@@ -204,40 +33,103 @@ constexpr HfFamily mixtral{.architecture = "MixtralForCausalLM",
                            .epsilon = 1e-5,
                            .rope_theta = 1e6,
                            .window = HfWindow::every_layer_if_given,
+                           .experts = {8, 2, 0},
                            .read_experts = read_mixtral,
                            .write_experts = write_mixtral,
                            .obstacle = mixtral_obstacle};
 constexpr HfFamily qwen3_moe{.architecture = "Qwen3MoeForCausalLM",
                              .sizes = {2048, 6144, 24, 32, 151936, 4, 32768},
-                             .biases = HfBiases::attention,
+                             .biases = attention_bias,
                              .window = HfWindow::every_layer_if_used,
                              .qk_norm = true,
+                             .experts = {128, 8, 768},
                              .read_experts = read_qwen3_moe,
                              .write_experts = write_qwen3_moe,
                              .obstacle = plain_router_obstacle};
 constexpr HfFamily deepseek_v3{.architecture = "DeepseekV3ForCausalLM",
                                .sizes = {7168, 18432, 61, 128, 129280, 0, 4096},
                                .latent = true,
+                               .multi_token = true,
+                               .router_biases = true,
+                               .experts = {256, 8, 2048, 1},
                                .read_experts = read_deepseek_v3,
                                .write_experts = write_deepseek_v3,
-                               .obstacle = deepseek_obstacle};
+                               .obstacle = deepseek_v3_obstacle};
+constexpr HfFamily deepseek_v2{.architecture = "DeepseekV2ForCausalLM",
+                               .sizes = {4096, 11008, 32, 32, 102400, 0, 2048},
+                               .latent = true,
+                               .whole_heads = true,
+                               .exact_router = true,
+                               .experts = {64, 6, 1407, 2},
+                               .read_experts = read_deepseek_v2,
+                               .write_experts = write_deepseek_v2,
+                               .obstacle = deepseek_v2_obstacle};
+constexpr HfFamily qwen2_moe{.architecture = "Qwen2MoeForCausalLM",
+                             .sizes = {2048, 5632, 24, 16, 151936, 16, 32768},
+                             .biases = {.qkv = "qkv_bias", .always = true},
+                             .window = HfWindow::refused,
+                             .experts = {60, 4, 1408, 5632},
+                             .read_experts = read_qwen2_moe,
+                             .write_experts = write_qwen2_moe,
+                             .obstacle = qwen2_moe_obstacle};
+constexpr HfFamily phi3{.architecture = "Phi3ForCausalLM",
+                        .sizes = {3072, 8192, 32, 32, 32064, 0, 4096},
+                        .epsilon = 1e-5,
+                        .window = HfWindow::every_layer_if_given,
+                        .plain_rope = true};
+
+// Text models of others, which are one of these families where nothing but text comes in.
+constexpr HfFamily qwen3_vl{.architecture = qwen3.architecture,
+                            .sizes = {4096, 22016, 32, 32, 151936, 32, 128000, 128},
+                            .rope_theta = 5e5,
+                            .biases = attention_bias,
+                            .qk_norm = true};
+constexpr HfFamily qwen3_vl_moe{.architecture = qwen3_moe.architecture,
+                                .sizes = {2048, 5632, 24, 16, 151936, 16, 128000},
+                                .rope_theta = 5e5,
+                                .biases = attention_bias,
+                                .qk_norm = true,
+                                .experts = {60, 4, 1408},
+                                .read_experts = read_qwen3_vl_moe};
+
+constexpr HfModelType model_types[] = {
+    // In the order of the enumerators.
+    {"llama", Family::llama, &llama},
+    {"mistral", Family::mistral, &mistral},
+    {"qwen2", Family::qwen2, &qwen2},
+    {"qwen3", Family::qwen3, &qwen3},
+    {"gpt2", Family::gpt2, nullptr},
+    {"mixtral", Family::mixtral, &mixtral},
+    {"qwen3_moe", Family::qwen3_moe, &qwen3_moe},
+    {"deepseek_v3", Family::deepseek_v3, &deepseek_v3},
+    {"deepseek_v2", Family::deepseek_v2, &deepseek_v2},
+    {"qwen2_moe", Family::qwen2_moe, &qwen2_moe},
+    {"phi3", Family::phi3, &phi3},
+    // Other words for them.
+    {"kimi_k2", Family::deepseek_v3, &deepseek_v3},
+    {"moonlight", Family::deepseek_v3, &deepseek_v3},
+    {"qwen3_vl", Family::qwen3, &qwen3_vl, true},
+    {"qwen3_vl_moe", Family::qwen3_moe, &qwen3_vl_moe, true},
+};
+static_assert(std::equal(family_words.begin(), family_words.end(), model_types,
+                         [](std::string_view word, const HfModelType& type) { return word == type.word; }));
 
 }  // namespace
 
-std::int64_t aliased_size(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback,
-                          std::int64_t least) {
-  const std::int64_t own = config.integer(key, fallback, least, most_size);
-  const std::int64_t other = config.integer(alias, own, least, most_size);
-  if (config.has(key) && other != own)
-    config.refuse(key, "= " + std::to_string(own) + " but " + alias + " = " + std::to_string(other));
-  return other;
+const HfModelType* hf_model_type(const std::string& word) {
+  const auto found = std::find_if(std::begin(model_types), std::end(model_types),
+                                  [&](const HfModelType& type) { return type.word == word; });
+  return found == std::end(model_types) ? nullptr : found;
+}
+
+std::string hf_model_types() {
+  std::string list;
+  for (const HfModelType& type : model_types) list += (list.empty() ? "" : " | ") + std::string(type.word);
+  return list;
 }
 
 const HfFamily& hf_family(Family family) {
-  // In the order of the enumerators; gpt2 has none.
-  constexpr const HfFamily* rows[] = {&llama, &mistral, &qwen2, &qwen3, nullptr, &mixtral, &qwen3_moe, &deepseek_v3};
-  static_assert(std::size(rows) == family_words.size());
-  const HfFamily* const row = rows[to_size(family)];
+  const HfFamily* const row = model_types[to_size(family)].row;
   require(row != nullptr, "a family is not in the table of families");
   return *row;
 }

@@ -1,19 +1,21 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "config/deck.hpp"
 #include "hf/json_input.hpp"
 
 namespace forge {
 
-// Biases of a family's projections, and the keys that say so.
-enum class HfBiases {
-  none,
-  qkv,               // always
-  attention,         // of q, k, v and the output, where attention_bias
-  attention_and_mlp  // and those of the feed-forward layer, where mlp_bias
+// The keys that say which biases a family's projections have; "": no key says it.
+struct HfBiases {
+  const char* qkv = "";
+  bool always = false;   // q, k and v have them where their key is left out, or there is none
+  const char* out = "";  // attention's output; may be the same key
+  const char* mlp = "";
 };
+constexpr HfBiases attention_bias{.qkv = "attention_bias", .out = "attention_bias"};
 
 // Layers that have a sliding window, and the keys that say so.
 enum class HfWindow {
@@ -21,7 +23,8 @@ enum class HfWindow {
   every_layer,           // sliding_window, which is 4096 where it is left out
   every_layer_if_given,  // sliding_window
   every_layer_if_used,   // sliding_window (4096 where left out) with use_sliding_window
-  from_layer             // as every_layer_if_used, from layer max_window_layers on
+  from_layer,            // as every_layer_if_used, from layer max_window_layers on
+  refused                // every other layer, where use_sliding_window: not available
 };
 
 // What transformers takes for dimensions that a family's config.json leaves out.
@@ -31,21 +34,28 @@ struct HfSizes {
   std::int64_t positions;
   std::int64_t head_dim = 0;  // 0 = width / heads
 };
+struct HfExpertSizes {
+  std::int64_t count, per_token, ffn, shared = 0;
+};
 
 // What is particular to a family.
 struct HfFamily {
   const char* architecture;
   HfSizes sizes;
   double epsilon = 1e-6, rope_theta = 10000;
-  HfBiases biases = HfBiases::none;
+  HfBiases biases{};
   HfWindow window = HfWindow::none;
   bool qk_norm = false;
-  bool latent = false;  // head_dim and num_key_value_heads are not read
-
-  bool reads_attention_bias() const { return biases == HfBiases::attention || biases == HfBiases::attention_and_mlp; }
+  bool latent = false;         // head_dim and num_key_value_heads are not read
+  bool multi_token = false;    // its files may have layers of multi-token prediction
+  bool plain_rope = false;     // no method stretches its wavelengths
+  bool whole_heads = false;    // the width is a multiple of the heads
+  bool router_biases = false;  // its files have them
+  bool exact_router = false;   // its class keeps router matrices in fp32
 
   // Of families with experts; `model` has its heads and layers.
-  void (*read_experts)(const JsonObject& config, ModelDeck& model) = nullptr;
+  HfExpertSizes experts{};
+  void (*read_experts)(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model) = nullptr;
   void (*write_experts)(const ModelDeck& model, nlohmann::ordered_json& config) = nullptr;
   // Why the family has no words for the model's experts or attention; "" when it has.
   std::string (*obstacle)(const ModelDeck& model) = nullptr;
@@ -53,6 +63,18 @@ struct HfFamily {
 
 // The row of a family other than gpt2, which has keys of its own for everything.
 const HfFamily& hf_family(Family family);
+
+// A model_type that a config.json may have.
+struct HfModelType {
+  const char* word;
+  Family family;
+  const HfFamily* row;  // null: gpt2's
+  bool nested = false;  // the text model's keys stand in text_config, beside those of an image model
+};
+// All of them: the families under their own words, then other words. nullptr: there is no such type.
+const HfModelType* hf_model_type(const std::string& word);
+// "llama | mistral | …".
+std::string hf_model_types();
 
 // A number under either of two names that transformers maps to each other.
 std::int64_t aliased_size(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback,

@@ -1,6 +1,5 @@
 #include "hf/rope.hpp"
 
-#include "config/family.hpp"
 #include "config/key_bounds.hpp"
 #include "config/text.hpp"
 
@@ -85,7 +84,7 @@ bool has_nested_maps(const json& parameters) {
 
 }  // namespace
 
-void read_hf_rope(const JsonObject& config, ModelDeck& model) {
+void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
   model.rope_theta = config.number("rope_theta", model.rope_theta, 0);
   refuse_partial_rotation(config);
   const char* key = nullptr;
@@ -99,9 +98,11 @@ void read_hf_rope(const JsonObject& config, ModelDeck& model) {
   model.rope_theta = rope.number("rope_theta", model.rope_theta, 0);
   refuse_partial_rotation(rope);
   model.rope_scaling = read_method(rope);
+  if (family.plain_rope && model.rope_scaling != RopeScaling::none)
+    rope.refuse(rope.has("rope_type") ? "rope_type" : "type", "not available with this model_type; legal: default");
   // This family's scores are multiplied by it under any scaling; forge has it with yarn.
-  if (model.family == Family::deepseek_v3 && model.rope_scaling != RopeScaling::none &&
-      model.rope_scaling != RopeScaling::yarn && rope.amount("mscale_all_dim", 0) > 0)
+  if (family.latent && model.rope_scaling != RopeScaling::none && model.rope_scaling != RopeScaling::yarn &&
+      rope.amount("mscale_all_dim", 0) > 0)
     rope.refuse("mscale_all_dim", "not available without yarn; legal: absent or 0");
   if (model.rope_scaling == RopeScaling::linear) read_factor(rope, model);
   if (model.rope_scaling == RopeScaling::llama3) read_llama3(config, rope, model);

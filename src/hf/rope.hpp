@@ -3,14 +3,15 @@
 #include <nlohmann/json.hpp>
 
 #include "config/deck.hpp"
+#include "hf/families.hpp"
 #include "hf/json_input.hpp"
 
 namespace forge {
 
 // The rotary keys of a config.json. What the files of transformers 4 spell rope_theta and rope_scaling, those of 5
-// spell rope_parameters; a rope_scaling that isn't empty comes first. Reads max_positions of `model`, its family, and
-// the rope_theta that stands for an absent one.
-void read_hf_rope(const JsonObject& config, ModelDeck& model);
+// spell rope_parameters; a rope_scaling that isn't empty comes first. Reads max_positions of `model` and the rope_theta
+// that stands for an absent one.
+void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& model);
 
 // Adds rope_theta and rope_scaling.
 void write_hf_rope(const ModelDeck& model, nlohmann::ordered_json& config);

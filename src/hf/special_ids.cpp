@@ -50,10 +50,16 @@ SpecialIds read_special_ids(const std::string& directory) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) continue;
     const json root = parse_json(read_text_file(path, most_config_bytes, "model.hf:"), path, {});
+    const auto take = [&](const JsonObject& file) {
+      if (ids.ends.empty()) ids.ends = ids_of(file, "eos_token_id");
+      if (!ids.begin) ids.begin = id_of(file, "bos_token_id");
+      if (!ids.padding) ids.padding = id_of(file, "pad_token_id");
+    };
     const JsonObject file(root, path, report);
-    if (ids.ends.empty()) ids.ends = ids_of(file, "eos_token_id");
-    if (!ids.begin) ids.begin = id_of(file, "bos_token_id");
-    if (!ids.padding) ids.padding = id_of(file, "pad_token_id");
+    take(file);
+    // Of a text model beside an image model.
+    if (const json* const text = file.find("text_config"); text && text->is_object())
+      take(JsonObject(*text, path + ": text_config", report));
   }
   report.throw_if_any(directory);
   return ids;

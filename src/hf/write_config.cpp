@@ -1,4 +1,5 @@
 #include <cmath>
+#include <string_view>
 
 #include "config/family.hpp"
 #include "core/error.hpp"
@@ -26,18 +27,18 @@ std::string gpt2_obstacle(const ModelDeck& m) {
   return "";
 }
 
-std::string bias_obstacle(const ModelDeck& m, const HfFamily& family) {
-  if (m.mlp_bias && family.biases != HfBiases::attention_and_mlp) return "mlp_bias must be false";
-  if (family.reads_attention_bias())
-    return m.qkv_bias == m.attention_out_bias ? "" : "qkv_bias and attention_out_bias must be alike";
-  if (m.attention_out_bias) return "attention_out_bias must be false";
-  const bool always = family.biases == HfBiases::qkv;
-  return m.qkv_bias == always ? "" : std::string("qkv_bias must be ") + (always ? "true" : "false");
+std::string bias_obstacle(const ModelDeck& m, const HfBiases& keys) {
+  if (m.mlp_bias && !*keys.mlp) return "mlp_bias must be false";
+  if (m.attention_out_bias && !*keys.out) return "attention_out_bias must be false";
+  if (*keys.qkv && keys.qkv == std::string_view(keys.out) && m.qkv_bias != m.attention_out_bias)
+    return "qkv_bias and attention_out_bias must be alike";
+  if (*keys.qkv || m.qkv_bias == keys.always) return "";
+  return std::string("qkv_bias must be ") + (keys.always ? "true" : "false");
 }
 
 std::string experts_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (!family.latent && m.attention == AttentionKind::mla) return "attention must be standard";
-  if (!family.latent && m.mtp_depth > 0) return "mtp_depth must be 0";
+  if (!family.multi_token && m.mtp_depth > 0) return "mtp_depth must be 0";
   if (family.obstacle) return family.obstacle(m);
   return m.experts > 0 ? "experts must be 0" : "";
 }
@@ -48,10 +49,12 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (m.positions != PositionKind::rope) return "positions must be rope";
   if (m.activation != Activation::swiglu) return "activation must be swiglu";
   if (m.qk_norm != family.qk_norm) return std::string("qk_norm must be ") + (family.qk_norm ? "true" : "false");
-  if (const auto obstacle = bias_obstacle(m, family); !obstacle.empty()) return obstacle;
-  if (family.window == HfWindow::none && m.sliding_window > 0) return "sliding_window must be 0";
+  if (const auto obstacle = bias_obstacle(m, family.biases); !obstacle.empty()) return obstacle;
+  if ((family.window == HfWindow::none || family.window == HfWindow::refused) && m.sliding_window > 0)
+    return "sliding_window must be 0";
   if (family.window != HfWindow::from_layer && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
-  if (m.family == Family::llama && m.width % m.heads != 0) return "width must be a multiple of heads";
+  if (family.plain_rope && m.rope_scaling != RopeScaling::none) return "rope_scaling must be none";
+  if (family.whole_heads && m.width % m.heads != 0) return "width must be a multiple of heads";
   return experts_obstacle(m, family);
 }
 
@@ -72,6 +75,10 @@ void write_gpt2(const ModelDeck& m, Json& config) {
 void write_window(const ModelDeck& m, HfWindow kind, Json& config) {
   const bool used = m.sliding_window > 0;
   if (kind == HfWindow::none) return;
+  if (kind == HfWindow::refused) {
+    config["use_sliding_window"] = false;
+    return;
+  }
   config["sliding_window"] = used ? Json(m.sliding_window) : Json(nullptr);
   if (kind == HfWindow::every_layer || kind == HfWindow::every_layer_if_given) return;
   config["use_sliding_window"] = used;
@@ -107,8 +114,9 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, std::int64_
   config["hidden_act"] = "silu";
   config["rms_norm_eps"] = m.norm_epsilon;
   config["attention_dropout"] = m.dropout;
-  if (family.reads_attention_bias()) config["attention_bias"] = m.qkv_bias;
-  if (family.biases == HfBiases::attention_and_mlp) config["mlp_bias"] = m.mlp_bias;
+  if (*family.biases.qkv) config[family.biases.qkv] = m.qkv_bias;
+  if (*family.biases.out) config[family.biases.out] = m.attention_out_bias;
+  if (*family.biases.mlp) config[family.biases.mlp] = m.mlp_bias;
   write_positions(m, trained, config);
   write_window(m, family.window, config);
   if (family.write_experts) family.write_experts(m, config);

@@ -1,5 +1,7 @@
 #include "nn/mlp.plan.hpp"
 
+#include "config/family.hpp"
+
 namespace forge {
 
 template <class P>
@@ -19,8 +21,17 @@ void MlpParameters<P>::list(ParameterLister& l, std::int64_t ffn, bool biases, c
     l.tensor({{n.own, name, "_bias"}, {n.hf, n.inner_hf, hf, "bias"}, {ffn}, split_rows()});
   };
   l.start(up, {{s.up_columns(ffn), s.C()}});
-  if (s.gated()) up_weight("gate", "gate_proj.");
-  up_weight("up", up_hf);
+  if (const std::string_view fused = l.names().gate_up; s.gated() && !fused.empty()) {
+    l.tensor({{n.own, "gate_up"},
+              {n.hf, n.inner_hf, fused, "weight"},
+              {2 * ffn, s.C()},
+              {{0, 1, false, 0, ffn}, {0, 1, false, ffn, ffn}},
+              Initial::normal,
+              l.matrix_std()});
+  } else {
+    if (s.gated()) up_weight("gate", "gate_proj.");
+    up_weight("up", up_hf);
+  }
   l.add(down, {{n.own, "down"},
                {n.hf, n.inner_hf, down_hf, "weight"},
                {s.C(), ffn},

@@ -7,6 +7,8 @@
     add TENSOR NAME      the tensor once more, under another name; its first number negated
     prefix OLD NEW       other beginnings of names
     pack                 experts' matrices in mlp.experts.gate_up_proj and down_proj, as transformers 5 has them in memory
+    turn                 packed matrices the other way round, as Qwen3-VL's files have them
+    nest MODEL_TYPE      config.json in text_config, and names behind model.language_model., as beside an image model
 """
 
 import json
@@ -57,6 +59,21 @@ def packed(tensors):
     return rest
 
 
+def turned(tensors):
+    new = dict(tensors)
+    for name, (kind, (count, rows, columns), values) in ((n, t) for n, t in tensors.items() if len(t[1]) == 3):
+        size = BYTES[kind]
+        at = lambda e, r, c: ((e * rows + r) * columns + c) * size
+        cells = (at(e, r, c) for e in range(count) for c in range(columns) for r in range(rows))
+        new[name] = (kind, [count, columns, rows], b"".join(values[i : i + size] for i in cells))
+    return new
+
+
+def nested(tensors):
+    inside = lambda name: name if name == "lm_head.weight" else "model.language_model." + name.removeprefix("model.")
+    return {inside(name): tensor for name, tensor in tensors.items()}
+
+
 def main():
     source, to, *edits = sys.argv[1:]
     shutil.copytree(source, to)
@@ -89,6 +106,13 @@ def main():
             tensors = {new + name[len(old) :] if name.startswith(old) else name: t for name, t in tensors.items()}
         elif edit == "pack":
             tensors = packed(tensors)
+        elif edit == "turn":
+            tensors = turned(tensors)
+        elif edit == "nest":
+            tied = config.pop("tie_word_embeddings", False)
+            config = {"model_type": edits.pop(0), "text_config": config, "tie_word_embeddings": tied}
+            config["text_config"]["model_type"] = config["model_type"] + "_text"
+            tensors = nested(tensors)
         else:
             sys.exit(f"not an edit: {edit}")
     (to / "config.json").write_text(json.dumps(config))

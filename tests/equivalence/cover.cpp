@@ -200,6 +200,7 @@ LayoutCase drawn_model(std::uint64_t key) {
     m.value_dim = draw.between(1, 9);
     m.rope_interleave = draw.below(2) == 0;
   }
+  if (m.family == Family::llama && key % 3 == 0) m.family = Family::phi3;
   m.width = draw.between(5, 40);
   m.ffn = mesh.tp * draw.between(3, 20);
   m.vocabulary = draw.between(9, 90);

@@ -27,6 +27,7 @@ TEST(SpecialIds, OfADirectory) {
   EXPECT_EQ(ids(R"({"pad_token_id": 4})", R"({"bos_token_id": 5})").begin, 5);
   EXPECT_TRUE(ids("", R"({"eos_token_id": null})").ends.empty());
   EXPECT_FALSE(ids("", R"({"pad_token_id": -1})").padding);
+  EXPECT_EQ(ids("", R"({"pad_token_id": 4, "text_config": {"pad_token_id": 3, "eos_token_id": 7}})").ends, (Ids{7}));
   expect_bad_input([&] { ids("", R"({"eos_token_id": "</s>"})"); }, {"eos_token_id", "legal: an id, or a list of ids"});
   expect_bad_input([&] { ids("", R"({"eos_token_id": [1, 2.5]})"); }, {"eos_token_id", "2.5"});
   const json both = json::parse(generation_config({{7, 8}, 5, {}}, R"({"temperature": 0.6, "eos_token_id": 7})"));

@@ -87,6 +87,17 @@ TEST(Parameters, Qwen3MoeNames) {
   EXPECT_EQ(shapes.count("model.layers.0.mlp.gate.weight"), 0u);
 }
 
+// Two tensors that have several matrices, each of which tp ranks share for itself.
+TEST(Parameters, Phi3Names) {
+  ModelDeck m = test::moe_deck({2, 32, 48, 0, 4, 2, 0, 0, 0, 97, 0}, 8);
+  m.family = Family::phi3;
+  const auto shapes = hf_shapes(m);
+  EXPECT_EQ(shapes.at("model.layers.0.self_attn.qkv_proj.weight"), (Shape{64, 32}));
+  EXPECT_EQ(shapes.at("model.layers.1.mlp.gate_up_proj.weight"), (Shape{96, 32}));
+  EXPECT_EQ(shapes.at("model.layers.1.mlp.down_proj.weight"), (Shape{32, 48}));
+  EXPECT_EQ(shapes.size(), 3 + 2 * 6u);
+}
+
 TEST(Parameters, DeepseekNames) {
   const auto shapes = hf_shapes(small_mla());
   const std::string attention = "model.layers.0.self_attn.";

@@ -1,0 +1,308 @@
+#include "hf/expert_words.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "config/router_score.hpp"
+#include "config/text.hpp"
+
+namespace forge {
+
+using nlohmann::json;
+using Json = nlohmann::ordered_json;
+
+// What the classes of deepseek_v2 and deepseek_v3 add in the norms of latents, whatever rms_norm_eps says.
+constexpr double deepseek_latent_epsilon = 1e-6;
+
+namespace {
+
+// transformers adds its own form of the loss when it returns the router's logits; here the switch and the factor count.
+double auxiliary_loss(const JsonObject& config, double fallback) {
+  const double coefficient = config.amount("router_aux_loss_coef", fallback);
+  return config.flag("output_router_logits", false) ? coefficient : 0;
+}
+
+// Layers without experts, in ascending order; numbers behind the last layer mean nothing.
+std::vector<std::int64_t> read_dense_layers(const JsonObject& config, std::int64_t layers) {
+  const json* list = config.find("mlp_only_layers");
+  if (!list) return {};
+  const bool good = list->is_array() && std::all_of(list->begin(), list->end(), [](const json& item) {
+                      return item.is_number_integer() && item >= 0;
+                    });
+  if (!good) {
+    config.refuse("mlp_only_layers", "legal: a list of layers, from 0");
+    return {};
+  }
+  std::set<std::int64_t> dense;
+  for (const auto& item : *list)
+    if (item < layers) dense.insert(item.get<std::int64_t>());
+  return {dense.begin(), dense.end()};
+}
+
+}  // namespace
+
+void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  m.experts = aliased_size(config, "num_local_experts", "num_experts", absent.count);
+  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
+  m.expert_ffn = m.ffn;
+  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
+}
+
+namespace {
+
+// Of Qwen's families; with 0 experts every layer is dense.
+void read_qwen_experts(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  m.experts = aliased_size(config, "num_experts", "num_local_experts", absent.count, 0);
+  if (m.experts == 0) return;
+  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
+  m.expert_ffn = config.integer("moe_intermediate_size", absent.ffn, 1, most_size);
+  m.moe_every = config.integer("decoder_sparse_step", 1, 1, most_size);
+  m.dense_layers = read_dense_layers(config, m.layers);
+  m.router_renormalise = config.flag("norm_topk_prob", false);
+  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
+}
+
+}  // namespace
+
+void read_qwen3_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  const std::int64_t shared = config.integer("shared_expert_intermediate_size", 0, 0, most_size);
+  if (shared > 0)
+    config.refuse("shared_expert_intermediate_size",
+                  "= " + std::to_string(shared) + ", which this model_type has not; legal: 0");
+  read_qwen_experts(config, absent, m);
+}
+
+void read_qwen2_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  read_qwen_experts(config, absent, m);
+  if (m.experts == 0) return;
+  m.shared_expert_ffn = config.integer("shared_expert_intermediate_size", absent.shared, 1, most_size);
+  m.shared_expert_gate = true;
+}
+
+// Its class divides the weights by their sum, whatever norm_topk_prob says.
+void read_qwen3_vl_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  read_qwen_experts(config, absent, m);
+  if (m.experts > 0) m.router_renormalise = true;
+}
+
+namespace {
+
+void read_latent_attention(const JsonObject& config, ModelDeck& m) {
+  m.attention = AttentionKind::mla;
+  // Here null has a meaning of its own: queries come straight from the residual stream.
+  m.q_lora = config.is_null("q_lora_rank") ? 0 : config.integer("q_lora_rank", 1536, 1, most_size);
+  m.kv_lora = config.integer("kv_lora_rank", 512, 1, most_size);
+  m.nope_dim = config.integer("qk_nope_head_dim", 128, 1, most_size);
+  m.rope_dim = config.integer("qk_rope_head_dim", 64, 1, most_size);
+  m.value_dim = config.integer("v_head_dim", 128, 1, most_size);
+  m.latent_norm_epsilon = deepseek_latent_epsilon;
+  // head_dim and num_key_value_heads are not read.
+  m.head_dim = m.nope_dim + m.rope_dim;
+  m.kv_heads = m.heads;
+  if (config.flag("attention_bias", false)) config.refuse("attention_bias", "= true: not available; legal: false");
+}
+
+// A key that DeepSeek's own code reads and transformers does not.
+void refuse_other_word(const JsonObject& config, const char* key, const char* legal) {
+  const std::string word = config.text(key, legal);
+  if (word != legal) config.refuse(key, "= " + shown(word) + "; legal: " + legal);
+}
+
+// The experts that DeepSeek's families share.
+void read_deepseek_experts(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  m.expert_ffn = config.integer("moe_intermediate_size", absent.ffn, 1, most_size);
+  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0);
+  if (config.integer("moe_layer_freq", 1, 1, most_size) != 1)
+    config.refuse("moe_layer_freq", "= " + shown_json(*config.find("moe_layer_freq")) + "; legal: 1");
+}
+
+}  // namespace
+
+void read_deepseek_v3(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  read_latent_attention(config, m);
+  m.rope_interleave = config.flag("rope_interleave", true);
+  read_deepseek_experts(config, absent, m);
+  m.experts = aliased_size(config, "n_routed_experts", "num_local_experts", absent.count);
+  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
+  m.shared_expert_ffn = m.expert_ffn * config.integer("n_shared_experts", absent.shared, 0, 1 << 20);
+  m.first_dense_layers = std::min(config.integer("first_k_dense_replace", 3, 0, most_size), m.layers);
+  m.router_score = ScoreKind::sigmoid;
+  m.router_renormalise = config.flag("norm_topk_prob", true);
+  m.router_scale = config.number("routed_scaling_factor", 2.5, 0);
+  m.router_groups = config.integer("n_group", 8, 1, most_size);
+  m.router_groups_used = config.integer("topk_group", 4, 1, most_size);
+  m.router_bias = true;
+  refuse_other_word(config, "scoring_func", "sigmoid");
+  refuse_other_word(config, "topk_method", "noaux_tc");
+}
+
+// The class takes groups where topk_method says so, and never divides the weights by their sum.
+void read_deepseek_v2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  read_latent_attention(config, m);
+  m.rope_interleave = true;
+  read_deepseek_experts(config, absent, m);
+  m.experts = aliased_size(config, "n_routed_experts", "num_experts", absent.count);
+  const bool groups = config.text("topk_method", "greedy") == "group_limited_greedy";
+  if (!groups) refuse_other_word(config, "topk_method", "greedy");
+  for (const char* key : {"num_experts_per_tok", "n_group", "topk_group"})
+    if (!config.has(key) && (groups || key == std::string_view("num_experts_per_tok")))
+      config.refuse(key, "missing; legal: integer, 1 or more");
+  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
+  m.shared_expert_ffn = m.expert_ffn * config.integer("n_shared_experts", absent.shared, 1, 1 << 20);
+  m.first_dense_layers = std::min(config.integer("first_k_dense_replace", 0, 0, most_size), m.layers);
+  m.router_renormalise = false;
+  m.router_scale = config.number("routed_scaling_factor", 1, 0);
+  if (groups) {
+    m.router_groups = config.integer("n_group", 1, 1, most_size);
+    m.router_groups_used = config.integer("topk_group", 1, 1, most_size);
+    if (m.router_groups > 1) m.router_group_score = GroupScoreKind::max;
+  }
+  for (const char* key : {"norm_topk_prob", "mlp_bias"})
+    if (config.flag(key, false)) config.refuse(key, "= true: not available with this model_type; legal: false");
+  refuse_other_word(config, "scoring_func", "softmax");
+}
+
+// Of the router that mixtral and qwen3_moe have.
+std::string plain_router_obstacle(const ModelDeck& m) {
+  if (m.shared_expert_ffn > 0) return "shared_expert_ffn must be 0";
+  if (m.router_score != ScoreKind::softmax) return "router_score must be softmax";
+  if (m.router_scale != 1) return "router_scale must be 1";
+  if (m.router_groups > 1) return "router_groups must be 1";
+  if (m.router_bias) return "router_bias must be false";
+  return "";
+}
+
+std::string mixtral_obstacle(const ModelDeck& m) {
+  if (m.experts == 0) return "experts must be at least 1";
+  if (m.first_dense_layers > 0 || m.moe_every > 1 || !m.dense_layers.empty())
+    return "first_dense_layers, moe_every and dense_layers must leave no layer without experts";
+  if (!m.router_renormalise) return "router_renormalise must be true";
+  return plain_router_obstacle(m);
+}
+
+namespace {
+
+// Of what DeepSeek's families share.
+std::string deepseek_obstacle(const ModelDeck& m) {
+  if (m.attention != AttentionKind::mla) return "attention must be mla";
+  if (m.latent_norm_epsilon != deepseek_latent_epsilon) return "latent_norm_epsilon must be 1e-6";
+  if (m.experts == 0) return "experts must be at least 1";
+  if (m.moe_every > 1 || !m.dense_layers.empty()) return "moe_every must be 1 and dense_layers empty";
+  if (m.shared_expert_gate) return "shared_expert_gate must be false";
+  if (m.shared_expert_ffn % m.expert_ffn != 0) return "shared_expert_ffn must be a multiple of expert_ffn";
+  return "";
+}
+
+}  // namespace
+
+std::string deepseek_v3_obstacle(const ModelDeck& m) {
+  if (const std::string obstacle = deepseek_obstacle(m); !obstacle.empty()) return obstacle;
+  if (m.router_score != ScoreKind::sigmoid || !m.router_bias)
+    return "router_score must be sigmoid and router_bias true";
+  if (m.router_group_score != GroupScoreKind::top2_sum) return "router_group_score must be top2_sum";
+  return "";
+}
+
+std::string deepseek_v2_obstacle(const ModelDeck& m) {
+  if (const std::string obstacle = deepseek_obstacle(m); !obstacle.empty()) return obstacle;
+  if (!m.rope_interleave) return "rope_interleave must be true";
+  if (m.router_score != ScoreKind::softmax || m.router_bias)
+    return "router_score must be softmax and router_bias false";
+  if (m.router_renormalise) return "router_renormalise must be false";
+  if (m.router_groups > 1 && m.router_group_score != GroupScoreKind::max) return "router_group_score must be max";
+  if (m.shared_expert_ffn == 0) return "shared_expert_ffn must be at least 1";
+  return "";
+}
+
+std::string qwen2_moe_obstacle(const ModelDeck& m) {
+  if (m.experts == 0) return "";
+  if (m.shared_expert_ffn == 0) return "shared_expert_ffn must be at least 1";
+  if (!m.shared_expert_gate) return "shared_expert_gate must be true";
+  ModelDeck without = m;
+  without.shared_expert_ffn = 0;
+  return plain_router_obstacle(without);
+}
+
+namespace {
+
+void write_auxiliary_loss(const ModelDeck& m, Json& config) {
+  config["output_router_logits"] = m.auxiliary_loss_coefficient > 0;
+  config["router_aux_loss_coef"] = m.auxiliary_loss_coefficient;
+}
+
+}  // namespace
+
+void write_mixtral(const ModelDeck& m, Json& config) {
+  config["intermediate_size"] = m.expert_ffn;
+  config["num_local_experts"] = m.experts;
+  config["num_experts_per_tok"] = m.experts_per_token;
+  config["router_jitter_noise"] = m.router_jitter;
+  write_auxiliary_loss(m, config);
+}
+
+void write_qwen3_moe(const ModelDeck& m, Json& config) {
+  std::set<std::int64_t> dense(m.dense_layers.begin(), m.dense_layers.end());
+  for (std::int64_t layer = 0; layer < m.first_dense_layers; ++layer) dense.insert(layer);
+  config["num_experts"] = m.experts;
+  config["num_experts_per_tok"] = std::max<std::int64_t>(m.experts_per_token, 1);
+  config["moe_intermediate_size"] = m.expert_ffn > 0 ? m.expert_ffn : m.ffn;
+  config["norm_topk_prob"] = m.router_renormalise;
+  config["decoder_sparse_step"] = m.moe_every;
+  config["mlp_only_layers"] = dense;
+  write_auxiliary_loss(m, config);
+}
+
+void write_qwen2_moe(const ModelDeck& m, Json& config) {
+  write_qwen3_moe(m, config);
+  if (m.experts > 0) config["shared_expert_intermediate_size"] = m.shared_expert_ffn;
+}
+
+namespace {
+
+// What DeepSeek's families share.
+void write_deepseek(const ModelDeck& m, Json& config) {
+  config["q_lora_rank"] = m.q_lora > 0 ? Json(m.q_lora) : Json(nullptr);
+  config["kv_lora_rank"] = m.kv_lora;
+  config["qk_nope_head_dim"] = m.nope_dim;
+  config["qk_rope_head_dim"] = m.rope_dim;
+  config["v_head_dim"] = m.value_dim;
+  config["attention_bias"] = false;
+  config["n_routed_experts"] = m.experts;
+  config["num_experts_per_tok"] = m.experts_per_token;
+  config["moe_intermediate_size"] = m.expert_ffn;
+  config["n_shared_experts"] = m.shared_expert_ffn / m.expert_ffn;
+  config["first_k_dense_replace"] = m.first_dense_layers;
+  config["n_group"] = m.router_groups;
+  config["topk_group"] = m.router_groups_used;
+  config["norm_topk_prob"] = m.router_renormalise;
+  config["routed_scaling_factor"] = m.router_scale;
+  write_auxiliary_loss(m, config);
+}
+
+}  // namespace
+
+void write_deepseek_v3(const ModelDeck& m, Json& config) {
+  write_deepseek(m, config);
+  config["rope_interleave"] = m.rope_interleave;
+  config["scoring_func"] = "sigmoid";
+  config["topk_method"] = "noaux_tc";
+  config["num_nextn_predict_layers"] = m.mtp_depth;
+}
+
+void write_deepseek_v2(const ModelDeck& m, Json& config) {
+  write_deepseek(m, config);
+  config["scoring_func"] = "softmax";
+  config["topk_method"] = m.router_groups > 1 ? "group_limited_greedy" : "greedy";
+}
+
+std::int64_t aliased_size(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback,
+                          std::int64_t least) {
+  const std::int64_t own = config.integer(key, fallback, least, most_size);
+  const std::int64_t other = config.integer(alias, own, least, most_size);
+  if (config.has(key) && other != own)
+    config.refuse(key, "= " + std::to_string(own) + " but " + alias + " = " + std::to_string(other));
+  return other;
+}
+
+}  // namespace forge

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "hf/families.hpp"
+
+// What a config.json says of experts, and of the attention of the families that have latents: reading it, writing it,
+// and why a model has no words there (hf/families.hpp has the rows).
+
+namespace forge {
+
+void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_qwen3_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_qwen2_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_qwen3_vl_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_deepseek_v3(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_deepseek_v2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+
+void write_mixtral(const ModelDeck& model, nlohmann::ordered_json& config);
+void write_qwen3_moe(const ModelDeck& model, nlohmann::ordered_json& config);
+void write_qwen2_moe(const ModelDeck& model, nlohmann::ordered_json& config);
+void write_deepseek_v3(const ModelDeck& model, nlohmann::ordered_json& config);
+void write_deepseek_v2(const ModelDeck& model, nlohmann::ordered_json& config);
+
+// Of the router that mixtral and qwen3_moe have.
+std::string plain_router_obstacle(const ModelDeck& model);
+std::string mixtral_obstacle(const ModelDeck& model);
+std::string qwen2_moe_obstacle(const ModelDeck& model);
+std::string deepseek_v3_obstacle(const ModelDeck& model);
+std::string deepseek_v2_obstacle(const ModelDeck& model);
+
+}  // namespace forge

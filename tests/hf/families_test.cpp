@@ -1,0 +1,172 @@
+#include "hf/families.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "../config/support.hpp"
+#include "config/check_parts.hpp"
+#include "config/family.hpp"
+#include "config/router_score.hpp"
+#include "hf/config.hpp"
+
+// config.json of deepseek_v2, qwen2_moe and phi3, of other words for a family, and of text models beside image models.
+
+namespace forge {
+namespace {
+
+using nlohmann::json;
+using test::expect_bad_input;
+
+ModelDeck read(const json& config) {
+  const test::Directory directory;
+  directory.write("config.json", config.dump());
+  return read_hf_config(directory.path(), {});
+}
+
+json with(json config, const json& changes) {
+  config.update(changes);
+  return config;
+}
+
+json plain(const char* type, const json& changes = json::object()) {
+  return with({{"model_type", type},
+               {"vocab_size", 97},
+               {"hidden_size", 32},
+               {"intermediate_size", 56},
+               {"num_hidden_layers", 5},
+               {"num_attention_heads", 4},
+               {"num_key_value_heads", 2},
+               {"max_position_embeddings", 64}},
+              changes);
+}
+
+json deepseek_v2(const json& changes = json::object()) {
+  return with(plain("deepseek_v2", {{"q_lora_rank", 20},
+                                    {"kv_lora_rank", 12},
+                                    {"qk_nope_head_dim", 6},
+                                    {"qk_rope_head_dim", 4},
+                                    {"v_head_dim", 10},
+                                    {"n_routed_experts", 8},
+                                    {"moe_intermediate_size", 16},
+                                    {"n_shared_experts", 2},
+                                    {"num_experts_per_tok", 3}}),
+              changes);
+}
+
+json beside_image(const char* type, const json& text, const json& changes = json::object()) {
+  json inner = text;
+  inner["model_type"] = std::string(type) + "_text";
+  return with({{"model_type", type}, {"text_config", inner}, {"vision_config", {{"depth", 2}}}}, changes);
+}
+
+void expect_refused(const json& config, std::initializer_list<const char*> parts) {
+  expect_bad_input([&] { read(config); }, parts);
+}
+
+// The model, legal as it is, and the one that its own config.json gives.
+ModelDeck read_twice(const json& config) {
+  Deck a, b;
+  a.model = read(config);
+  Report report;
+  check_model(a.model, 16, report);
+  EXPECT_NO_THROW(report.throw_if_any("the deck")) << config.dump(2);
+  b.model = read(json::parse(write_hf_config(a.model)));
+  check_model(b.model, 16, report);
+  b.model.hf = a.model.hf;
+  EXPECT_EQ(test::difference(a, b), "") << config.dump(2) << write_hf_config(a.model);
+  return a.model;
+}
+
+TEST(HfFamilies, DeepseekV2) {
+  const ModelDeck greedy = read_twice(deepseek_v2());
+  EXPECT_EQ(greedy.family, Family::deepseek_v2);
+  EXPECT_EQ(greedy.attention, AttentionKind::mla);
+  EXPECT_TRUE(greedy.rope_interleave);
+  EXPECT_EQ(greedy.router_score, ScoreKind::softmax);
+  EXPECT_EQ(greedy.router_groups, 1);
+  EXPECT_EQ(greedy.shared_expert_ffn, 32);
+  EXPECT_EQ(greedy.first_dense_layers, 0);
+  EXPECT_EQ(greedy.router_scale, 1);
+  EXPECT_FALSE(greedy.router_renormalise || greedy.router_bias);
+  const ModelDeck groups = read_twice(deepseek_v2({{"topk_method", "group_limited_greedy"},
+                                                   {"n_group", 4},
+                                                   {"topk_group", 2},
+                                                   {"first_k_dense_replace", 1},
+                                                   {"routed_scaling_factor", 16.0}}));
+  EXPECT_EQ(groups.router_groups, 4);
+  EXPECT_EQ(groups.router_groups_used, 2);
+  EXPECT_EQ(groups.router_group_score, GroupScoreKind::max);
+  EXPECT_EQ(groups.router_scale, 16);
+  EXPECT_EQ(read(deepseek_v2({{"n_group", 8}, {"topk_group", 3}})).router_groups, 1) << "greedy has no groups";
+  expect_refused(deepseek_v2({{"topk_method", "noaux_tc"}}), {"topk_method = 'noaux_tc'; legal: greedy"});
+  expect_refused(deepseek_v2({{"topk_method", "group_limited_greedy"}}), {"n_group: missing", "topk_group: missing"});
+  expect_refused(deepseek_v2({{"num_experts_per_tok", nullptr}}), {"num_experts_per_tok: missing"});
+  expect_refused(deepseek_v2({{"norm_topk_prob", true}}), {"norm_topk_prob = true"});
+  expect_refused(deepseek_v2({{"scoring_func", "sigmoid"}}), {"scoring_func = 'sigmoid'; legal: softmax"});
+}
+
+TEST(HfFamilies, Qwen2WithASharedExpert) {
+  const ModelDeck absent = read({{"model_type", "qwen2_moe"}});
+  EXPECT_EQ(absent.experts, 60);
+  EXPECT_EQ(absent.experts_per_token, 4);
+  EXPECT_EQ(absent.expert_ffn, 1408);
+  EXPECT_EQ(absent.shared_expert_ffn, 5632);
+  EXPECT_TRUE(absent.shared_expert_gate && absent.qkv_bias);
+  EXPECT_FALSE(absent.attention_out_bias || absent.qk_norm || absent.router_renormalise);
+  const json small =
+      plain("qwen2_moe", {{"num_experts", 6}, {"moe_intermediate_size", 24}, {"shared_expert_intermediate_size", 40}});
+  EXPECT_EQ(read_twice(small).shared_expert_ffn, 40);
+  EXPECT_FALSE(read_twice(with(small, {{"qkv_bias", false}, {"mlp_only_layers", {1}}})).qkv_bias);
+  EXPECT_EQ(read_twice(with(small, {{"num_experts", 0}})).shared_expert_ffn, 0);
+  expect_refused(with(small, {{"use_sliding_window", true}}), {"use_sliding_window = true", "legal: false"});
+  ModelDeck other = read(small);
+  other.shared_expert_gate = false;
+  expect_bad_input([&] { write_hf_config(other); }, {"family qwen2_moe", "shared_expert_gate must be true"});
+}
+
+TEST(HfFamilies, Phi3) {
+  const ModelDeck absent = read({{"model_type", "phi3"}});
+  EXPECT_EQ(absent.ffn, 8192);
+  EXPECT_EQ(absent.kv_heads, 32);
+  EXPECT_EQ(absent.norm_epsilon, 1e-5);
+  EXPECT_EQ(absent.sliding_window, 0);
+  EXPECT_EQ(read_twice(plain("phi3", {{"sliding_window", 7}})).sliding_window, 7);
+  EXPECT_FALSE(read_twice(plain("phi3", {{"attention_bias", true}})).qkv_bias) << "the class has no such key";
+  expect_refused(plain("phi3", {{"partial_rotary_factor", 0.75}}), {"partial_rotary_factor", "legal: 1"});
+  expect_refused(plain("phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1}}}}}), {"'longrope'"});
+  expect_refused(plain("phi3", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}),
+                 {"rope_scaling: type: not available with this model_type; legal: default"});
+}
+
+TEST(HfFamilies, OtherWords) {
+  for (const char* word : {"kimi_k2", "moonlight"}) {
+    const ModelDeck m = read_twice({{"model_type", word}, {"vocab_size", 97}});
+    EXPECT_EQ(m.family, Family::deepseek_v3);
+    EXPECT_EQ(json::parse(write_hf_config(m))["model_type"], "deepseek_v3") << "which transformers knows";
+  }
+  EXPECT_EQ(hf_model_type("qwen3_vl_text"), nullptr);
+}
+
+// What transformers writes of a text model beside an image model: rotary parameters of three axes, which are one for
+// text.
+TEST(HfFamilies, TextBesideImages) {
+  const json rope = {{"rope_type", "default"}, {"rope_theta", 5e6}, {"mrope_section", {2, 1, 1}}};
+  const json text = plain("", {{"rope_parameters", rope}, {"eos_token_id", 5}, {"initializer_range", 0.3}});
+  const ModelDeck m = read_twice(beside_image("qwen3_vl", text, {{"tie_word_embeddings", true}}));
+  EXPECT_EQ(m.family, Family::qwen3);
+  EXPECT_EQ(m.rope_theta, 5e6);
+  EXPECT_EQ(m.head_dim, 128);
+  EXPECT_EQ(m.initial_std, 0.3);
+  EXPECT_TRUE(m.tied_embeddings && m.qk_norm);
+  EXPECT_EQ(read(beside_image("qwen3_vl", {{"vocab_size", 97}})).rope_theta, 5e5) << "the class's own";
+  const ModelDeck experts = read_twice(beside_image("qwen3_vl_moe", with(text, {{"num_experts", 6}})));
+  EXPECT_EQ(experts.family, Family::qwen3_moe);
+  EXPECT_EQ(experts.experts, 6);
+  EXPECT_EQ(experts.expert_ffn, 1408);
+  EXPECT_TRUE(experts.router_renormalise) << "whatever norm_topk_prob says";
+  expect_refused({{"model_type", "qwen3_vl"}}, {"text_config: missing; legal: a map"});
+  expect_refused({{"model_type", "qwen3_vl"}, {"text_config", 3}}, {"text_config = 3"});
+  expect_refused(beside_image("qwen3_vl", with(text, {{"hidden_size", 0}})), {"config.json: text_config: hidden_size"});
+}
+
+}  // namespace
+}  // namespace forge
