@@ -181,6 +181,7 @@ struct TrainDeck {
   std::int64_t max_not_finite_steps = 1;  // stop (code 4) after so many steps in a row with NaN or Inf
   std::int64_t validate_every_steps = 0;  // 0 = never
   std::int64_t validation_sequences = 0;  // of each held-out set; 0 = all
+  std::vector<std::string> frozen;        // patterns of names of units' tensors that training leaves as they are
 
   // Whether what FP8 doesn't round is bf16.
   bool computes_in_bf16() const {
