@@ -42,13 +42,13 @@ const char* initial_text(const Parameter& p) {
   return "?";
 }
 
-void print_parameter(const Parameter& p, std::int64_t times, const UpdateRule& rule) {
+void print_parameter(const Parameter& p, std::int64_t times, bool frozen, const UpdateRule& rule) {
   const std::string initial =
       p.initial == Initial::normal ? "normal " + format_exact(p.std).substr(0, 8) : initial_text(p);
   std::printf("  %-30s %-18s %14lld  %-15s %-5s %-9s %s\n", p.name.c_str(), shape_text(p.shape).c_str(),
               static_cast<long long>(p.elements() * times), initial.c_str(),
-              rule.weight_decay > 0 ? format_exact(rule.weight_decay).c_str() : "no",
-              format_exact(rule.learning_rate).c_str(), p.hf_name.c_str());
+              !frozen && rule.weight_decay > 0 ? format_exact(rule.weight_decay).c_str() : "no",
+              frozen ? "frozen" : format_exact(rule.learning_rate).c_str(), p.hf_name.c_str());
 }
 
 void print_parameters(const RunSetup& s) {
@@ -56,7 +56,8 @@ void print_parameters(const RunSetup& s) {
               "elements", "starts at", "decay", "rate", "in the checkpoint");
   for (const AlikeUnits& alike : alike_units(s)) {
     const UnitKind kind = alike.unit->kind;
-    for (const Parameter* p : alike.tensors) print_parameter(*p, alike.copies, update_rule(s.deck.optimizer, kind, *p));
+    for (const Parameter* p : alike.tensors)
+      print_parameter(*p, alike.copies, alike.unit->frozen, update_rule(s.deck.optimizer, kind, *p));
     if (kind == UnitKind::experts && s.spec.E() > 1)
       std::printf("  … the same for experts 1 to %lld\n", static_cast<long long>(s.spec.E() - 1));
     if (alike.layers.size() < 2) continue;
@@ -76,8 +77,9 @@ void print_flops(const RunSetup& s) {
   for (const auto& line : lines)
     if (line.forward > 0)
       std::printf("  %-30s %14.0f  %5.1f %%\n", line.part.c_str(), line.forward, 100 * line.forward / forward);
-  std::printf("  %-30s %14.0f\n  %-30s %14.0f\n  %-30s %14.4g\n\n", "forward", forward, "forward and backward",
-              3 * forward, "a step of all ranks", 3 * forward * static_cast<double>(s.tokens_per_step()));
+  const double both = training_flops_per_token(s.spec, s.units, t);
+  std::printf("  %-30s %14.0f\n  %-30s %14.0f\n  %-30s %14.4g\n\n", "forward", forward, "forward and backward", both,
+              "a step of all ranks", both * static_cast<double>(s.tokens_per_step()));
 }
 
 void print_saved(const RunSetup& s, const BlockKind& kind) {

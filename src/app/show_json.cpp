@@ -37,6 +37,7 @@ JsonLine tensor_json(const RunSetup& s, const AlikeUnits& alike, const Parameter
     case Initial::normal:
       tensor.add("starts_with_deviation", p.std);
   }
+  tensor.add("frozen", alike.unit->frozen);
   tensor.add("weight_decay", rule.weight_decay).add("learning_rate", rule.learning_rate);
   return tensor.add("in_the_checkpoint", p.hf_name);
 }
@@ -52,14 +53,11 @@ JsonLine model_json(const RunSetup& s) {
     groups.push_back(group.add("tensors", tensors));
   }
   const std::int64_t tokens = s.deck.train.sequence_tokens;
-  double forward = 0;
-  for (const FlopsLine& part : forward_flops_per_token(s.spec, tokens)) {
+  for (const FlopsLine& part : forward_flops_per_token(s.spec, tokens))
     if (part.forward > 0) flops.add(part.part, part.forward);
-    forward += part.forward;
-  }
   model.add("parameters", parameter_count(s.units)).add("active_parameters", active_parameter_count(s.spec));
   model.add("groups", groups).add("forward_flops_per_token", flops);
-  return model.add("flops_per_token", 3 * forward)
+  return model.add("flops_per_token", training_flops_per_token(s.spec, s.units, tokens))
       .add("tokens_per_step", s.tokens_per_step())
       .add("tokens", s.tokens_through(s.deck.train.steps));
 }

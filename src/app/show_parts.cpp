@@ -15,7 +15,7 @@ namespace {
 
 // Layers whose units have the same parameters: of the model or of multi-token prediction, with or without experts.
 bool same_kind(const ModelSpec& spec, const Unit& a, const Unit& b) {
-  return a.kind == b.kind && (a.layer >= spec.L()) == (b.layer >= spec.L()) &&
+  return a.kind == b.kind && a.frozen == b.frozen && (a.layer >= spec.L()) == (b.layer >= spec.L()) &&
          spec.is_moe(a.layer) == spec.is_moe(b.layer);
 }
 

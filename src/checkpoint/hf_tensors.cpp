@@ -208,11 +208,13 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
   using A = acc_t<T>;
   const std::vector<RouterBias> routers =
       biases_of && !biases.empty() ? router_biases(*biases_of) : std::vector<RouterBias>{};
+  const auto left_out = [&](const Unit& unit) { return unit.frozen && source == TensorSource::gradients; };
   std::unique_ptr<SafetensorsWriter> writer;
   if (tensors.receives()) {
     std::vector<TensorInfo> infos;
     const char* const type = std::is_same_v<A, double> ? "F64" : "F32";
     for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
+      if (left_out(unit)) return;
       infos.push_back({unit.parameters[i].hf_name, type, file_shape(unit.parameters[i])});
     });
     for (const RouterBias& bias : routers) infos.push_back({bias.hf_name, type, {biases_of->E()}});
@@ -220,6 +222,7 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
   }
   try {
     for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
+      if (left_out(unit)) return;
       const auto values = tensors.collect(unit, i, source, stream);
       if (writer)
         writer->write(unit.parameters[i].hf_name,
@@ -238,6 +241,7 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
   }
 }
 
+// Gradients are those of units that are trained.
 template <class T>
 double compare_gradients(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
                          Stream& stream) {
@@ -249,6 +253,7 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
   std::unique_ptr<TensorFiles> files;
   if (tensors.receives()) files = std::make_unique<TensorFiles>(TensorFiles::open(file));
   for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
+    if (unit.frozen) return;
     const Parameter& p = unit.parameters[i];
     const auto values = in_file_order(tensors.collect(unit, i, TensorSource::gradients, stream), p);
     if (!files) return;

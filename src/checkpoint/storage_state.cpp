@@ -93,12 +93,11 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
     tensors.add({std::string(kind.name) + "/" + place.name, kind.type, place.shape, place.strip, {}},
                 {place.box(box), data});
   };
-  const bool in_compute_type = storage.size() > 0 && storage.unit(0).master_is_copy;
-  const StateBuffer parameters{"parameters", in_compute_type ? dtype_of<T> : dtype_of<acc_t<T>>},
-      trained{"trained_parameters", parameters.type};
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);
     const RankUnit<T>& s = storage.unit(u);
+    const StateBuffer parameters{"parameters", s.master_is_copy ? dtype_of<T> : dtype_of<acc_t<T>>},
+        trained{"trained_parameters", parameters.type};
     const auto ranges = use == StateUse::write ? written_ranges(unit) : std::vector<Range>{s.state};
     for (const LocalPiece& piece : unit.pieces) {
       if (use == StateUse::write && !piece.owned) continue;

@@ -85,11 +85,14 @@ struct TorchState {
   std::vector<std::string> steps;  // names of scalars
 };
 
-TorchState torch_state(const ModelSpec& spec, const OptimizerDeck& deck) {
+TorchState torch_state(const ModelSpec& spec, const Deck& deck) {
   TorchState state;
-  for (const Unit& unit : parameter_units(spec))
+  std::vector<Unit> units = parameter_units(spec);
+  freeze(deck.train.frozen, units);
+  std::erase_if(units, [](const Unit& unit) { return unit.frozen; });
+  for (const Unit& unit : units)
     for (const Parameter& p : unit.parameters) {
-      const auto keys = keys_of(deck, unit.kind, p);
+      const auto keys = keys_of(deck.optimizer, unit.kind, p);
       for (const TorchKey& key : keys) state.tensors.push_back(torch_tensor(p, spec.E(), key));
       if (std::string_view(keys[0].key) != "momentum_buffer") state.steps.push_back("state." + p.hf_name + ".step");
     }
@@ -217,7 +220,7 @@ void export_optimizer(const std::string& checkpoint, const std::string& director
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
     throw BadInput("forge export: " + obstacle);
-  const TorchState state = torch_state(spec, deck.optimizer);
+  const TorchState state = torch_state(spec, deck);
   std::vector<TensorInfo> infos;
   for (const TorchTensor& t : state.tensors) {
     const StoredTensor* stored = source.find(t.stored);
@@ -238,7 +241,7 @@ std::int64_t load_optimizer(const Deck& deck, const std::vector<StateTensor>& st
                             Heartbeat* heartbeat) {
   const std::string& from = deck.checkpoint.optimizer_from;
   const TensorFiles files = TensorFiles::open(from, "optimizer");
-  const TorchState torch = torch_state(resolve_model(deck.model), deck.optimizer);
+  const TorchState torch = torch_state(resolve_model(deck.model), deck);
   const std::int64_t updates = checked_updates(files, torch, from);
   std::map<std::string, std::vector<const TorchTensor*>> by_name;
   for (const TorchTensor& t : torch.tensors) by_name[t.stored].push_back(&t);

@@ -47,6 +47,10 @@ class SectionKeys {
     return add(name, rule, "", doc, PathsKey{access<Member, std::vector<std::string>>()});
   }
   template <auto Member>
+  Key& texts(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, TextsKey{{access<Member, std::vector<std::string>>()}});
+  }
+  template <auto Member>
   Key& integers(const char* name, OnRestart rule, std::int64_t least, std::int64_t most, const char* doc) {
     return add(name, rule, "", doc, IntegersKey{access<Member, std::vector<std::int64_t>>(), least, most});
   }

@@ -111,6 +111,7 @@ std::string legal_values(const Key& key) {
                         [](const TextKey&) { return std::string("text"); },
                         [](const PathKey&) { return std::string("path"); },
                         [](const PathsKey&) { return std::string("list of paths"); },
+                        [](const TextsKey&) { return std::string("list of texts"); },
                         [](const IntegersKey& k) { return "list of ascending integers, " + integer_range(k); },
                         [](const RangesKey& k) { return legal_ranges(k.least, k.most); },
                         []<class T>(const ListKey<T>&) { return legal_list(std::vector<T>()); },
@@ -136,6 +137,7 @@ std::string value_text(const Key& key, const Deck& deck) {
                         [&](const TextKey& k) { return yaml_text(k.access.get(deck)); },
                         [&](const PathKey& k) { return yaml_text(k.access.get(deck)); },
                         [&](const PathsKey& k) { return paths_text(k.access.get(deck)); },
+                        [&](const TextsKey& k) { return paths_text(k.access.get(deck)); },
                         [&](const IntegersKey& k) { return json_of(k.access.get(deck)); },
                         [&](const RangesKey& k) { return "[" + ranges_text(k.access.get(deck)) + "]"; },
                         [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
@@ -169,6 +171,7 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
             if (needed && k.access.get(deck).empty()) return std::string("= []: legal: at least one path");
             return paths_problem(k.access.get(deck));
           },
+          [&](const TextsKey& k) { return paths_problem(k.access.get(deck)); },
           [&](const IntegersKey& k) {
             const std::vector<std::int64_t> values = k.access.get(deck);
             return must_be(std::is_sorted(values.begin(), values.end(), std::less_equal<>()) &&

@@ -39,6 +39,7 @@ using UnsignedKey = PlainKey<std::uint64_t>;
 using FlagKey = PlainKey<bool>;
 using TextKey = PlainKey<std::string>;
 using PathsKey = PlainKey<std::vector<std::string>>;
+struct TextsKey : PlainKey<std::vector<std::string>> {};
 // A file or directory; relative paths start at the working directory.
 struct PathKey {
   ValueAccess<std::string> access;
@@ -90,8 +91,8 @@ struct Key {
   std::string unit;  // "" = none, or it is in the name
   std::string doc;
   Required required = Required::never;
-  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, RangesKey,
-               ChoiceKey, SourcesKey, PhasesKey, ValidationKey, RampKey, GroupsKey>
+  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, TextsKey, IntegersKey,
+               RangesKey, ChoiceKey, SourcesKey, PhasesKey, ValidationKey, RampKey, GroupsKey>
       kind;
 
   std::string qualified() const { return section + "." + name; }

@@ -88,7 +88,9 @@ class ValueReader {
   }
   std::string operator()(const TextKey& k) { return text(k.access); }
   std::string operator()(const PathKey& k) { return text(k.access); }
-  std::string operator()(const PathsKey& k) {
+  std::string operator()(const PathsKey& k) { return texts(k.access); }
+  std::string operator()(const TextsKey& k) { return texts(k.access); }
+  std::string texts(const ValueAccess<std::vector<std::string>>& access) {
     if (node_.kind != YamlNode::Kind::list)
       return illegal() + (node_.kind == YamlNode::Kind::scalar ? ", as in [" + node_.text.substr(0, 60) + "]" : "");
     std::vector<std::string> paths;
@@ -96,7 +98,7 @@ class ValueReader {
       if (item.kind != YamlNode::Kind::scalar) return "holds " + kind_of(item) + ": legal: " + legal_values(key_);
       paths.push_back(item.text);
     }
-    k.access.set(deck_, std::move(paths));
+    access.set(deck_, std::move(paths));
     return "";
   }
   std::string operator()(const IntegersKey& k) {

@@ -16,7 +16,7 @@ void add_stream(BufferLister& l, auto& member, std::string_view name, Reader las
 // What most kinds of layers have: passes F and B, no buffers, nothing to compute or send.
 struct AnyLayer {
   static constexpr bool recomputes = false;
-  static bool does(Pass pass) { return pass != W; }
+  static bool does(const StageLayer&, Pass pass) { return pass != W; }
   static Units reads(const StageLayer& layer, Pass) { return {layer.unit, layer.second}; }
   static Units completes(const StageLayer&, Pass) { return {}; }
   static void list_saved(BufferLister&, const StageContent&, const StageLayer&, auto&) {}
@@ -33,11 +33,13 @@ struct AnyLayer {
 };
 
 struct ArrivalsLayer : AnyLayer {
-  static bool does(Pass pass) { return pass == B; }
+  static bool does(const StageLayer&, Pass pass) { return pass == B; }
 };
 
 struct EmbeddingLayer : AnyLayer {
-  static bool does(Pass pass) { return pass != B; }  // nothing lies below
+  static bool does(const StageLayer& layer, Pass pass) {  // nothing lies below
+    return pass == F || (pass == W && !layer.idle);
+  }
   static Units completes(const StageLayer& layer, Pass pass) {
     return pass == W ? Units{layer.second, layer.unit} : Units{};
   }
@@ -48,15 +50,15 @@ struct EmbeddingLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
     return counted_bytes<EmbeddingScratch<T>>(c);
   }
-  static void segments(Segments& list, const StageLayer&, Pass pass, bool) {
-    list_embedding(list, pass, !list.spec.rope());
+  static void segments(Segments& list, const StageLayer& layer, Pass pass, bool) {
+    list_embedding(list, pass, !list.spec.rope(), {!layer.frozen, !layer.second_frozen});
   }
 };
 
 // W of experts runs with B: rows of later rounds exist only there.
 struct BlockLayer : AnyLayer {
   static constexpr bool recomputes = true;
-  static bool does(Pass) { return true; }
+  static bool does(const StageLayer& layer, Pass pass) { return pass != W || layer.has_weights(); }
   static Units completes(const StageLayer& layer, Pass pass) {
     if (pass == Pass::backward) return {layer.second, layer.unit};
     return pass == B ? Units{layer.second} : pass == W ? Units{layer.unit} : Units{};
@@ -82,6 +84,8 @@ struct BlockLayer : AnyLayer {
     return block_scratch(c, layer.number, pass, recompute);
   }
   static void segments(Segments& list, const StageLayer& layer, Pass pass, bool recompute) {
+    list.frozen = layer.frozen;
+    list.frozen_experts = layer.second_frozen;
     list_block(list, layer.number, pass, recompute);
   }
 };
@@ -99,13 +103,14 @@ struct NormLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass pass, bool) {
     return pass == B ? counted_bytes<NormScratch<T>>(c) : 0;
   }
-  static void segments(Segments& list, const StageLayer&, Pass pass, bool) {
+  static void segments(Segments& list, const StageLayer& layer, Pass pass, bool) {
+    list.frozen = layer.frozen;
     list_norm(list, pass, list.S, list.spec.C(), false);
   }
 };
 
 struct HeadLayer : AnyLayer {
-  static bool does(Pass pass) { return pass == F; }
+  static bool does(const StageLayer&, Pass pass) { return pass == F; }
   static Units completes(const StageLayer& layer, Pass pass) { return pass == F ? Units{layer.unit} : Units{}; }
   static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
     if (layer.state < stage.states_in && !stage.final_norm()) to.state.list_of_head(l);
@@ -114,7 +119,10 @@ struct HeadLayer : AnyLayer {
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
     return counted_bytes<HeadScratch<T>>(c);
   }
-  static void segments(Segments& list, const StageLayer& layer, Pass, bool) { list_head(list, layer.state == 0); }
+  static void segments(Segments& list, const StageLayer& layer, Pass, bool) {
+    list.frozen = layer.frozen;
+    list_head(list, layer.state == 0);
+  }
 };
 
 // Gradients of the table's rows wait for nothing: B takes them.
@@ -184,8 +192,9 @@ bool is_private_state(const StageContent& stage, const StageLayer& layer) {
 }
 
 bool does(const StageLayer& layer, Pass pass) {
-  if (pass == Pass::backward) return layer.kind == LayerKind::block;
-  return visit(layer, [&](auto kind) { return kind.does(pass); });
+  if (layer.idle && pass != F) return false;
+  if (pass == Pass::backward) return layer.kind == LayerKind::block && layer.has_weights();
+  return visit(layer, [&](auto kind) { return kind.does(layer, pass); });
 }
 
 bool recomputes(const StageLayer& layer) {
@@ -198,7 +207,11 @@ std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass) {
 }
 
 std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass) {
-  return present(visit(layer, [&](auto kind) { return kind.completes(layer, pass); }));
+  Units units = visit(layer, [&](auto kind) { return kind.completes(layer, pass); });
+  std::erase_if(units, [&](std::size_t unit) {
+    return unit == layer.unit ? layer.frozen : unit == layer.second && layer.second_frozen;
+  });
+  return present(std::move(units));
 }
 
 template <class T>

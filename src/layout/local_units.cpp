@@ -17,6 +17,7 @@ class LocalUnitBuilder {
  public:
   LocalUnitBuilder(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout)
       : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, -1, {}, {}, {}, {}} {
+    unit_.frozen = unit.frozen;
     unit_.groups.resize(unit.groups);
     unit_.zero = unit_.is_experts() ? layout.expert_zero : layout.zero;
   }
@@ -130,6 +131,7 @@ std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit
         return s.embedding;
       case UnitKind::block:
       case UnitKind::experts:
+      case UnitKind::adapter:
         return unit.layer >= s.layer(0) && unit.layer < s.layer(s.layers + s.mtp_layers);
       case UnitKind::output:
         return s.head;

@@ -80,6 +80,7 @@ struct LocalUnit {
   Zero zero;                           // how data-parallel ranks share it
   std::vector<UpdateRule> rules;       // by parameter; empty: nothing is updated
   bool tied_copy = false;              // of the token table: another stage counts it
+  bool frozen = false;                 // weights of the compute type alone: no gradients, nothing is updated
 
   // Experts are shared by other groups of ranks than dense units.
   bool is_experts() const { return kind == UnitKind::experts; }

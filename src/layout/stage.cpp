@@ -13,6 +13,23 @@ std::size_t find_unit(const std::vector<LocalUnit>& units, UnitKind kind, std::i
   return no_unit;
 }
 
+namespace {
+
+// Of stages behind the first all layers have a backward: it hands gradients down.
+void mark_frozen(const StageContent& stage, const std::vector<LocalUnit>& units, std::vector<StageLayer>& list) {
+  const auto frozen = [&](std::size_t u) { return u != no_unit && units[u].frozen; };
+  const auto trains = [&](std::size_t u) { return u != no_unit && !units[u].frozen; };
+  bool idle = stage.embedding;
+  for (StageLayer& layer : list) {
+    layer.frozen = frozen(layer.unit);
+    layer.second_frozen = frozen(layer.second);
+    idle = idle && !trains(layer.unit) && !trains(layer.second) && layer.kind != LayerKind::head;
+    layer.idle = idle;
+  }
+}
+
+}  // namespace
+
 std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vector<LocalUnit>& units,
                                      bool tied_embeddings) {
   std::vector<StageLayer> list;
@@ -37,6 +54,7 @@ std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vecto
     if (stage.head) list.push_back({LayerKind::head, -1, depth, output});
   }
   if (!stage.head && (stage.mtp_layers > 0 || stage.passes_through())) list.push_back({LayerKind::departures});
+  mark_frozen(stage, units, list);
   return list;
 }
 

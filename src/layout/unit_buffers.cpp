@@ -23,7 +23,7 @@ template <class TakesTurns>
 PoolSize pool_size(const std::vector<LocalUnit>& units, PoolClass c, TakesTurns takes_turns) {
   PoolSize size;
   for (const LocalUnit& unit : units) {
-    if (pool_of(unit) != c || !takes_turns(unit.zero)) continue;
+    if (pool_of(unit) != c || !takes_turns(unit)) continue;
     size.elements = std::max(size.elements, unit.elements);
     size.buffers = c != PoolClass::tables || unit.kind == UnitKind::position_table ? 2 : std::max(size.buffers, 1);
   }
@@ -47,6 +47,7 @@ std::vector<Range> kept_ranges(const LocalUnit& unit, KeptOf of) {
 }
 
 std::int64_t kept_elements(const LocalUnit& unit, KeptOf of) {
+  if (unit.frozen) return 0;
   std::int64_t sum = 0;
   for (const Range& range : kept_ranges(unit, of)) sum += range.size();
   return sum;
@@ -60,8 +61,9 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
   // One type: the master weights are a part of the whole unit's place, where that exists.
   if (zero.keeps_whole())
     list.push_back({UnitBuf::whole, Category::parameters, n, p.compute});
-  else if (!one_type)
+  else if (!one_type || unit.frozen)
     list.push_back({UnitBuf::copy, Category::parameters, state, p.compute});
+  if (unit.frozen) return list;
   if (!one_type || !zero.keeps_whole()) list.push_back({UnitBuf::master, Category::parameters, state, p.storage});
   const DType sums = zero.rounds_gradients ? p.compute : p.accumulate;
   if (kind.gradients && zero.reduce_each) list.push_back({UnitBuf::gradient, Category::gradients, state, sums});
@@ -82,6 +84,8 @@ PoolClass pool_of(const LocalUnit& unit) {
       return PoolClass::tables;
     case UnitKind::experts:
       return PoolClass::experts;
+    case UnitKind::adapter:
+      return PoolClass::adapters;
     default:
       return PoolClass::blocks;
   }
@@ -89,16 +93,17 @@ PoolClass pool_of(const LocalUnit& unit) {
 
 // Sums that stay on the rank have left their place when the next unit asks for it.
 PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c) {
-  PoolSize size = pool_size(units, c, [](const Zero& zero) { return zero.adds_in_buffers(); });
+  PoolSize size =
+      pool_size(units, c, [](const LocalUnit& unit) { return unit.zero.adds_in_buffers() && !unit.frozen; });
   const bool shared = std::any_of(units.begin(), units.end(), [&](const LocalUnit& unit) {
-    return pool_of(unit) == c && (unit.zero.reduce_each || unit.zero.shards * unit.zero.replicas > 1);
+    return pool_of(unit) == c && !unit.frozen && (unit.zero.reduce_each || unit.zero.shards * unit.zero.replicas > 1);
   });
   if (!shared && c != PoolClass::tables) size.buffers = std::min(size.buffers, 1);
   return size;
 }
 
 PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c) {
-  return pool_size(units, c, [](const Zero& zero) { return !zero.keeps_whole(); });
+  return pool_size(units, c, [](const LocalUnit& unit) { return !unit.zero.keeps_whole(); });
 }
 
 }  // namespace forge

@@ -23,7 +23,7 @@ StorageKind storage_kind(RunKind kind, const OptimizerState& optimizer);
 enum class UnitBuf {
   master,       // storage type: the range of LocalUnit::state
   whole,        // compute type: the whole unit
-  copy,         // compute type: the shard
+  copy,         // compute type: the shard; of a frozen unit in the place of master weights
   gradient,     // the shard, where microbatches are reduced into it
   accumulator,  // the whole unit: sums of this rank's microbatches
   vectors,      // sums of the vectors' gradients, where matrices of each microbatch have a buffer of a pool
@@ -46,8 +46,8 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
 // Units take turns in a few buffers of their largest one's size: gradients on their way into the shard, and gathered
 // parameters (in use, and ahead of use). Tables and the output matrix are much larger than a block, and seldom
 // used: they have fewer.
-enum class PoolClass { blocks, tables, experts };
-inline constexpr int pool_classes = 3;
+enum class PoolClass { blocks, tables, experts, adapters };
+inline constexpr int pool_classes = 4;
 PoolClass pool_of(const LocalUnit& unit);
 
 struct PoolSize {

@@ -41,9 +41,43 @@ std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& s, std::int64_t 
   return lines;
 }
 
-double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_tokens) {
+namespace {
+
+// Forward, of a unit's products: of the experts those that the token goes to; a table that nothing multiplies has none.
+double product_flops(const ModelSpec& s, const Unit& unit) {
+  const bool looked_up = unit.kind == UnitKind::token_table && !s.options.tied_embeddings;
+  if (looked_up || unit.kind == UnitKind::position_table) return 0;
+  std::int64_t elements = 0;
+  for (const Parameter& p : unit.parameters)
+    if (p.shape.size() == 2) elements += p.elements();
+  const double all = 2 * static_cast<double>(elements);
+  return unit.kind == UnitKind::experts ? all * static_cast<double>(s.experts_per_token()) / static_cast<double>(s.E())
+                                        : all;
+}
+
+// The lowest layer with something to train; 0 where a table below it is trained, L where none of the layers is.
+std::int64_t lowest_trained(const ModelSpec& s, const std::vector<Unit>& units) {
+  std::int64_t lowest = s.L();
+  for (const Unit& unit : units) {
+    if (unit.frozen || unit.kind == UnitKind::output || unit.kind == UnitKind::final_norm) continue;
+    lowest = std::min(lowest, std::max<std::int64_t>(unit.layer, 0));
+  }
+  return lowest;
+}
+
+}  // namespace
+
+double training_flops_per_token(const ModelSpec& s, const std::vector<Unit>& units, std::int64_t sequence_tokens) {
   double sum = 0;
-  for (const auto& line : forward_flops_per_token(spec, sequence_tokens)) sum += 3 * line.forward;
+  for (const auto& line : forward_flops_per_token(s, sequence_tokens)) sum += 3 * line.forward;
+  const std::int64_t lowest = lowest_trained(s, units);
+  for (const Unit& unit : units) {
+    if (!unit.frozen) continue;
+    const bool idle = unit.layer >= 0 && unit.layer < lowest;
+    sum -= (idle ? 2 : 1) * product_flops(s, unit);
+    if (idle && unit.kind == UnitKind::block)
+      sum -= 4 * static_cast<double>(s.q_columns() + s.o_columns()) * mean_keys(sequence_tokens, s.window(unit.layer));
+  }
   return sum;
 }
 

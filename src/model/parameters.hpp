@@ -51,7 +51,7 @@ struct Parameter {
   bool decays() const { return shape.size() >= 2; }
 };
 
-enum class UnitKind { token_table, position_table, block, experts, output, final_norm };
+enum class UnitKind { token_table, position_table, block, experts, output, final_norm, adapter };
 std::string_view name_of(UnitKind kind);
 
 // The members of a unit's structs as a rank lays them out, in the order of their lists.
@@ -64,10 +64,11 @@ struct ParameterGroup {
 // Parameters that are gathered, reduced and updated together. How a rank lays them out: layout/local_units.hpp.
 struct Unit {
   UnitKind kind;
-  std::int64_t layer = -1;  // of a block or its experts
+  std::int64_t layer = -1;  // of a block, its experts or its adapters
   std::string name;
   std::vector<Parameter> parameters;
   std::size_t groups = 0;  // members of its list
+  bool frozen = false;     // train.frozen: no gradient is computed, and nothing is updated
 };
 
 // A router's bias (E): chooses experts, has no gradient, and is no parameter of the optimizer.

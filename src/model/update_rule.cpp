@@ -38,6 +38,32 @@ UpdateRule update_rule(const OptimizerDeck& deck, UnitKind kind, const Parameter
   return rule;
 }
 
+void freeze(const std::vector<std::string>& patterns, std::vector<Unit>& units) {
+  std::vector<bool> used(patterns.size(), false);
+  const auto is_frozen = [&](const Parameter& parameter) {
+    bool found = false;
+    for (std::size_t i = 0; i < patterns.size(); ++i)
+      if (matches(patterns[i], parameter.name) || matches(patterns[i], parameter.hf_name)) used[i] = found = true;
+    return found;
+  };
+  for (Unit& unit : units) {
+    const Parameter *in = nullptr, *out = nullptr;
+    for (const Parameter& parameter : unit.parameters) (is_frozen(parameter) ? in : out) = &parameter;
+    if (in && out)
+      throw BadInput("train.frozen matches " + in->name + " and not " + out->name +
+                     ", which are of one unit: units are frozen whole; legal: patterns of all tensors of a block (" +
+                     unit.name + ".*), of its experts, or of a table");
+    unit.frozen = in != nullptr;
+  }
+  for (std::size_t i = 0; i < patterns.size(); ++i)
+    if (!used[i])
+      throw BadInput("train.frozen[" + std::to_string(i) + "] = " + patterns[i] +
+                     " matches no tensor; `forge show` lists their names, such as " +
+                     units.front().parameters.front().name);
+  if (std::all_of(units.begin(), units.end(), [](const Unit& unit) { return unit.frozen; }))
+    throw BadInput("train.frozen matches every tensor: nothing is left to train; legal: fewer patterns");
+}
+
 void check_groups(const OptimizerDeck& deck, const std::vector<Unit>& units) {
   std::vector<bool> matched(deck.groups.size(), false), used = matched;
   for (const Unit& unit : units)

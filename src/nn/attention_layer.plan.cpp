@@ -51,7 +51,7 @@ void list_attention_input(Segments& list, std::int64_t layer, Pass pass) {
   const bool normalised = list.spec.options.qk_norm;
   list_attend(list, layer, pass);
   // Of queries and of keys: the pass, and the sums of its chunks.
-  if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = 4;
+  if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = list.frozen ? 2 : 4;
   if (!normalised && list.spec.rope()) over_heads(list, "rotary", 1, 1);
   if (list.rounds) list_copied_gradients(list);
   list.block_linear(ProductOf::input_gradient, list.R, qkv_split(list.c));

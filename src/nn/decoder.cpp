@@ -111,7 +111,8 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
       case UnitKind::block:
         blocks_.emplace_back();
         [[fallthrough]];
-      case UnitKind::experts:  // right behind its block
+      case UnitKind::experts:  // right behind its block, like the next
+      case UnitKind::adapter:
         bind(blocks_.back(), spec_, units[u], weights[u]);
         break;
       case UnitKind::output:

@@ -22,7 +22,8 @@ void Embedding<T>::backward_weight(const EmbeddingParameters<acc_t<T>>& g, View<
   const auto s = workspace<EmbeddingScratch<T>>(ctx);
   if (ctx.dropout_rate() > 0)
     dropout<T>(ctx.stream, d_out, d_out, dropout_of(ctx, layer, DropoutPlace::embedding, batch));
-  embedding_backward<T>(ctx.stream, batch.tokens, batch.token_order, gather_rows<T>(ctx, d_out, s.rows), g.tokens);
+  if (!g.tokens.empty())
+    embedding_backward<T>(ctx.stream, batch.tokens, batch.token_order, gather_rows<T>(ctx, d_out, s.rows), g.tokens);
   if (!g.positions.empty())
     embedding_backward<T>(ctx.stream, own_rows(ctx.groups, batch.table_positions()), batch.position_order, d_out,
                           g.positions);

@@ -2,7 +2,7 @@
 
 namespace forge {
 
-void list_embedding(Segments& list, Pass pass, bool positions) {
+void list_embedding(Segments& list, Pass pass, bool positions, TrainedTables trained) {
   const std::int64_t C = list.spec.C();
   const bool dropout = list.spec.options.dropout > 0;
   if (pass == Pass::forward) {
@@ -11,9 +11,11 @@ void list_embedding(Segments& list, Pass pass, bool positions) {
   }
   if (dropout) list.over_rows("dropout", list.S, C, 1, 1);
   if (pass == Pass::forward) return;
-  list.gather_rows(C);
-  list.over_rows("embedding_backward", list.R, C, 1, 0, 1, 1);
-  if (positions) list.over_rows("embedding_backward", list.S, C, 1, 0, 1, 1);
+  if (trained.tokens) {
+    list.gather_rows(C);
+    list.over_rows("embedding_backward", list.R, C, 1, 0, 1, 1);
+  }
+  if (positions && trained.positions) list.over_rows("embedding_backward", list.S, C, 1, 0, 1, 1);
 }
 
 }  // namespace forge

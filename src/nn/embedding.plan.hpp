@@ -33,7 +33,11 @@ struct EmbeddingScratch {
   void list(BufferLister& l) { rows.list_rows(l); }
 };
 
+// Which of the tables have gradients.
+struct TrainedTables {
+  bool tokens = true, positions = true;
+};
 // `positions`: with a table of positions, too.
-void list_embedding(Segments& list, Pass pass, bool positions);
+void list_embedding(Segments& list, Pass pass, bool positions, TrainedTables trained = {});
 
 }  // namespace forge

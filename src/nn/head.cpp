@@ -57,12 +57,13 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
   const View<const T, 2> n = gather_rows<T>(ctx, state, s.rows);
   const View<T, 2> d_n = ctx.groups.tp_size() > 1 ? s.d_rows : d_state;
   const double cap = ctx.spec().options.logit_soft_cap;
+  const bool trains = frozen || !g.empty();
   for (std::int64_t begin = 0; begin < n.rows(); begin += ctx.buffers.head_chunk_rows) {
     const std::int64_t end = std::min(begin + ctx.buffers.head_chunk_rows, n.rows());
     const auto x = n.slice(begin, end);
     const View<A, 2> logits = s.logits.slice(0, end - begin);
     View<T, 2> d_logits;
-    if (!g.empty()) {
+    if (trains) {
       if constexpr (rounds<T>)
         d_logits = s.d_logits.slice(0, end - begin);
       else
@@ -78,11 +79,11 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
     if (!by_source.loss.empty())
       sum_by_group<A>(ctx.stream, s.loss.slice(0, end - begin), by_source.sources.slice(begin, end), by_source.loss);
     sum_into<A>(ctx.stream, s.z.slice(0, end - begin), z_sum);
-    if (g.empty()) continue;
+    if (!trains) continue;
     linear_backward_input<T>(ctx, d_logits, w, d_n.slice(begin, end));
-    linear_backward_weight<T>(ctx, d_logits, x, g);
+    if (!g.empty()) linear_backward_weight<T>(ctx, d_logits, x, g);
   }
-  if (!g.empty()) reduce_rows(ctx, d_n, d_state);
+  if (trains) reduce_rows(ctx, d_n, d_state);
 }
 
 template <class T>

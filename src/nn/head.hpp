@@ -55,7 +55,8 @@ struct Head {
   View<const std::int32_t, 1> labels;  // (R)
   VocabularyPart vocabulary;
   View<const T, 2> w;     // (V, C)
-  View<acc_t<T>, 2> g{};  // empty: no gradients
+  View<acc_t<T>, 2> g{};  // empty: no gradients, …
+  bool frozen = false;    // … or none but the state's
   SourceSums by_source{};
   RowScores scores{};  // without gradients, like the next
   RowLogits<acc_t<T>> taken{};

@@ -19,7 +19,7 @@ void list_head(Segments& list, bool by_source) {
     if (by_source && list.c.sources > 0) list.add(RowKernel{"sum_by_group", rows, 1, rows * (loss_bytes + 4), 0});
     list.over_rows("sum_into", rows, 1, 0, 0, 1, 0);
     list.linear_backward_input(rows, V, C);
-    list.linear_backward_weight(rows, V, C);
+    if (!list.frozen) list.linear_backward_weight(rows, V, C);
   }
   list.reduce_rows(C);
 }

@@ -111,9 +111,11 @@ void expert_backward_input(const Context<T>& ctx, const ExpertRows& rows, View<c
                            View<T, 2> dx, bool rounded = false) {
   expert_rows<T>(ctx, rows, Transpose::no, dy, w, dx, rounded);
 }
+// Nothing of frozen experts.
 template <class T>
 void expert_backward_weight(const Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 2> x,
                             View<acc_t<T>, 3> dw) {
+  if (dw.empty()) return;
   const bool grouped = ctx.buffers.grouped;
   note_experts<T>(ctx, true, rows, dy.columns(), x.columns(), false, grouped);
   const View<acc_t<T>, 2> all(dw.data, {{dw.extent(0) * dw.extent(1), dw.extent(2)}});

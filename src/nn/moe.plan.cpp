@@ -123,8 +123,10 @@ void list_backward_input(Segments& list, Pass pass) {
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
   list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2 + activates);
-  list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));
-  list.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, ffn));
+  if (!list.frozen_experts) {
+    list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));
+    list.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, ffn));
+  }
   list.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, ffn));
   list_rows_back(list, s.Fs() > 0, true);
   list_router(list, Pass::backward_input);

@@ -34,7 +34,7 @@ struct NormStatistics {
 // The gradients of a norm's input and parameters, whose sums over chunks of rows are added up one by one.
 inline void list_norm_backward(Segments& list, std::int64_t rows, std::int64_t columns, std::int64_t reads,
                                std::int64_t parameters) {
-  list.over_rows("norm_backward", rows, columns, reads, 1).launches = 1 + parameters;
+  list.over_rows("norm_backward", rows, columns, reads, 1).launches = 1 + (list.frozen ? 0 : parameters);
 }
 
 // What a norm of rows computes, forward or in B, which `adds` the gradient of the stream.

@@ -107,6 +107,7 @@ class Segments {
   bool recomputes = false;                    // … and of a pass that has run before
   bool aside = false;                         // … is given to a stream beside the compute stream, where there is one
   bool coded = false, coded_experts = false;  // … whose weights were gathered as codes
+  bool frozen = false, frozen_experts = false;  // … of units whose gradients aren't taken
 
   // Those of one kind, in their order.
   template <class S>

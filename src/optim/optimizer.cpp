@@ -15,6 +15,7 @@ Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck&
   if (row_of(deck.name).factored()) return;
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);
+    if (unit.frozen) continue;
     const bool alone = rounds_state(storage.unit(u));
     for (std::size_t p = 0, next = 0; p < unit.pieces.size(); p = next) {
       do ++next;

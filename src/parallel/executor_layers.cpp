@@ -109,6 +109,7 @@ class Executor<T>::LayerTask {
     const Batch rows = batch(layer_.state);
     Head<T> head{context_, rows.labels, executor_.vocabulary_, parameters_.table(layer_.unit)};
     if (context_.training) head.g = parameters_.table_gradient(layer_.unit);
+    head.frozen = context_.training && layer_.frozen;
     const View<T, 2> n = state(layer_.state), d_n = state_gradient(layer_.state);
     if (layer_.state == 0 && !inputs_.source_sums.empty()) head.by_source = {rows.sources, inputs_.source_sums};
     if (layer_.state == 0) head.scores = inputs_.row_scores, head.taken = executor_.row_logits_;

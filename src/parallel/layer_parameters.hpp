@@ -15,9 +15,11 @@ struct LayerParameters {
   const ModelSpec& spec;
   const LayerPass& run;
 
-  // Of a unit with one table: embedding, positions, output matrix.
+  // Of a unit with one table: embedding, positions, output matrix. Frozen units have no gradients.
   View<const T, 2> table(std::size_t u) const { return table_of(spec, unit(u).local, unit(u).weights()); }
-  View<acc_t<T>, 2> table_gradient(std::size_t u) const { return table_of(spec, unit(u).local, unit(u).matrices()); }
+  View<acc_t<T>, 2> table_gradient(std::size_t u) const {
+    return unit(u).local.frozen ? View<acc_t<T>, 2>() : table_of(spec, unit(u).local, unit(u).matrices());
+  }
 
   // What the pass reads of the parameters in the layer's unit, and of a block's experts.
   BlockParameters<const T> weights() const {
@@ -34,8 +36,9 @@ struct LayerParameters {
     if (run.pass == Pass::forward || run.recompute) return g;
     const bool of_matrices = run.pass != Pass::backward_input, of_experts = run.pass != Pass::backward_weight;
     const RankUnit<T>& own = unit(run.layer->unit);
-    bind<acc_t<T>>(g, spec, own.local, of_matrices ? own.matrices() : nullptr, own.vector_sums());
-    if (has_experts() && of_experts) {
+    if (!own.local.frozen)
+      bind<acc_t<T>>(g, spec, own.local, of_matrices ? own.matrices() : nullptr, own.vector_sums());
+    if (has_experts() && of_experts && !unit(run.layer->second).local.frozen) {
       const RankUnit<T>& experts = unit(run.layer->second);
       bind(g, spec, experts.local, experts.matrices());
     }
@@ -50,7 +53,7 @@ struct LayerParameters {
     }
     bind_weights(norm.w, run.layer->unit);
     const RankUnit<T>& own = unit(run.layer->unit);
-    if (run.pass != Pass::forward) bind<acc_t<T>>(norm.g, spec, own.local, {}, own.vector_sums());
+    if (run.pass != Pass::forward && !own.local.frozen) bind<acc_t<T>>(norm.g, spec, own.local, {}, own.vector_sums());
   }
 
  private:

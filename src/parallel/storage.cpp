@@ -23,7 +23,8 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
     : local(unit),
       state(unit.state()),
       counted(counted_ranges(unit)),
-      master_is_copy(precision.storage != dtype_of<A> && precision.storage == precision.compute) {
+      master_is_copy(unit.frozen ? dtype_of<A> != dtype_of<T>
+                                 : precision.storage != dtype_of<A> && precision.storage == precision.compute) {
   std::array<void*, to_size(UnitBuf::count_)> data{};
   for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, kind)) {
     void*& p = data[to_size(buffer.id)];
@@ -37,7 +38,7 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
   const std::int64_t n = unit.elements;
   whole = view_of<T>(at(UnitBuf::whole), n);
   if (!master_is_copy) master = view_of<A>(at(UnitBuf::master), state.size());
-  const UnitBuf shard = master_is_copy ? UnitBuf::master : UnitBuf::copy;
+  const UnitBuf shard = master_is_copy && !unit.frozen ? UnitBuf::master : UnitBuf::copy;
   copy = whole.empty() ? view_of<T>(at(shard), state.size()) : part_of(whole, state);
   if constexpr (std::is_same_v<A, T>) {
     if (master.empty()) master = copy;

@@ -22,7 +22,7 @@ struct RankUnit {
 
   const LocalUnit& local;
   Range state;                 // the part of the unit that this rank updates
-  std::vector<Range> counted;  // what it adds to the norm
+  std::vector<Range> counted;  // what it adds to norms
   bool master_is_copy;         // master weights are `copy`, and `master` is empty
   View<A, 1> master;           // (state) master weights
   View<T, 1> copy;             // (state) in the compute type; `master` itself where the types agree

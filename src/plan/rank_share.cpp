@@ -66,7 +66,7 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
     unit.tied_copy = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
   for (LocalUnit& unit : share.units)
     for (const Parameter& parameter : unit.parameters)
-      unit.rules.push_back(update_rule(model.deck.optimizer, unit.kind, parameter));
+      unit.rules.push_back(unit.frozen ? UpdateRule{} : update_rule(model.deck.optimizer, unit.kind, parameter));
   if (matrices && row_of(model.deck.optimizer.name).whole_matrices())
     share.matrices = whole_matrices(share.units, layout, model.deck.optimizer);
   if (matrices && row_of(model.deck.optimizer.name).factored()) share.factored = factored_moments(share.units, layout);

@@ -69,6 +69,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
   setup.smaller = smaller_schedules(deck);
   setup.spec = resolve_model(deck.model);
   setup.units = parameter_units(setup.spec);
+  freeze(deck.train.frozen, setup.units);
   check_groups(deck.optimizer, setup.units);
   setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
   setup.mesh.ep_nodes = chosen_expert_nodes(deck, setup.mesh);

@@ -142,7 +142,8 @@ class Writer {
   void end_of_gradients() {
     action_ = {};
     const std::size_t table = find_unit(share_.units, UnitKind::token_table);
-    if (share_.table_stages > 1 && table != no_unit) add_of_unit(TaskOp::reduce_tied, table, -1);
+    if (share_.table_stages > 1 && table != no_unit && !share_.units[table].frozen)
+      add_of_unit(TaskOp::reduce_tied, table, -1);
     for (const TaskOp op : {TaskOp::wait_gradients, TaskOp::norm, TaskOp::clip}) add(op);
   }
 
@@ -253,7 +254,7 @@ class Writer {
         if (frames) add_frame(TaskOp::open, LayerMemory::gradients, step.layer);
         add_of_layer(step.pass == Pass::backward ? TaskOp::backward : TaskOp::backward_input,
                      read | set_of(Region::output_gradient), left() | set_of(Region::input_gradient));
-        if (step.pass == Pass::backward_input) return;
+        if (step.pass == Pass::backward_input && (!fused || does(layer, Pass::backward_weight))) return;
         break;
       case Pass::backward_weight:
         add_of_layer(TaskOp::backward_weight, read | set_of(Region::output_gradient) | left(), 0);
@@ -358,7 +359,7 @@ std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
   for (const Task& task : optimizer_tasks(share)) tasks.push_back(task);
   if (share.reports_norms) tasks.push_back({TaskOp::unit_norms, {}});
   for (const Task& gather : gather_tasks(share))
-    if (share.units[gather.unit].zero.stage < 3) tasks.push_back(gather);
+    if (share.units[gather.unit].zero.stage < 3 && !share.units[gather.unit].frozen) tasks.push_back(gather);
   if (share.coded.amaxes() > 0) tasks.push_back({TaskOp::weight_amaxes, {}});
   return tasks;
 }

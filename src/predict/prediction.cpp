@@ -129,7 +129,7 @@ Prediction predict(const Machine& machine, const RunSetup& setup, const std::vec
   const auto tokens = static_cast<double>(setup.tokens_per_step());
   if (setup.deck.model.experts > 0) note_experts(p, setup.buffers, machine.imbalance);
   p.tokens_per_second = tokens / p.seconds / world;
-  const double useful = tokens * training_flops_per_token(setup.spec, setup.deck.train.sequence_tokens);
+  const double useful = tokens * training_flops_per_token(setup.spec, setup.units, setup.deck.train.sequence_tokens);
   const double peak = machine.peak(setup.buffers.precision.compute) * world * p.seconds;
   p.mfu = useful / peak;
   p.hfu = flops * ranks / peak;

@@ -8,6 +8,7 @@
 #include "fp8/codes.hpp"
 #include "layout/expert_nodes.hpp"
 #include "layout/layer_kinds.hpp"
+#include "model/update_rule.hpp"
 #include "nn/units.plan.hpp"
 #include "predict/outcome.hpp"
 
@@ -20,7 +21,10 @@ Bounds::Bounds(const Machine& machine, const Deck& deck, int ranks)
   for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.accumulate))
     if (buffer.is_of_elements() && (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices))
       state_bytes_ += size_of(buffer.type);
-  for (const Unit& unit : parameter_units(spec_)) {
+  std::vector<Unit> units = parameter_units(spec_);
+  freeze(deck.train.frozen, units);
+  for (const Unit& unit : units) {
+    if (unit.frozen) continue;
     double elements = 0;
     for (const Parameter& p : unit.parameters) elements += static_cast<double>(p.elements());
     const bool table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
@@ -85,10 +89,12 @@ Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, cons
   c.rounding.codes = multiplies_codes(deck, machine_.capability);
   const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
   LayersCost cost;
+  const bool freezes = !deck.train.frozen.empty();
   std::map<std::tuple<bool, std::int64_t, bool>, LayersCost> known;  // layers are of few kinds
   const auto taken = [&](const StageLayer& layer) {
     Taken sum;
     sum.add(costs.of({&layer, Pass::forward}));
+    if (freezes) return sum;  // some layers may have no backward
     if (c.tp > 1)
       sum.add(costs.of({&layer, Pass::backward}));  // less than where B and W are apart
     else
@@ -107,7 +113,8 @@ Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, cons
     cost.taken.add(kind->second.taken.seconds, kind->second.taken.links);
     cost.saved += kind->second.saved;
   }
-  const StageLayer head{LayerKind::head};
+  StageLayer head{LayerKind::head};
+  head.frozen = freezes;
   cost.taken.add(costs.of({&head, Pass::forward}));
   return cost;
 }

@@ -27,7 +27,8 @@ TaskCost StepCost::operator()(const RankShare& share, const Task& task) {
   if (task.layer >= 0) {
     const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
     kind = static_cast<int>(layer.kind);
-    like = (layer.state > 0) + 2 * setup_.buffers.rounding.has_block(layer.number);
+    like = (layer.state > 0) + 2 * setup_.buffers.rounding.has_block(layer.number) + 4 * layer.frozen +
+           8 * layer.second_frozen;
     if (layer.number >= 0) {
       experts = setup_.spec.is_moe(layer.number);
       window = setup_.spec.window(layer.number);
@@ -135,7 +136,8 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
   switch (task.op) {
     case TaskOp::clear_sums:
       for (const LocalUnit& unit : share.units)
-        add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * static_cast<double>(cleared_in_step(unit)));
+        if (!unit.frozen)
+          add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * static_cast<double>(cleared_in_step(unit)));
       break;
     case TaskOp::clear_gradients:
       return add_bytes(cost, CostPart::rows, sum * static_cast<double>(cleared(share.units[task.unit])));
@@ -254,7 +256,8 @@ double StepCost::bytes_of_rounding(const LocalUnit& unit, bool last) const {
 
 double StepCost::elements_of_state(const RankShare& share) const {
   double elements = 0;
-  for (const LocalUnit& unit : share.units) elements += static_cast<double>(unit.state().size());
+  for (const LocalUnit& unit : share.units)
+    if (!unit.frozen) elements += static_cast<double>(unit.state().size());
   return elements;
 }
 

@@ -54,7 +54,7 @@ void add_model(JsonLine& json, const RunSetup& s) {
   const ModelSpec& m = s.spec;
   json.add("parameters", parameter_count(s.units)).add("layers", m.L()).add("width", m.C()).add("heads", m.H());
   json.add("kv_heads", m.K()).add("head_dim", m.D()).add("ffn", m.F()).add("vocabulary", m.V()).add("experts", m.E());
-  json.add("flops_per_token", training_flops_per_token(m, s.deck.train.sequence_tokens));
+  json.add("flops_per_token", training_flops_per_token(m, s.units, s.deck.train.sequence_tokens));
 }
 
 void add_training(JsonLine& json, const RunSetup& s, const JobFacts& f) {

@@ -117,7 +117,7 @@ std::string model_text(const RunSetup& s) {
 }
 
 std::string work_text(const RunSetup& s) {
-  return format_flops(training_flops_per_token(s.spec, s.deck.train.sequence_tokens)) +
+  return format_flops(training_flops_per_token(s.spec, s.units, s.deck.train.sequence_tokens)) +
          "FLOP a token, forward and backward";
 }
 

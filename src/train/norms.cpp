@@ -12,6 +12,7 @@ template <class T>
 void Session<T>::add_norm() {
   for (std::size_t u = 0; u < storage_->size(); ++u) {
     const RankUnit<T>& s = storage_->unit(u);
+    if (s.local.frozen) continue;
     s.with_gradient([&]<class G>(const View<G, 1>& gradient) {
       for (const Range& part : s.counted)
         sum_of_squares<G>(stream_, gradient.slice(part.begin - s.state.begin, part.end - s.state.begin),
@@ -27,7 +28,7 @@ void Session<T>::spoil_gradient() {
   for (std::size_t u = 0; u < storage_->size(); ++u) {
     const RankUnit<T>& s = storage_->unit(u);
     for (const Range& part : s.counted) {
-      if (part.empty()) continue;
+      if (part.empty() || s.local.frozen) continue;
       return s.with_gradient([&]<class G>(const View<G, 1>& gradient) {
         const auto value = static_cast<G>(nan);
         copy_to_device(stream_, gradient.data + (part.begin - s.state.begin), &value, sizeof value);
@@ -89,7 +90,7 @@ void Session<T>::add_unit_norms() {
         add(s.copy, part, to);
       else
         add(s.master, part, to);
-      s.with_gradient([&](const auto& gradient) { add(gradient, part, to + 1); });
+      if (!s.local.frozen) s.with_gradient([&](const auto& gradient) { add(gradient, part, to + 1); });
     }
   }
   mesh_.scalars().all_reduce(stream_, norms);

@@ -62,7 +62,7 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
               session.setup().rows()),
       validations_(session, data, log, checkpoints, world ? &world->watchdog() : nullptr),
       peak_flops_(peak_flops),
-      flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)),
+      flops_per_token_(training_flops_per_token(session.setup().spec, session.setup().units, train().sequence_tokens)),
       checkpoints_(checkpoints),
       watchdog_(world ? &world->watchdog() : nullptr),
       first_(start.step + 1),

@@ -105,6 +105,8 @@ std::vector<Case> cases() {
   all.back().model.train.fp8_carrier = Fp8Carrier::fp64;
   all.back().model.train.fp8_recipe = Fp8Recipe::delayed;
   all.back().model.train.fp8_history = 3;
+  all.push_back({"llama_frozen", dense[0].deck, thinned(dense_layouts(), 4)});
+  all.back().model.train.frozen = {"embedding.*", "layers.0.*", "layers.3.*"};
 #endif
   // Where a third of the volume is wanted, models have one third after the other of the layouts.
   for (std::size_t i = 0; i < all.size() && third_volume(); ++i)
@@ -124,7 +126,9 @@ std::size_t layouts_of(const Case& c, [[maybe_unused]] std::size_t n) {
 #if defined(FORGE_VGPU)
   const std::size_t stride = experts ? 14 : 9, first = 0;
 #else
-  const std::size_t stride = in_fp8(c.model) ? 4 : row_of(c.model.optimizer.name).rotates() ? 3 : 1;
+  const std::size_t stride = in_fp8(c.model) || !c.model.train.frozen.empty() ? 4
+                             : row_of(c.model.optimizer.name).rotates()       ? 3
+                                                                              : 1;
   const std::size_t first = stride == 1 && third_volume() ? n % 3 : 0;
 #endif
   return part_of(all - first, stride);

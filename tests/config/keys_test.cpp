@@ -57,6 +57,7 @@ TEST(Keys, HaveAFieldOfTheirOwn) {
     if (const auto* k = std::get_if<TextKey>(&key.kind)) k->access.set(deck, "other");
     if (const auto* k = std::get_if<PathKey>(&key.kind)) k->access.set(deck, "other");
     if (const auto* k = std::get_if<PathsKey>(&key.kind)) k->access.set(deck, {"other"});
+    if (const auto* k = std::get_if<TextsKey>(&key.kind)) k->access.set(deck, {"other"});
     if (const auto* k = std::get_if<SourcesKey>(&key.kind)) k->access.set(deck, {{"a", {"a.bin"}, {}, 1, 0}});
     if (const auto* k = std::get_if<PhasesKey>(&key.kind)) k->access.set(deck, {{2, 0, {{"a", 1}}}});
     if (const auto* k = std::get_if<RampKey>(&key.kind)) k->access.set(deck, {{2, 0, 1}});

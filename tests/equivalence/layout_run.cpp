@@ -44,6 +44,7 @@ Tensors collect(const RunSetup& setup, Session<T>& session, TensorSource source)
   Tensors whole;
   for (const Unit& unit : setup.units)
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
+      if (unit.frozen && source == TensorSource::gradients) continue;
       const auto values = tensors.collect(unit, i, source, session.stream());
       if (tensors.receives()) whole[unit.parameters[i].name].assign(values.begin(), values.end());
     }
@@ -68,6 +69,7 @@ Deviations deviations(Session<T>& session, TensorSource source, const Tensors& o
   for (std::size_t u = 0; u < session.storage().size(); ++u) {
     const LocalUnit& unit = session.storage().local(u);
     const auto& s = session.storage().unit(u);
+    if (unit.frozen && source == TensorSource::gradients) continue;
     std::vector<double> values;
     const auto read = [&](const auto& from) {
       for (const auto value : values_of(session.stream(), from)) values.push_back(static_cast<double>(value));
@@ -146,6 +148,19 @@ std::int64_t bytes_of_norms(const RunSetup& setup) {
   return bytes;
 }
 
+// All-gathers of frozen weights behind their initialisation, which no update repeats: of a group what the rank sent.
+std::int64_t bytes_of_frozen(const RunSetup& setup, Group group) {
+  const GroupSizes sizes = group_sizes(setup.spec, setup.mesh, setup.share);
+  std::int64_t bytes = 0;
+  for (const Task& gather : gather_tasks(setup.share)) {
+    const LocalUnit& unit = setup.share.units[gather.unit];
+    if (!unit.frozen || unit.zero.stage == 3) continue;
+    for (const Sent& sent : sends_of(setup.buffers, setup.share, gather))
+      if (sent.group == group && sizes[static_cast<std::size_t>(group)] > 1) bytes += bytes_of(sent, sizes);
+  }
+  return bytes;
+}
+
 // What this rank has sent, against the prediction for a step. Parameters that are gathered once after an update were
 // gathered after their initialisation instead.
 // `updates`: how many there were; only they send matrices, and the largest magnitudes of weights that are gathered as
@@ -165,7 +180,10 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
       const bool later =
           static_cast<Group>(g) == Group::scalars && static_cast<Collective>(c) == Collective::all_reduce;
       const std::int64_t bytes = matrices ? updates * planned.bytes[i] + started[g].second.bytes[i]
-                                          : planned.bytes[i] - (later ? bytes_of_norms(setup) : 0);
+                                          : planned.bytes[i] - (later ? bytes_of_norms(setup) : 0) +
+                                                (static_cast<Collective>(c) == Collective::all_gather
+                                                     ? bytes_of_frozen(setup, static_cast<Group>(g))
+                                                     : 0);
       // What dropless dispatch sends depends on the router; where all rows are gathered, on its rounds.
       const MoeShape moe = moe_shape(setup.buffers);
       const bool gathers = static_cast<Collective>(c) == Collective::all_gather;

@@ -92,7 +92,8 @@ void expect_formula(const Deck& deck, const std::string& name) {
     formula += line.forward;
   EXPECT_GT(formula, 0) << name;
   EXPECT_NEAR(forward / (tokens * formula), 1, 1e-12) << name;
-  EXPECT_NEAR((forward + backward - scores) / tokens / training_flops_per_token(setup.spec, deck.train.sequence_tokens),
+  EXPECT_NEAR((forward + backward - scores) / tokens /
+                  training_flops_per_token(setup.spec, setup.units, deck.train.sequence_tokens),
               1, 1e-12)
       << name;
 }

@@ -34,9 +34,10 @@ inline RowChunks norm_backward_rows(std::int64_t rows) {
   return {rows, norm_backward_chunks(rows)};
 }
 
-// out(n) += the rows of partial(chunks, n), in order.
+// out(n) += the rows of partial(chunks, n), in order; nothing where nobody asks for the sums.
 template <class A>
 void add_partial_sums(Stream& stream, View<A, 2> partial, View<A, 1> out) {
+  if (out.empty()) return;
   const std::int64_t n = out.rows(), chunks = partial.rows(), strip = narrow_strip, strips = (n + strip - 1) / strip;
   parallel_rows(stream, strips, [=] FORGE_LAMBDA(std::int64_t s, Team team) {
     const std::int64_t first = s * strip, width = n - first < strip ? n - first : strip;
