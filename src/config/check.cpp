@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 #include <utility>
-#include <variant>
 
 #include "config/batch_ramp.hpp"
 #include "config/byte_vocabulary.hpp"
@@ -98,31 +97,6 @@ void check_zero(TrainDeck& t, Report& report) {
 }
 
 // Model chunks per rank; a file says it itself.
-// Keys of spikes rule nothing without train.spike.
-void check_spikes(const Deck& deck, Report& report) {
-  const TrainDeck& t = deck.train;
-  if (t.spike == SpikeAction::none) {
-    for (const Key& key : all_keys())
-      if (key.section == "train" && std::string_view(key.name).starts_with("spike_") && !is_default(key, deck))
-        report.add(key.qualified() + " = " + value_text(key, deck) +
-                   " without train.spike; legal: " + default_text(key) + ", or spike: log | skip | back");
-    return;
-  }
-  for (const char* name : {"spike_loss", "spike_norm"}) {
-    const Key& key = *find_key("train", name);
-    const double factor = std::get<NumberKey>(key.kind).access.get(deck);
-    if (factor != 0 && factor <= 1)
-      report.add(key.qualified() + " = " + value_text(key, deck) +
-                 ": half of all steps are above the median; legal: 0, or more than 1");
-  }
-  if (t.spike_loss == 0 && t.spike_norm == 0)
-    report.add(
-        "train.spike_loss = 0 and train.spike_norm = 0: there are no spikes; legal: one of them above 1, or "
-        "spike: none");
-  if (t.spike == SpikeAction::back && deck.checkpoint.directory.empty())
-    report.add("train.spike = back without checkpoint.directory; legal: a directory of checkpoints, or spike: skip");
-}
-
 void check_chunks(ScheduleDeck& s, Report& report) {
   const std::int64_t chunks = chunks_of(s.name);
   if (!s.file.empty() || chunks == 0) return;

@@ -22,6 +22,9 @@ void check_epsilons(const Deck& deck, bool trains, Report& report);
 void check_latent_attention(ModelDeck& model, Report& report);
 void check_experts(ModelDeck& model, Report& report);
 
+// The keys of spikes, which rule nothing without train.spike.
+void check_spikes(const Deck& deck, Report& report);
+
 // The data section.
 void check_data(const Deck& deck, Report& report);
 
