@@ -34,20 +34,24 @@ std::int64_t SampleStream::drawn(std::size_t source, std::int64_t taken) const {
   return count;
 }
 
+std::int64_t SampleStream::reached(std::size_t source, std::int64_t taken) const {
+  return taken == 0 ? 0 : order_.drawn(source, place(taken - 1) + 1);
+}
+
 void SampleStream::check_ends(std::int64_t steps, const BatchSizes& batches) const {
   std::string wrong;
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const DataSource& source = sources_[i];
-    if (drawn(i, batches.before(steps + 1)) <= source.most_samples) continue;
+    if (reached(i, batches.before(steps + 1)) <= source.most_samples) continue;
     std::int64_t good = 0, bad = steps;  // steps that the source lasts, and doesn't
     while (bad - good > 1) {
       const std::int64_t middle = good + (bad - good) / 2;
-      (drawn(i, batches.before(middle + 1)) <= source.most_samples ? good : bad) = middle;
+      (reached(i, batches.before(middle + 1)) <= source.most_samples ? good : bad) = middle;
     }
     wrong += (wrong.empty() ? "" : "\n") + (apart_ ? "data.sources: " + source.name : std::string("data.files")) +
              " ends at step " + std::to_string(bad) + " of " + std::to_string(steps) + ": it may give " +
              counted(source.most_samples, "sample") + " (" + std::to_string(source.sequence.count) +
-             " in an epoch), and " + std::to_string(drawn(i, batches.before(steps + 1))) +
+             " in an epoch), and " + std::to_string(reached(i, batches.before(steps + 1))) +
              " are asked for; legal: fewer steps, a smaller weight, more max_epochs, or data.at_end: repeat without "
              "max_epochs";
   }

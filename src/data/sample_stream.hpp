@@ -71,6 +71,8 @@ class SampleStream {
   void check_ends(std::int64_t steps, const BatchSizes& batches) const;
 
  private:
+  // Samples of a source up to the last one that is taken, those that are left out as well.
+  std::int64_t reached(std::size_t source, std::int64_t taken) const;
   bool apart_;
   std::vector<DataSource> sources_;
   MixtureOrder order_;

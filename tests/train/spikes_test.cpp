@@ -38,7 +38,7 @@ TEST(Spikes, AreAboveAMultipleOfTheMedian) {
 TEST(Spikes, StateIsTextAndBack) {
   const SpikeState state{{{3, 9}, {12, 12}}, {0.1, 1.0 / 3}, {2e-300, 7}, 4};
   EXPECT_EQ(spike_state_from(to_text(state), "x"), state);
-  EXPECT_EQ(to_text({}), "");
+  EXPECT_EQ(to_text(SpikeState{}), "");
   for (const char* text : {"acts -1", "acts x", "excluded 3 2", "excluded 1 2\nexcluded 2 4", "excluded -1 2", "step 1",
                            "step inf 1", "step nan 1", "other 1 2", "acts 1 2 3"})
     EXPECT_THROW(spike_state_from(text, "x"), BadCheckpoint) << text;
