@@ -58,9 +58,9 @@ void Loader::fill(std::int64_t step) {
     batch.allocate(microbatches, share_.microbatch, batch.sequence_tokens, RowShare(batch.share));
   filler_.begin(batch);
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
-    const std::int64_t place = stream_.place(share_.place(step, row));
+    const std::int64_t taken = share_.place(step, row), place = stream_.place(taken);
     const SampleStream::Place found = stream_.at(place);
-    filler_.fill_sequence(batch, row, stream_.set(found.source), found.sample, place, found.source,
+    filler_.fill_sequence(batch, row, stream_.set(found.source), found.sample, taken, found.source,
                           stream_.pieces(place));
   }
   filler_.finish(batch);

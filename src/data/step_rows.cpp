@@ -35,11 +35,11 @@ void find_document(const TokenFile& file, const TokenSetOptions& options, Sample
 }  // namespace
 
 StepRow row_of_step(const SampleStream& stream, const BatchShare& share, std::int64_t step, std::int64_t row) {
-  const std::int64_t place = stream.place(share.batches.before(step) + row);
+  const std::int64_t taken = share.batches.before(step) + row, place = stream.place(taken);
   const SampleStream::Place found = stream.at(place);
   const TokenSet& set = stream.set(found.source);
   StepRow result(set.sequence_tokens());
-  result.place = place;
+  result.place = taken;
   result.data_rank = row / share.microbatch % share.ranks;
   result.microbatch = row / (share.microbatch * share.ranks);
   result.source = stream.sources()[found.source].name;

@@ -11,7 +11,7 @@ from pathlib import Path
 from program import expect, finish, job, said, sets
 
 T, G, STEPS, SPIKE = 16, 4, 14, 9
-DECK = f"""model: {{layers: 2, width: 16, heads: 2, ffn: 24, vocabulary: 64}}
+DECK = f"""model: {{layers: 2, width: 16, heads: 2, ffn: 24, vocabulary: 64, dropout: 0.1}}
 train: {{steps: {STEPS}, global_batch_sequences: {G}, microbatch_sequences: 1, sequence_tokens: {T}, precision: fp64, spike_window: 4, spike_loss: 1.2, spike: log}}
 optimizer: {{learning_rate: 2e-2, schedule: constant}}
 data: {{files: [noisy.bin], dtype: uint16}}
