@@ -35,7 +35,7 @@ struct StageLayer {
   bool idle = false;                           // nothing in or below it is trained: it has no backward
 
   // Whether its pass W has anything to do; experts' runs with B.
-  bool has_weights() const { return unit != no_unit && !frozen; }
+  bool has_weights() const { return !frozen; }
   // Evaluation has the model's own loss alone.
   bool trains_only() const { return state > 0; }
 };
