@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "config/deck.hpp"
 #include "config/report.hpp"
@@ -21,6 +22,12 @@ void check_epsilons(const Deck& deck, bool trains, Report& report);
 // router_groups_used. Keys that have no effect are refused.
 void check_latent_attention(ModelDeck& model, Report& report);
 void check_experts(ModelDeck& model, Report& report);
+
+// train.frozen and the adapter section: what isn't done together with them. `trains`: the deck is to be trained.
+void check_frozen(const Deck& deck, Report& report);
+void check_adapter(const Deck& deck, bool trains, Report& report);
+// Matrices that may have an adapter, by the last parts of Hugging Face's names.
+std::vector<std::string> adapter_targets(const ModelDeck& model);
 
 // The data section.
 void check_data(const Deck& deck, Report& report);
