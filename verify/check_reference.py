@@ -251,7 +251,7 @@ def main():
     parser.add_argument("--folder", default=HERE, help="where the problems' folders are (default: verify)")
     arguments = parser.parse_args()
     # Rounded operands have no difference quotients.
-    there = [n for n, p in PROBLEMS.items() if not p.in_fp8 and os.path.isdir(os.path.join(arguments.folder, n))]
+    there = [n for n, p in PROBLEMS.items() if not p.in_fp8 and not p.adapter and os.path.isdir(os.path.join(arguments.folder, n))]
     chosen = arguments.problems or there
     limits = (1e-13, 1e-11, 1e-13, 1e-12)
     print(f"{'problem':14s} {'loss':>9s} {'gradients':>9s} {'norm':>9s} {'step 2':>9s}")

@@ -15,6 +15,7 @@ import numpy
 import torch
 import transformers
 
+import adapters
 import files
 import reference
 from problems import PROBLEMS
@@ -41,6 +42,7 @@ CHECKED = """`verify/check_reference.py` compares the loss with an independent i
 with its difference quotients."""
 FP8 = """Its linear layers were replaced by products whose operands `verify/fp8.py` rounds, in numpy, with tables of all codes made
 from the specification's definition; all else is in fp64. What is rounded has no difference quotients."""
+ADAPTER = """`adapter/`: random A and B as the package peft writes them, whose own layers computed the reference."""
 
 
 def deck(name, problem):
@@ -53,6 +55,7 @@ def deck(name, problem):
     return {
         "model": {"hf": f"{folder}/model", "load_weights": True} | problem.model,
         "train": {"precision": "fp64"} | problem.train,
+        **({"adapter": {"name": "lora", "load": f"{folder}/adapter"} | problem.adapter} if problem.adapter else {}),
         "optimizer": problem.optimizer,
         "data": data,
         "output": {"directory": f"runs/verify/{name}"},
@@ -65,6 +68,9 @@ def make(name, problem, base):
     seed = zlib.crc32(name.encode())
     depth = problem.model.get("mtp_depth", 0)
     files.write_model(model, problem.config, seed, problem.storage, problem.shards, problem.hub_names, depth)
+    adapter = os.path.join(folder, "adapter") if problem.adapter else None
+    if adapter:
+        adapters.write(reference.load_model(model, "fp32"), adapter, problem.adapter, seed)
     tokens = []
     for i, (file, count) in enumerate(problem.token_files.items()):
         tokens.append(files.random_tokens(count, problem.config["vocab_size"], seed + 1 + i, problem.end_token))
@@ -73,21 +79,22 @@ def make(name, problem, base):
         file.write(files.deck_text(deck(name, problem)))
     records = {
         precision: reference.train(
-            model, tokens, problem.train, problem.optimizer, problem.end_token, precision, problem.model
+            model, tokens, problem.train, problem.optimizer, problem.end_token, precision, problem.model, adapter
         )
         for precision in (("fp64",) if problem.in_fp8 else ("fp64", "fp32"))
     }
     with open(os.path.join(folder, "reference.yaml"), "w") as file:
         file.write(files.reference_text(records))
     files.write_gradients(os.path.join(folder, "gradients.safetensors"), records["fp64"][1])
-    parameters = sum(g.numel() for g in records["fp64"][1].values())
+    trained = records["fp64"][1]
+    parameters = sum(t.numel() for t in (reference.read_weights(model) if adapter else trained).values())
     with open(os.path.join(folder, "README.md"), "w") as file:
         file.write(
             README.format(
                 name=name,
                 shows=textwrap.fill(problem.shows, 118),
                 precisions="fp64" if problem.in_fp8 else "fp64 and fp32",
-                checked=FP8 if problem.in_fp8 else CHECKED,
+                checked=FP8 if problem.in_fp8 else ADAPTER if problem.adapter else CHECKED,
                 storage=problem.storage,
                 parameters=parameters,
                 tokens=", ".join(f"`{f}`" for f in problem.token_files),

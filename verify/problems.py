@@ -16,6 +16,7 @@ class Problem:
     token_type: str = "uint16"
     end_token: int | None = None
     model: dict = dataclasses.field(default_factory=dict)  # keys of the deck's model section besides hf
+    adapter: dict = dataclasses.field(default_factory=dict)  # the deck's adapter section
     notes: str = ""
 
     @property
@@ -728,5 +729,31 @@ PROBLEMS = {
         token_files={"tokens.bin": 1201},
         model={"auxiliary_loss_coefficient": 0.02},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
+    ),
+    "lora": Problem(
+        shows=(
+            "Low-rank adapters of all matrices of attention and MLP beside a frozen Llama with grouped queries: each of "
+            "the fused q, k, v and gate, up has its own A and B. They alone have gradients, norm and updates. Full "
+            "recompute; two microbatches."
+        ),
+        config=llama(),
+        train=run(32, 4, 2, recompute="full"),
+        token_files={"tokens.bin": 1301},
+        adapter={
+            "rank": 4,
+            "alpha": 6.0,
+            "targets": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        },
+        optimizer={"learning_rate": 0.01, "warmup_steps": 2, "clip_norm": 0.3, "schedule": "cosine"},
+    ),
+    "lora_gpt2": Problem(
+        shows=(
+            "Adapters whose scale is stabilised by rank, of GPT-2's fused q, k, v and both output projections, but not of "
+            "the first matrix of its MLP; files have matrices (in, out), adapters don't."
+        ),
+        config=gpt2(),
+        train=run(32),
+        adapter={"rank": 3, "alpha": 4.0, "rank_stabilised": True, "targets": ["c_attn", "c_proj"]},
+        optimizer={"learning_rate": 0.01, "schedule": "linear", "weight_decay": 0.2},
     ),
 }

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+import adapters
 import attention
 import fp8
 import multi_token
@@ -319,11 +320,19 @@ def trained_parameters(model):
 
 
 def train(
-    directory, files, train_options, optimizer_options, end_token=None, precision="fp64", model_options=None
+    directory,
+    files,
+    train_options,
+    optimizer_options,
+    end_token=None,
+    precision="fp64",
+    model_options=None,
+    adapter=None,
 ):
     """Trains, and returns {loss, total_loss, grad_norm, learning_rate: one value per step}, and step 1's gradients.
 
     model_options: keys of the deck's model section that say what training does with experts and further tokens.
+    adapter: PEFT's directory of adapters, which alone are trained.
     """
     model_options = model_options or {}
     most = optimizer_options.get("qk_clip", 0)
@@ -337,7 +346,9 @@ def train(
     auxiliary = auxiliary_coefficient(directory, model_options) if routers.gates else 0.0
     by_microbatch = model_options.get("auxiliary_loss_scope", "sequence") == "microbatch"
     scope = train_options["microbatch_sequences"] if by_microbatch else 1
-    parameters = trained_parameters(model)
+    if adapter:
+        adapters.attach(model, adapter)
+    parameters = adapters.parameters(model) if adapter else trained_parameters(model)
     optimizer = optimizers.new_optimizer(parameters, optimizer_options)
     record = {"loss": [], "total_loss": [], "grad_norm": [], "learning_rate": []}
     first_gradients = None

@@ -84,6 +84,7 @@ struct CommandLine {
   std::string type = "fp32";          // a word of --type
   std::int64_t most_file_mib = 4096;  // of a safetensors file
   bool optimizer = false;             // what it keeps, too
+  bool merge = false;                 // the model with its adapters in it
   // evaluate
   std::int64_t text_bytes = 0;  // of the text that the tokens stand for; 0: one a token (byte vocabulary)
   // tokenize

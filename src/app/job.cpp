@@ -213,13 +213,19 @@ void Job<T>::load_parameters() {
   } else if (deck.model.load_weights) {
     session->load([&](ParameterStorage<T>& storage, Stream&) {
       load_hf_tensors(deck.model.hf, setup.spec, storage, stream, replicas_of(mesh), session->heartbeat());
+      start_adapters(deck, setup.spec, storage, stream, replicas_of(mesh), session->heartbeat());
     });
     biases = load_router_biases(deck.model.hf, setup.spec, &mesh.world());
     session->routers().set_biases(stream, biases);
-    if (mesh.rank() == 0) parameters = model_hf_text(deck, setup.spec, notes);
+    if (mesh.rank() == 0) parameters = model_hf_text(deck, setup.spec, notes) + adapter_text(deck);
   } else {
-    parameters = initial_values_text(deck);
-    return session->initialise();
+    parameters = initial_values_text(deck) + (deck.model.adapter.load.empty() ? "" : adapter_text(deck));
+    session->initialise();
+    if (!deck.model.adapter.load.empty())
+      session->load([&](ParameterStorage<T>& storage, Stream&) {
+        start_adapters(deck, setup.spec, storage, stream, replicas_of(mesh), session->heartbeat());
+      });
+    return;
   }
   refuse_not_finite(session->storage(), biases, stream, session->arena(), deck);
 }

@@ -100,10 +100,12 @@ struct WholeModel {
       from = load_checkpoint(deck, rank, stream, notes);
     } else if (deck.model.load_weights) {
       load_hf_tensors(deck.model.hf, spec, storage, stream);
+      start_adapters(deck, spec, storage, stream, {}, nullptr);
       biases = load_router_biases(deck.model.hf, spec);
-      from = model_hf_text(deck, spec, notes);
+      from = model_hf_text(deck, spec, notes) + adapter_text(deck);
     } else {
       storage.initialise(stream, deck.train.seed);
+      if (!deck.model.adapter.load.empty()) start_adapters(deck, spec, storage, stream, {}, nullptr);
       return from;
     }
     refuse_not_finite(storage, biases, stream, arena, deck);

@@ -38,6 +38,8 @@ const char* initial_text(const Parameter& p) {
       return "1";
     case Initial::normal:
       return "normal";
+    case Initial::uniform:
+      return "uniform";
   }
   return "?";
 }
@@ -72,7 +74,8 @@ void print_flops(const RunSetup& s) {
   const std::int64_t t = s.deck.train.sequence_tokens;
   double forward = 0;
   std::printf("FLOP a token, forward (T = %lld)\n", static_cast<long long>(t));
-  const auto lines = forward_flops_per_token(s.spec, t);
+  auto lines = forward_flops_per_token(s.spec, t);
+  lines.push_back({"adapters", adapter_flops_per_token(s.units)});
   for (const auto& line : lines) forward += line.forward;
   for (const auto& line : lines)
     if (line.forward > 0)

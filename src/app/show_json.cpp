@@ -36,6 +36,9 @@ JsonLine tensor_json(const RunSetup& s, const AlikeUnits& alike, const Parameter
       break;
     case Initial::normal:
       tensor.add("starts_with_deviation", p.std);
+      break;
+    case Initial::uniform:
+      tensor.add("starts_within", p.std);
   }
   tensor.add("frozen", alike.unit->frozen);
   tensor.add("weight_decay", rule.weight_decay).add("learning_rate", rule.learning_rate);
@@ -55,6 +58,7 @@ JsonLine model_json(const RunSetup& s) {
   const std::int64_t tokens = s.deck.train.sequence_tokens;
   for (const FlopsLine& part : forward_flops_per_token(s.spec, tokens))
     if (part.forward > 0) flops.add(part.part, part.forward);
+  if (const double adapters = adapter_flops_per_token(s.units); adapters > 0) flops.add("adapters", adapters);
   model.add("parameters", parameter_count(s.units)).add("active_parameters", active_parameter_count(s.spec));
   model.add("groups", groups).add("forward_flops_per_token", flops);
   return model.add("flops_per_token", training_flops_per_token(s.spec, s.units, tokens))

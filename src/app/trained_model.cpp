@@ -81,6 +81,24 @@ std::string initial_values_text(const Deck& deck) {
   return "initial values, seed " + std::to_string(deck.train.seed);
 }
 
+template <class T>
+void start_adapters(const Deck& deck, const ModelSpec& spec, ParameterStorage<T>& storage, Stream& stream,
+                    const Replicas& replicas, Heartbeat* heartbeat) {
+  const AdapterDeck& adapter = deck.model.adapter;
+  if (!adapter.on()) return;
+  if (adapter.load.empty())
+    storage.initialise(stream, deck.train.seed, true);
+  else
+    load_hf_adapter(adapter.load, spec, storage, stream, replicas, heartbeat);
+}
+
+std::string adapter_text(const Deck& deck) {
+  const AdapterDeck& adapter = deck.model.adapter;
+  if (!adapter.on()) return "";
+  return adapter.load.empty() ? ", adapters drawn, seed " + std::to_string(deck.train.seed)
+                              : ", adapters of " + adapter.load;
+}
+
 std::string model_hf_text(const Deck& deck, const ModelSpec& spec, std::vector<std::string>& notes) {
   const HfSummary summary = summary_of(deck.model.hf, spec);
   if (!summary.unread.empty()) notes.push_back("model.hf " + deck.model.hf + ": " + summary.unread);
@@ -108,8 +126,10 @@ void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<dou
               ExitCode::not_finite);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                  \
-  template void refuse_not_finite<T>(const ParameterStorage<T>&, const std::vector<double>&, Stream&, Arena&, \
+#define FORGE_INSTANTIATE(T)                                                                                     \
+  template void start_adapters<T>(const Deck&, const ModelSpec&, ParameterStorage<T>&, Stream&, const Replicas&, \
+                                  Heartbeat*);                                                                   \
+  template void refuse_not_finite<T>(const ParameterStorage<T>&, const std::vector<double>&, Stream&, Arena&,    \
                                      const Deck&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "app/command_line.hpp"
+#include "checkpoint/hf_tensors.hpp"
 #include "comm/communicator.hpp"
 #include "config/deck.hpp"
 #include "parallel/storage.hpp"
@@ -31,6 +32,12 @@ void refuse_missing_history(const Deck& deck);
 
 // "initial values, seed 5".
 std::string initial_values_text(const Deck& deck);
+// Adapters beside a model that was read: those of adapter.load, or drawn; and that as text, behind a comma, "" without
+// adapters.
+template <class T>
+void start_adapters(const Deck& deck, const ModelSpec& spec, ParameterStorage<T>& storage, Stream& stream,
+                    const Replicas& replicas, Heartbeat* heartbeat);
+std::string adapter_text(const Deck& deck);
 // "model.hf DIR, 290 tensors"; a note of tensors that the model doesn't read. Of one rank.
 std::string model_hf_text(const Deck& deck, const ModelSpec& spec, std::vector<std::string>& notes);
 // The line of a run's head: "parameters  model.hf DIR, 290 tensors".

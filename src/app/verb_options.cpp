@@ -36,7 +36,8 @@ void add_export_options(po::options_description& o, CommandLine& c) {
       "of the tensors (default fp32); fp8: of blocks' matrices, with block scales")(
       "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)")(
       "optimizer", po::bool_switch(&c.optimizer),
-      "write what the optimizer keeps, too, under PyTorch's names: optimizer.safetensors");
+      "write what the optimizer keeps, too, under PyTorch's names: optimizer.safetensors")(
+      "merge", po::bool_switch(&c.merge), "of a run with adapters: the model with these in it, not the adapters alone");
 }
 
 void add_show_options(po::options_description& o, CommandLine& c) {

@@ -15,13 +15,16 @@
 #include "checkpoint/torch_optimizer.hpp"
 #include "config/family.hpp"
 #include "config/read.hpp"
+#include "config/text.hpp"
 #include "core/to_size.hpp"
+#include "hf/adapter_config.hpp"
 #include "hf/config.hpp"
 #include "hf/families.hpp"
 #include "hf/fp8/block_scales.hpp"
 #include "hf/tensor_directory.hpp"
 #include "model/buffers.hpp"
 #include "model/parameters.hpp"
+#include "nn/adapter.plan.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge {
@@ -37,6 +40,10 @@ struct Exported {
   Box box;             // of that tensor
   bool transposed = false;
   bool scales = false;  // those of the tensor before it
+  struct Factors {
+    std::string a, b;  // (r, K), (N, r) there; "": nothing is merged into it
+    double scale = 0;
+  } adapter = {};
 };
 
 // Whether a parameter is a matrix of a block's or an expert's linear layers.
@@ -53,21 +60,36 @@ std::string type_of(const ModelSpec& spec, const Parameter& p, ExportType type) 
   return type == ExportType::coded && is_linear(p) ? code_type : "BF16";
 }
 
-std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type) {
+// What is merged into a matrix of a model with adapters: its own, if it has one.
+Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
+  for (const BlockProduct product : adapted_products)
+    for (const AdaptedTensor& t : tensors_of(spec, product))
+      if (t.adapted && p.name.ends_with("." + std::string(t.name)))
+        return {"parameters/" + p.name + ".lora_a", "parameters/" + p.name + ".lora_b",
+                adapter_scale(spec.options.adapter)};
+  return {};
+}
+
+// Those of adapters, or of all other units.
+std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type, bool adapters) {
   std::vector<Exported> tensors;
   for (const Unit& unit : parameter_units(spec))
     for (const Parameter& p : unit.parameters) {
+      if ((unit.kind == UnitKind::adapter) != adapters) continue;
       const TensorPlace place = place_of(p, spec.E());
       Exported t{{p.hf_name, type_of(spec, p, type), file_shape(p)},
                  "parameters/" + place.name,
                  place.box({Extents(p.shape.size(), 0), p.shape}),
                  p.hf_transposed};
+      if (!adapters) t.adapter = factors_of(spec, p);
       tensors.push_back(t);
       if (t.info.type != code_type) continue;
+      t.adapter = {};
       t.info = {scale_name(p.hf_name), "F32", scale_shape(t.info.shape)};
       t.scales = true;
       tensors.push_back(t);
     }
+  if (adapters) return tensors;
   for (const RouterBias& bias : router_biases(spec))  // F32, as transformers keeps them
     tensors.push_back({{bias.hf_name, "F32", {spec.E()}}, "state/" + bias.name, {{0}, {spec.E()}}});
   return tensors;
@@ -113,6 +135,31 @@ std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
   return values;
 }
 
+// W += scale B A, in the order of the file.
+void merge(CheckpointFiles& files, const Exported& t, std::vector<float>& w) {
+  const auto whole = [&](const std::string& name) {
+    const StoredTensor* stored = files.find(name);
+    if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + name);
+    return std::pair(stored->shape,
+                     values_of(files, {{name, "F32", stored->shape}, name, {Extents(2, 0), stored->shape}}));
+  };
+  const auto [a_shape, a] = whole(t.adapter.a);
+  const auto [b_shape, b] = whole(t.adapter.b);
+  const std::int64_t N = b_shape[0], K = a_shape[1], r = a_shape[0];
+  require(b_shape[1] == r && N * K == std::ssize(w), "an adapter's matrices have other shapes than the model's");
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < N; ++i) {
+    std::vector<double> row(to_size(K), 0);
+    for (std::int64_t k = 0; k < r; ++k)
+      for (std::int64_t j = 0; j < K; ++j)
+        row[to_size(j)] += static_cast<double>(b[to_size(i * r + k)]) * static_cast<double>(a[to_size(k * K + j)]);
+    for (std::int64_t j = 0; j < K; ++j) {
+      float& to = w[to_size(t.transposed ? j * N + i : i * K + j)];
+      to = static_cast<float>(static_cast<double>(to) + t.adapter.scale * row[to_size(j)]);
+    }
+  }
+}
+
 // Where a checkpoint stands: its path without its own name.
 std::string directory_of(const std::string& checkpoint) {
   const fs::path path = fs::absolute(checkpoint);
@@ -133,7 +180,8 @@ class Conversion {
   std::vector<std::byte> operator()(std::size_t i) {
     const Exported& t = tensors_[i];
     if (t.scales) return bytes_of(scaled_.scale_inv);
-    const std::vector<float> values = values_of(files_, t);
+    std::vector<float> values = values_of(files_, t);
+    if (!t.adapter.a.empty()) merge(files_, t, values);
     if (t.info.type == code_type) {
       scaled_ = block_scaled(t.info.name, values, t.info.shape[0], t.info.shape[1]);
       return bytes_of(scaled_.codes);
@@ -158,12 +206,18 @@ ExportType export_type(const std::string& word) {
 }
 
 bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
-               std::uint64_t most_file_bytes, bool optimizer) {
+               std::uint64_t most_file_bytes, bool optimizer, bool merge) {
   CheckpointFiles source(checkpoint);
   const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
     throw BadInput("forge export: " + obstacle);
+  const bool has_adapters = spec.options.adapter.on(), adapters = has_adapters && !merge;
+  if (merge && !has_adapters)
+    throw BadInput("forge export --merge: the deck of " + checkpoint +
+                   " has no adapters; legal: without --merge, or a checkpoint of adapter.name = lora");
+  if (adapters && type == ExportType::coded)
+    throw BadInput("forge export: --type fp8 of adapters, whose matrices have no block scales; legal: fp32 | bf16");
   const bool coded = type == ExportType::coded;
   if (coded && spec.options.family == Family::gpt2)
     throw BadInput(
@@ -173,10 +227,16 @@ bool export_hf(const std::string& checkpoint, const std::string& directory, Expo
   check_export_directory(directory, run, deck.model, "forge export: --output");
   begin_export(directory, run);
   if (optimizer) export_optimizer(checkpoint, directory, most_file_bytes);
-  const std::vector<Exported> tensors = exported_tensors(spec, type);
+  const std::vector<Exported> tensors = exported_tensors(spec, type, adapters);
   std::vector<TensorInfo> infos;
   for (const Exported& tensor : tensors) infos.push_back(tensor.info);
-  write_tensor_directory({directory, "model", most_file_bytes}, infos, Conversion(source, tensors));
+  write_tensor_directory({directory, adapters ? "adapter_model" : "model", most_file_bytes}, infos,
+                         Conversion(source, tensors));
+  remove_tensor_files(directory, adapters ? "model" : "adapter_model");
+  if (adapters) {
+    write_text_file(directory + "/adapter_config.json", write_adapter_config(spec.options));
+    return true;
+  }
   const CodedWeights weights = coded ? coded_weights(spec) : CodedWeights{};
   Deck resolved = deck;
   resolved.model = spec.options;

@@ -20,7 +20,8 @@ ExportType export_type(const std::string& word);
 // cannot say what the model is or the directory is another one's (checkpoint/model_directory.hpp), Error (code
 // not_finite) where a weight is NaN or Inf, IoFailed. `optimizer`: what it keeps, too. False: without the tokenizer,
 // which isn't where the deck has it.
+// Of a model with adapters PEFT's directory of these alone, or with `merge` the model whose matrices are W + scale B A.
 bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
-               std::uint64_t most_file_bytes, bool optimizer = false);
+               std::uint64_t most_file_bytes, bool optimizer = false, bool merge = false);
 
 }  // namespace forge

@@ -9,6 +9,7 @@
 #include "config/report.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
+#include "hf/adapter_config.hpp"
 #include "hf/families.hpp"
 #include "hf/fp8/block_scales.hpp"
 #include "hf/fp8/quantization.hpp"
@@ -17,6 +18,8 @@
 namespace forge {
 
 namespace {
+
+constexpr const char* adapter_stem = "adapter_model";
 
 template <class A>
 std::vector<A> transposed(const std::vector<A>& from, std::int64_t rows, std::int64_t columns, int threads = 1) {
@@ -43,12 +46,13 @@ std::vector<A> in_file_order(std::vector<A> values, const Parameter& p) {
 template <class A>
 class HfReader {
  public:
-  HfReader(const std::string& directory, const ModelSpec& spec, int threads)
+  // `adapter`: of PEFT's files.
+  HfReader(const std::string& directory, const ModelSpec& spec, bool adapter, int threads)
       : threads_(threads),
         directory_(directory),
-        files_(TensorFiles::open(directory)),
-        coded_(has_quantization(directory)) {
-    if (spec.options.tied_embeddings) head_ = find_tensor(files_, head_name);
+        files_(TensorFiles::open(directory, adapter ? adapter_stem : "model")),
+        coded_(!adapter && has_quantization(directory)) {
+    if (spec.options.tied_embeddings && !adapter) head_ = find_tensor(files_, head_name);
   }
 
   void check(const LocalUnit& unit, Report& report) const {
@@ -156,24 +160,29 @@ Replicas replicas_of(Mesh& mesh) {
   };
 }
 
+namespace {
+
+// Of the units that are adapters, or of all others.
 template <class T>
-std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
-                              Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
+std::uint64_t load_units(const std::string& directory, const ModelSpec& spec, bool adapters,
+                         ParameterStorage<T>& storage, Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
   using A = acc_t<T>;
   std::vector<Communicator*> others;
   std::unique_ptr<HfReader<A>> reader;
   Report report;
+  const auto wanted = [&](const LocalUnit& unit) { return (unit.kind == UnitKind::adapter) == adapters; };
   for (const LocalUnit& unit : storage.units()) {
     Communicator* const group = replicas ? replicas(unit) : nullptr;
     others.push_back(group && group->size() > 1 ? group : nullptr);
-    if (others.back() && others.back()->rank() > 0) continue;
-    if (!reader) reader = std::make_unique<HfReader<A>>(directory, spec, stream.threads());
+    if (!wanted(unit) || (others.back() && others.back()->rank() > 0)) continue;
+    if (!reader) reader = std::make_unique<HfReader<A>>(directory, spec, adapters, stream.threads());
     reader->check(unit, report);
   }
-  report.throw_if_any("model.hf " + directory);
+  report.throw_if_any((adapters ? "adapter.load " : "model.hf ") + directory);
   for (std::size_t u = 0; u < storage.size(); ++u) {
     Communicator* const group = others[u];
     const LocalUnit& unit = storage.local(u);
+    if (!wanted(unit)) continue;
     if (!group || group->rank() == 0)
       storage.fill(stream, u, [&](const Parameter& p, const Range& elements) {
         reader->read(unit, p, elements);
@@ -185,6 +194,21 @@ std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spe
     if (heartbeat) heartbeat->beat();
   }
   return reader ? reader->bytes() : 0;
+}
+
+}  // namespace
+
+template <class T>
+std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
+                              Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
+  return load_units(directory, spec, false, storage, stream, replicas, heartbeat);
+}
+
+template <class T>
+std::uint64_t load_hf_adapter(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
+                              Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
+  check_adapter_config(directory, spec.options);
+  return load_units(directory, spec, true, storage, stream, replicas, heartbeat);
 }
 
 std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec, Communicator* ranks) {
@@ -282,6 +306,8 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
 
 #define FORGE_INSTANTIATE(T)                                                                                      \
   template std::uint64_t load_hf_tensors<T>(const std::string&, const ModelSpec&, ParameterStorage<T>&, Stream&,  \
+                                            const Replicas&, Heartbeat*);                                         \
+  template std::uint64_t load_hf_adapter<T>(const std::string&, const ModelSpec&, ParameterStorage<T>&, Stream&,  \
                                             const Replicas&, Heartbeat*);                                         \
   template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource, \
                                     Stream&, const std::map<std::string, std::string>&, const ModelSpec*,         \

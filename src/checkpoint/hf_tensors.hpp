@@ -26,6 +26,12 @@ template <class T>
 std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
                               Stream& stream, const Replicas& replicas = {}, Heartbeat* heartbeat = nullptr);
 
+// The same of adapters from a directory of PEFT's, whose adapter_config.json must say what the deck does (model.adapter
+// of `spec`). load_hf_tensors() leaves them as they are.
+template <class T>
+std::uint64_t load_hf_adapter(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
+                              Stream& stream, const Replicas& replicas = {}, Heartbeat* heartbeat = nullptr);
+
 // The routers' biases of the same files, (layers, E) in one line; empty: the model has none. A DeepSeek checkpoint must
 // have them; the others' start at 0 where the file has none. Of `ranks`, which all call it, the first one reads; null:
 // each does.

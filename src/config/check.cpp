@@ -225,23 +225,6 @@ void check_optimizer(Deck& deck, Report& report) {
   if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(deck.train.steps - o.warmup_steps, 0);
 }
 
-// What isn't computed with frozen units.
-void check_frozen(const Deck& deck, Report& report) {
-  if (deck.train.frozen.empty()) return;
-  const std::string key = "train.frozen = " + value_text(*find_key("train", "frozen"), deck) + " with ";
-  const auto refuse = [&](const char* section, const char* name, const std::string& legal) {
-    const Key& other = *find_key(section, name);
-    report.add(key + other.qualified() + " = " + value_text(other, deck) +
-               ", which isn't supported together; legal: " + legal + ", or frozen: []");
-  };
-  const OptimizerDeck& o = deck.optimizer;
-  if (deck.train.precision == PrecisionName::fp8) refuse("train", "precision", "fp64 | fp32 | bf16");
-  if (deck.model.mtp_depth > 0) refuse("model", "mtp_depth", "0");
-  if (row_of(o.name).factored()) refuse("optimizer", "name", "another optimizer");
-  if (o.qk_clip > 0) refuse("optimizer", "qk_clip", "0");
-  if (!deck.checkpoint.optimizer_from.empty()) refuse("checkpoint", "optimizer_from", "no optimizer_from");
-}
-
 // The sample at the end is text, as its prompt is. Whether model.hf has a tokenizer is seen when it is opened.
 void check_sample_vocabulary(const Deck& deck, Report& report) {
   const OutputDeck& o = deck.output;
@@ -359,6 +342,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   if (good({"model", "train", "optimizer"})) check_epsilons(deck, needs == Needs::training, report);
   check_start(deck, report);
+  if (good({"model", "train", "adapter", "optimizer"})) check_adapter(deck, needs == Needs::training, report);
   if (good({"train", "machine"})) report.collect([&] { check_kernels(deck, asked_kernels(), report); });
   if (good({"model", "train"})) check_fp8(deck, report);
   if (needs == Needs::training) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "config/deck.hpp"
 #include "config/report.hpp"
@@ -24,6 +25,11 @@ void check_experts(ModelDeck& model, Report& report);
 
 // The keys of spikes, which rule nothing without train.spike.
 void check_spikes(const Deck& deck, Report& report);
+// train.frozen and the adapter section: what isn't done together with them. `trains`: the deck is to be trained.
+void check_frozen(const Deck& deck, Report& report);
+void check_adapter(const Deck& deck, bool trains, Report& report);
+// Matrices that may have an adapter, by the last parts of Hugging Face's names.
+std::vector<std::string> adapter_targets(const ModelDeck& model);
 
 // The data section.
 void check_data(const Deck& deck, Report& report);

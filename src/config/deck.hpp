@@ -51,6 +51,21 @@ enum class StateType { compute_default, bf16 };  // compute_default: fp32, or fp
 inline constexpr std::size_t most_mtp_depths = 64;
 inline constexpr std::size_t most_sources = 256;  // of a mixture
 
+// Low-rank matrices beside a model's own, which alone are trained: h = W x + scale B A x (Hu et al. 2022,
+// arXiv 2106.09685).
+enum class AdapterName { none, lora };
+struct AdapterDeck {
+  AdapterName name = AdapterName::none;
+  std::int64_t rank = 8;             // r
+  double alpha = 16;                 // scale = alpha / r, …
+  bool rank_stabilised = false;      // … or alpha / sqrt(r) (Kalajdzievski 2023, arXiv 2312.03732)
+  double dropout = 0;                // of what A reads; no other value yet
+  std::vector<std::string> targets;  // Hugging Face's names of matrices; none: all of attention and MLP
+  std::string load;                  // directory that PEFT or forge has written; "" = drawn A, zero B
+
+  bool on() const { return name != AdapterName::none; }
+};
+
 // Dimensions and options of a decoder-only transformer. From the deck itself or from config.json (model.hf).
 struct ModelDeck {
   std::string hf;  // Hugging Face directory; "" = dimensions from the deck
@@ -131,6 +146,8 @@ struct ModelDeck {
 
   std::int64_t mtp_depth = 0;  // at most most_mtp_depths
   double mtp_loss_factor = 0.1;
+
+  AdapterDeck adapter;  // a section of its own
 
   std::vector<std::string> given;  // names of this section's keys that the deck itself has; no key of its own
 };

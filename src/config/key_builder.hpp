@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -9,8 +10,8 @@
 
 namespace forge {
 
-// Builds the table's entries of one section; `Section` is the section's member of Deck. For keys_*.cpp alone. Every
-// entry says what a restart may do to it: one that doesn't is refused by the compiler.
+// Builds the table's entries of one section; `Section` is the section's member of Deck, or gives it. For keys_*.cpp
+// alone. Every entry says what a restart may do to it: one that doesn't is refused by the compiler.
 template <auto Section>
 class SectionKeys {
  public:
@@ -60,15 +61,15 @@ class SectionKeys {
   }
   template <auto Member>
   Key& maps(const char* name, OnRestart rule, const char* doc) {
-    using T = typename std::remove_cvref_t<decltype((std::declval<Deck&>().*Section).*Member)>::value_type;
+    using T = typename std::remove_cvref_t<decltype(std::invoke(Section, std::declval<Deck&>()).*Member)>::value_type;
     return add(name, rule, "", doc, ListKey<T>{access<Member, std::vector<T>>()});
   }
   // `words` in the order of the enumerators.
   template <auto Member>
   Key& choice(const char* name, OnRestart rule, std::vector<std::string> words, const char* doc) {
-    using Enum = std::remove_cvref_t<decltype((std::declval<Deck&>().*Section).*Member)>;
-    const ValueAccess<int> as_index{[](const Deck& d) { return static_cast<int>((d.*Section).*Member); },
-                                    [](Deck& d, int i) { (d.*Section).*Member = static_cast<Enum>(i); }};
+    using Enum = std::remove_cvref_t<decltype(std::invoke(Section, std::declval<Deck&>()).*Member)>;
+    const ValueAccess<int> as_index{[](const Deck& d) { return static_cast<int>(std::invoke(Section, d).*Member); },
+                                    [](Deck& d, int i) { std::invoke(Section, d).*Member = static_cast<Enum>(i); }};
     return add(name, rule, "", doc, ChoiceKey{as_index, std::move(words)});
   }
   Key& add(const char* name, OnRestart rule, const char* unit, const char* doc, decltype(Key::kind) kind) {
@@ -79,8 +80,8 @@ class SectionKeys {
  private:
   template <auto Member, class T>
   static ValueAccess<T> access() {
-    return {[](const Deck& d) -> T { return (d.*Section).*Member; },
-            [](Deck& d, T value) { (d.*Section).*Member = std::move(value); }};
+    return {[](const Deck& d) -> T { return std::invoke(Section, d).*Member; },
+            [](Deck& d, T value) { std::invoke(Section, d).*Member = std::move(value); }};
   }
 
   std::string name_;

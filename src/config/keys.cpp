@@ -73,6 +73,7 @@ const std::vector<SectionInfo>& all_sections() {
       {"mesh", "How many ranks each parallel axis has; the world size is pp x dp_replicate x dp_shard x cp x tp."},
       {"schedule", "The order of a step's microbatches."},
       {"train", "How long, on what batches, in what arithmetic."},
+      {"adapter", "Low-rank matrices beside the model's own, which alone are trained (LoRA)."},
       {"optimizer", "The update of the parameters and its learning rate."},
       {"data", "Token files."},
       {"checkpoint", "Restart files (docs/checkpoint.md). Without a directory nothing is saved."},

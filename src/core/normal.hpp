@@ -63,4 +63,15 @@ struct NormalNumbers {
   }
 };
 
+// … and those that are alike likely within a bound.
+struct UniformNumbers {
+  std::uint64_t key = 0;
+  double bound = 1;
+
+  FORGE_INLINE double operator()(std::int64_t element) const {
+    const auto w = philox(key, static_cast<std::uint64_t>(element), 0);
+    return bound * (2 * uniform(w[0], w[1]) - 1);
+  }
+};
+
 }  // namespace forge

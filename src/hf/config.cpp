@@ -216,6 +216,7 @@ void take_own_keys(const ModelDeck& from_deck, ModelDeck& model) {
     if (has_word(replaceable_keys, name)) take(*find_key("model", name));
   model = std::move(ours.model);
   model.given = from_deck.given;
+  model.adapter = from_deck.adapter;
 }
 
 // Keys of which 0 means that the value comes from elsewhere.

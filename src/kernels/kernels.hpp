@@ -17,6 +17,7 @@ namespace forge {
 
 enum class Fp8Format : std::uint8_t;  // config/fp8_format.hpp
 struct NormalNumbers;                 // core/normal.hpp
+struct UniformNumbers;                // core/normal.hpp
 
 // ---- element-wise
 // -----------------------------------------------------------------------------------------------------
@@ -33,6 +34,8 @@ void convert_rows(Stream&, View<const From, 2> from, View<To, 2> to);
 // to(r, j) = number first + r·pitch + j, rounded to A, then to T.
 template <class T>
 void fill_normal(Stream&, const NormalNumbers& numbers, std::int64_t first, std::int64_t pitch, View<T, 2> to);
+template <class T>
+void fill_uniform(Stream&, const UniformNumbers& numbers, std::int64_t first, std::int64_t pitch, View<T, 2> to);
 // y += x.
 template <class T>
 void add(Stream&, View<const T, 1> x, View<T, 1> y);

@@ -23,7 +23,8 @@ void mark_frozen(const StageContent& stage, const std::vector<LocalUnit>& units,
   for (StageLayer& layer : list) {
     layer.frozen = frozen(layer.unit);
     layer.second_frozen = frozen(layer.second);
-    idle = idle && !trains(layer.unit) && !trains(layer.second) && layer.kind != LayerKind::head;
+    idle =
+        idle && !trains(layer.unit) && !trains(layer.second) && !trains(layer.adapter) && layer.kind != LayerKind::head;
     layer.idle = idle;
   }
 }
@@ -38,6 +39,7 @@ std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vecto
   const std::size_t output = tied_embeddings ? table : unit(UnitKind::output);
   const auto block = [&](std::int64_t layer, int state) {
     list.push_back({LayerKind::block, layer, state, unit(UnitKind::block, layer), unit(UnitKind::experts, layer)});
+    list.back().adapter = unit(UnitKind::adapter, layer);
   };
   if (stage.states_in > 1 && stage.ends_model()) list.push_back({LayerKind::arrivals});
   if (stage.embedding) list.push_back({LayerKind::embedding, -1, 0, table, unit(UnitKind::position_table)});

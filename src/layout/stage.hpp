@@ -31,11 +31,12 @@ struct StageLayer {
   // Units, by index in the rank's: of the layer's parameters; experts of a block, positions of the embedding, token
   // table of mtp_input.
   std::size_t unit = no_unit, second = no_unit;
+  std::size_t adapter = no_unit;               // of a block's adapters
   bool frozen = false, second_frozen = false;  // no gradients of theirs are taken
   bool idle = false;                           // nothing in or below it is trained: it has no backward
 
   // Whether its pass W has anything to do; experts' runs with B.
-  bool has_weights() const { return !frozen; }
+  bool has_weights() const { return !frozen || adapter != no_unit; }
   // Evaluation has the model's own loss alone.
   bool trains_only() const { return state > 0; }
 };

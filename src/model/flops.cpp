@@ -67,8 +67,15 @@ std::int64_t lowest_trained(const ModelSpec& s, const std::vector<Unit>& units) 
 
 }  // namespace
 
+double adapter_flops_per_token(const std::vector<Unit>& units) {
+  std::int64_t elements = 0;
+  for (const Unit& unit : units)
+    if (unit.kind == UnitKind::adapter) elements += parameter_count({unit});
+  return 2 * static_cast<double>(elements);
+}
+
 double training_flops_per_token(const ModelSpec& s, const std::vector<Unit>& units, std::int64_t sequence_tokens) {
-  double sum = 0;
+  double sum = 3 * adapter_flops_per_token(units);
   for (const auto& line : forward_flops_per_token(s, sequence_tokens)) sum += 3 * line.forward;
   const std::int64_t lowest = lowest_trained(s, units);
   for (const Unit& unit : units) {

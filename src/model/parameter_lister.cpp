@@ -41,7 +41,8 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   if (!declares()) return;
   Parameter p;
   p.name = joined(unit_->name + ".", t.name);
-  if (!t.hf.empty()) p.hf_name = joined(layer >= 0 ? hf_block_name(spec, layer) : "", t.hf);
+  const std::string peft = kind == UnitKind::adapter ? "base_model.model." : "";
+  if (!t.hf.empty()) p.hf_name = joined(peft + (layer >= 0 ? hf_block_name(spec, layer) : ""), t.hf);
   p.hf_transposed = t.transposed;
   p.section = section;
   p.group = next_ - 1;

@@ -20,6 +20,10 @@ NormalNumbers initial_values(std::uint64_t seed, const Parameter& parameter) {
   return {key, parameter.initial == Initial::ones ? 1. : 0., parameter.initial == Initial::normal ? parameter.std : 0.};
 }
 
+UniformNumbers uniform_values(std::uint64_t seed, const Parameter& parameter) {
+  return {random_key(seed, Purpose::initial_values, hash_of(parameter.name)), parameter.std};
+}
+
 std::string_view name_of(UnitKind kind) {
   constexpr std::string_view names[] = {"token_table", "position_table", "block",  "experts",
                                         "output",      "final_norm",     "adapter"};

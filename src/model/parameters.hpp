@@ -19,7 +19,7 @@ constexpr bool holds_vectors(Section section) {
   return section >= Section::output_biases;
 }
 
-enum class Initial { zeros, ones, normal };
+enum class Initial { zeros, ones, normal, uniform };
 
 // How ranks share a tensor's rows or columns: of dense units those of tp, of experts those of etp. Each has a piece of
 // whole granules; where the granules don't divide, the last pieces end early, or are empty.
@@ -44,7 +44,7 @@ struct Parameter {
   std::vector<Split> split;  // of one part after the other; empty: every tp rank holds the whole tensor
   std::int64_t expert = -1;  // of an expert: its number
   Initial initial = Initial::zeros;
-  double std = 0;  // of Initial::normal
+  double std = 0;  // of Initial::normal; of uniform the bound
 
   std::int64_t elements() const;
   // Weight decay follows the rank of the checkpoint's tensor.
@@ -82,5 +82,7 @@ std::int64_t parameter_count(const std::vector<Unit>& units);
 
 // Values of a parameter's elements at the start: the same on any layout.
 NormalNumbers initial_values(std::uint64_t seed, const Parameter& parameter);
+// Of one that is drawn from a uniform distribution.
+UniformNumbers uniform_values(std::uint64_t seed, const Parameter& parameter);
 
 }  // namespace forge

@@ -86,11 +86,11 @@ void attend(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHea
   context_attention_forward<T>(p.ctx, p.layer, p.batch, in, output_heads(p.spec(), b.o), b.lse);
 }
 
-// branch(S, C) = o Woᵀ, which joins the residual stream.
-template <class T>
+// branch(S, C) = o Woᵀ, which joins the residual stream; adapt as of row_parallel_forward().
+template <class T, class Adapt = NoAdapter>
 void attention_out(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
-                   View<T, 2> branch, const RowScratch<T>& rows) {
-  row_parallel_forward<T>(p.ctx, attention_out_split(p.spec()), b.o, w.out, w.out_bias, branch, rows);
+                   View<T, 2> branch, const RowScratch<T>& rows, Adapt adapt = {}) {
+  row_parallel_forward<T>(p.ctx, attention_out_split(p.spec()), b.o, w.out, w.out_bias, branch, rows, adapt);
 }
 
 // d_h → d_branch(R, C), the gradient of the output projection's result on all tp ranks
@@ -98,13 +98,14 @@ template <class T>
 View<const T, 2> attend_output_rows(const BlockPass<T>& p, const AttendBuffers<T>& b) {
   return output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out);
 }
-// d_branch → d_q, d_k, d_v
-template <class T>
+// d_branch → d_q, d_k, d_v; adapt(d_o) adds what an adapter does to the gradient of attention's output.
+template <class T, class Adapt = NoAdapter>
 void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
                      const AttendScratch<T>& s, View<const T, 2> d_branch, const AttentionHeads<T>& in,
-                     const AttentionHeads<T>& d) {
+                     const AttentionHeads<T>& d, Adapt adapt = {}) {
   const ModelSpec& m = p.spec();
   block_linear_backward_input<T>(p.ctx, attention_out_split(m), d_branch, w.out, s.d_o);
+  adapt(s.d_o);
   attention_delta<T>(p.ctx.stream, output_heads(m, s.d_o), output_heads(m, b.o), s.delta);
   context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, output_heads(m, b.o), b.lse,
                                 s.delta, s.d_q_sums, d);

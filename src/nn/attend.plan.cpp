@@ -16,6 +16,7 @@ void list_attend(Segments& list, std::int64_t layer, Pass pass) {
     case Pass::forward:
       list_context(list, layer, pass);
       list.block_linear(ProductOf::output, list.R, out);
+      list_adapter(list, BlockProduct::attention_out, ProductOf::output);
       list.reduce_rows(C);
       if (o.attention_out_bias) list.over_rows("add_bias", list.S, C, 1, 1);
       return;
@@ -26,11 +27,13 @@ void list_attend(Segments& list, std::int64_t layer, Pass pass) {
       if (pass == Pass::backward && !keeps_gathered(list.c))
         list.gather_behind(list.spec.mla() ? list.spec.latent_columns() : C);
       list.block_linear(ProductOf::input_gradient, list.R, out);
+      list_adapter(list, BlockProduct::attention_out, ProductOf::input_gradient);
       list.over_rows("attention_delta", list.R, list.spec.o_columns(), 2, 0);
       return list_context(list, layer, Pass::backward_input);
     case Pass::backward_weight:
-      list.block_linear(ProductOf::weight_gradient, list.R, out);
-      if (o.attention_out_bias) list.column_sums("column_sum", list.S, C, 1);
+      if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, out);
+      if (o.attention_out_bias && !list.frozen) list.column_sums("column_sum", list.S, C, 1);
+      list_adapter(list, BlockProduct::attention_out, ProductOf::weight_gradient);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nn/adapter.plan.hpp"
 #include "nn/norm.plan.hpp"
 
 namespace forge {
@@ -11,6 +12,7 @@ struct AttendParameters {
   NormParameters<P> norm1;
   View<P, 2> out;       // (C, H Dv)
   View<P, 1> out_bias;  // (C)
+  LowRank<P> out_adapter;
 
   void list_norm(ParameterLister& l) { norm1.list(l, "norm1", l.hf("input_layernorm.", "ln_1.")); }
   void list_output(ParameterLister& l) {
@@ -40,6 +42,7 @@ struct AttendBuffers {
   View<T, 2> o;           // (R, H Dv) attention's output
   View<acc_t<T>, 2> lse;  // (R, H)
   View<T, 2> h;           // (S, C) residual stream after attention
+  LowRows<T> out_low;
   // Gradients. d_out of the output projection, all rows: where dropout or tensor parallelism makes it another thing
   // than d_h.
   View<T, 2> d_h;    // (S, C)
@@ -50,11 +53,13 @@ struct AttendBuffers {
   void list_outputs(BufferLister& l) {
     l.save(o, "attention output", l.R, l.spec.o_columns(), l.W);
     l.save(lse, "attention log-sum-exp", l.R, l.spec.H(), l.B);
+    out_low.list(l, BlockProduct::attention_out);
     l.save(h, "residual after attention", l.S, l.spec.C(), l.B);
   }
   void list_attend_gradients(BufferLister& l) {
     l.add(d_h, "gradient after attention", l.S, l.spec.C(), l.W);
     if (output_rows_differ(l.c)) l.add(d_out, "gradient of attention projection", l.R, l.spec.C(), l.W);
+    out_low.list_gradients(l, BlockProduct::attention_out);
   }
 };
 

@@ -39,6 +39,7 @@ void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
   const RowOperand<T> n =
       gather_operand<T>(p.ctx, norm1_of(p, w, b, split, b.n1), b.all_n1.empty() ? rows.all_rows : b.all_n1);
   block_linear_forward<T>(p.ctx, split, n, w.qkv, w.qkv_bias, b.qkv);
+  adapter().forward(n.values(), b.qkv);
   const View<T, 3> raw = queries_and_keys(b.qkv);
   const auto positions = p.batch.table_positions();
   if (p.spec().options.qk_norm)
@@ -85,7 +86,7 @@ template <class T>
 void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const {
   project(rows);
   attend(p, b, inputs());
-  attention_out<T>(p, w, b, branch, rows);
+  attention_out<T>(p, w, b, branch, rows, [&](View<T, 2> partial) { out_adapter().forward(b.o, partial); });
 }
 
 template <class T>
@@ -101,11 +102,13 @@ void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) co
   const View<const T, 2> d_branch = attend_output_rows(p, b);
   RowsBehind<T> behind(p.ctx);
   const View<const T, 2> n = weights ? behind.gather(b.n1, b.all_n1, weights->all_rows) : View<const T, 2>();
-  attend_backward<T>(p, w, b, s, d_branch, inputs(), d);
+  attend_backward<T>(p, w, b, s, d_branch, inputs(), d,
+                     [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
   backward_positions(s.rows);
   sum_copies();
   const View<T, 2> partial = partial_rows(p.ctx, s.rows, s.d_n1);
   block_linear_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, w.qkv, partial);
+  adapter().backward_input(b.d_qkv, partial);
   if (weights) {
     behind.wait();
     behind.reduce(partial, s.d_n1);
@@ -124,7 +127,9 @@ void AttentionLayer<T>::add_weights(View<const T, 2> n, const RowScratch<T>& row
       code_together<T>(p.ctx, ProductOf::weight_gradient,
                        {attention_out_split(p.spec()), attention_out_gradient<T>(b), b.o}, {split, b.d_qkv, n});
   attention_out_backward_weight<T>(p, g, b, of[0], rows);
+  out_adapter().backward_weight(attention_out_gradient<T>(b), b.o);
   block_linear_backward_weight<T>(p.ctx, split, of[1], n, g.qkv);
+  adapter().backward_weight(b.d_qkv, n);
   bias_backward<T>(p.ctx, b.d_qkv, g.qkv_bias, rows);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nn/adapter.hpp"
 #include "nn/attend.hpp"
 #include "nn/attention_layer.plan.hpp"
 
@@ -24,6 +25,10 @@ struct AttentionLayer {
   void backward(View<T, 2> dx, const RowScratch<T>& weights) const { backward(dx, &weights); }
 
  private:
+  Adapter<T> adapter() const { return {p.ctx, BlockProduct::qkv, w.qkv_adapter, g.qkv_adapter, b.qkv_low}; }
+  Adapter<T> out_adapter() const {
+    return {p.ctx, BlockProduct::attention_out, w.out_adapter, g.out_adapter, b.out_low};
+  }
   AttentionHeads<T> split_heads(View<T, 2> qkv) const;
   AttentionHeads<T> inputs() const;
   HeadWeights<T> head_weights() const { return {w.q_norm, w.k_norm, p.spec().H()}; }

@@ -55,6 +55,7 @@ void list_attention_input(Segments& list, std::int64_t layer, Pass pass) {
   if (!normalised && list.spec.rope()) over_heads(list, "rotary", 1, 1);
   if (list.rounds) list_copied_gradients(list);
   list.block_linear(ProductOf::input_gradient, list.R, qkv_split(list.c));
+  list_adapter(list, BlockProduct::qkv, ProductOf::input_gradient);
 }
 
 void list_attention_weight(Segments& list, std::int64_t layer) {
@@ -62,8 +63,9 @@ void list_attention_weight(Segments& list, std::int64_t layer) {
   const MatrixSplit qkv = qkv_split(list.c);
   list.join_codes(ProductOf::weight_gradient, list.R, attention_out_split(s), qkv);
   list_attend(list, layer, Pass::backward_weight);
-  list.block_linear(ProductOf::weight_gradient, list.R, qkv);
-  if (s.options.qkv_bias) list.column_sums("column_sum", list.R, s.qkv_columns(), 1);
+  if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, qkv);
+  list_adapter(list, BlockProduct::qkv, ProductOf::weight_gradient);
+  if (s.options.qkv_bias && !list.frozen) list.column_sums("column_sum", list.R, s.qkv_columns(), 1);
 }
 
 }  // namespace
@@ -77,6 +79,7 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
       list.gather_rows(s.C());
       list.block_linear(ProductOf::output, list.R, qkv_split(list.c), list.c.tp == 1);
       if (s.options.qkv_bias) list.over_rows("add_bias", list.R, s.qkv_columns(), 1, 1);
+      list_adapter(list, BlockProduct::qkv, ProductOf::output);
       if (normalised || s.rope()) over_heads(list, normalised ? "head_norm_forward" : "rotary", 1, 1);
       return list_attend(list, layer, pass);
     case Pass::backward_input:

@@ -19,6 +19,7 @@ struct AttentionParameters : AttendParameters<P> {
   View<P, 2> qkv;             // ((H + 2K) D, C)
   View<P, 1> qkv_bias;        // ((H + 2K) D)
   View<P, 1> q_norm, k_norm;  // (D)
+  LowRank<P> qkv_adapter;
 
   void list(ParameterLister& l) {
     const ModelSpec& s = l.spec;
@@ -51,13 +52,15 @@ struct AttentionBuffers : AttendBuffers<T> {
   View<T, 2> qk;              // (R, (H + K) D)  normalised q and k (QK-norm only)
   View<acc_t<T>, 2> qk_rstd;  // (R, H + K)
   View<T, 2> d_qkv;           // (R, (H + 2K) D)
-  View<T, 2> all_n1;          // (R, C) n1 of all tp ranks, where recomputation keeps it
+  LowRows<T> qkv_low;
+  View<T, 2> all_n1;  // (R, C) n1 of all tp ranks, where recomputation keeps it
 
   void list(BufferLister& l) {
     const ModelSpec& s = l.spec;
     this->list_norm(l);
     this->list_n1(l);
     l.save(qkv, "q, k, v", l.R, s.qkv_columns(), l.B);
+    qkv_low.list(l, BlockProduct::qkv);
     if (s.options.qk_norm) {
       l.save(qk, "normalised q, k", l.R, s.q_columns() + s.kv_columns(), l.B);
       l.save(qk_rstd, "QK-norm rstd", l.R, s.H() + s.K(), l.B);
@@ -67,6 +70,7 @@ struct AttentionBuffers : AttendBuffers<T> {
   void list_gradients(BufferLister& l) {
     this->list_attend_gradients(l);
     l.add(d_qkv, "gradient of q, k, v", l.R, l.spec.qkv_columns(), l.W);
+    qkv_low.list_gradients(l, BlockProduct::qkv);
   }
   void list_gathered(BufferLister& l) { l.add(all_n1, "norm 1 output of all tp ranks", l.R, l.spec.C(), l.W); }
 };

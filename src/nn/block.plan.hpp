@@ -33,11 +33,21 @@ struct BlockParameters {
   void list(ParameterLister& l) {
     const ModelSpec& s = l.spec;
     if (l.kind == UnitKind::experts) return moe.experts.list(l);
+    if (l.kind == UnitKind::adapter) return list_adapters(l);
     const auto list = [&](auto& half) { half.list(l); };
     of_attention(s, *this, list);
     norm2.list(l, "norm2", l.hf("post_attention_layernorm.", "ln_2."));
     of_feed_forward(s, l.layer, *this, list, list);
     if (l.layer >= s.L()) mtp.list(l);
+  }
+
+ private:
+  // A unit of their own, too.
+  void list_adapters(ParameterLister& l) {
+    attention.qkv_adapter.list(l, BlockProduct::qkv);
+    attention.out_adapter.list(l, BlockProduct::attention_out);
+    mlp.up_adapter.list(l, BlockProduct::gate_up);
+    mlp.down_adapter.list(l, BlockProduct::down);
   }
 };
 

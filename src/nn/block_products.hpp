@@ -30,10 +30,11 @@ void block_linear_backward_input(const Context<T>& ctx, const MatrixSplit& split
   linear_backward_input<T>(ctx, o.a, o.b, dx, adds, o.rounded);
 }
 
-// dW(N,K) += dyᵀ x.
+// dW(N,K) += dyᵀ x; of a frozen W nothing.
 template <class T>
 void block_linear_backward_weight(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& dy,
                                   View<const T, 2> x, View<acc_t<T>, 2> dw) {
+  if (dw.empty()) return;
   if (is_of_codes(ctx, ProductOf::weight_gradient, dw)) clear_fresh(ctx, dw.data, dw.size());
   if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, x, true, dw)) return;
   const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, x);

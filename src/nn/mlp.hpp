@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nn/adapter.hpp"
 #include "nn/mlp.plan.hpp"
 #include "nn/rows.hpp"
 
@@ -34,6 +35,8 @@ struct Mlp {
   void backward_to_partial(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> partial, bool activates) const;
   void add_weights(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
   void activate(const RowAmaxes& amax) const;
+  Adapter<T> up_adapter() const { return {ctx, BlockProduct::gate_up, w.up_adapter, g.up_adapter, b.up_low}; }
+  Adapter<T> down_adapter() const { return {ctx, BlockProduct::down, w.down_adapter, g.down_adapter, b.down_low}; }
   MatrixSplit up_split() const { return mlp_up_split(ctx.spec(), b.act.columns()); }
   MatrixSplit down_split() const { return mlp_down_split(ctx.spec(), b.act.columns()); }
 };

@@ -74,17 +74,22 @@ void list_mlp_input(Segments& list, std::int64_t ffn, const MatrixSplit& up, con
   const bool gated = list.spec.gated();
   const bool codes = list.join_codes(ProductOf::input_gradient, list.R, down, up);
   list.block_linear(ProductOf::input_gradient, list.R, down);
+  list_adapter(list, BlockProduct::down, ProductOf::input_gradient);
   list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2,
                  (gated ? 2 : 1) + activates)
       .written_bytes += codes ? list.R * list.spec.up_columns(ffn) : 0;
+  if (list.c.recompute == Recompute::full) list_low_rows(list, BlockProduct::down);
   list.block_linear(ProductOf::input_gradient, list.R, up, true);
+  list_adapter(list, BlockProduct::gate_up, ProductOf::input_gradient);
 }
 
 void list_mlp_weight(Segments& list, std::int64_t ffn, bool biases, const MatrixSplit& up, const MatrixSplit& down) {
   list.join_codes(ProductOf::weight_gradient, list.R, down, up);
-  list.block_linear(ProductOf::weight_gradient, list.R, down);
-  list.block_linear(ProductOf::weight_gradient, list.R, up);
-  if (!biases) return;
+  if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, down);
+  list_adapter(list, BlockProduct::down, ProductOf::weight_gradient);
+  if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, up);
+  list_adapter(list, BlockProduct::gate_up, ProductOf::weight_gradient);
+  if (!biases || list.frozen) return;
   list.column_sums("column_sum", list.S, list.spec.C(), 1);
   list.column_sums("column_sum", list.R, list.spec.up_columns(ffn), 1);
 }
@@ -102,6 +107,7 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
       codes = output && list.join_codes(ProductOf::output, list.R, up_split, down_split);
       list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1);
       if (biases) list.over_rows("add_bias", list.R, s.up_columns(ffn), 1, 1);
+      list_adapter(list, BlockProduct::gate_up, ProductOf::output);
       if (output || !activates_in_backward(list.c, list.rounds)) list_activation(list, ffn, codes);
       if (gate) {
         list.linear_to_sums(list.S, 1, C);
@@ -109,6 +115,7 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
       }
       if (!output) return;
       list.block_linear(ProductOf::output, list.R, down_split, true);
+      list_adapter(list, BlockProduct::down, ProductOf::output);
       list.reduce_rows(C);
       if (biases) list.over_rows("add_bias", list.S, C, 1, 1);
       return;

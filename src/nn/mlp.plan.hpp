@@ -1,7 +1,6 @@
 #pragma once
 
-#include "model/parameter_lister.hpp"
-#include "nn/rows.plan.hpp"
+#include "nn/adapter.plan.hpp"
 
 namespace forge {
 
@@ -19,6 +18,7 @@ struct MlpParameters {
   View<P, 2> down;       // (C, F)
   View<P, 1> up_bias;    // (2F) or (F)
   View<P, 1> down_bias;  // (C)
+  LowRank<P> up_adapter, down_adapter;
 
   void list(ParameterLister& l, std::int64_t ffn, bool biases, const MlpNames& names = {});
   void list(ParameterLister& l) { list(l, l.spec.F(), l.spec.options.mlp_bias); }
@@ -26,8 +26,9 @@ struct MlpParameters {
 
 template <class T>
 struct MlpBuffers {
-  View<T, 2> up;      // (R, 2F) gate and up, or (R, F); B leaves its gradient there, for W
-  View<T, 2> act;     // (R, F)
+  View<T, 2> up;   // (R, 2F) gate and up, or (R, F); B leaves its gradient there, for W
+  View<T, 2> act;  // (R, F)
+  LowRows<T> up_low, down_low;
   View<T, 2> all_in;  // (R, C) the input of all tp ranks, where recomputation keeps it
 
   // Of a dense block, F = `ffn`, or of the shared experts.
@@ -36,9 +37,14 @@ struct MlpBuffers {
     const char* name = shared ? (gated ? "shared gate and up" : "shared up") : (gated ? "gate and up" : "up");
     l.save(up, name, l.R, l.spec.up_columns(ffn), l.W);
     l.recompute(act, shared ? "shared activation" : "activation", l.R, ffn, l.W);
+    up_low.list(l, BlockProduct::gate_up);
+    down_low.list(l, BlockProduct::down);
   }
   void list(BufferLister& l) { list(l, l.spec.F(), false); }
-  void list_gradients(BufferLister&) {}
+  void list_gradients(BufferLister& l) {
+    up_low.list_gradients(l, BlockProduct::gate_up);
+    down_low.list_gradients(l, BlockProduct::down);
+  }
   void list_gathered(BufferLister& l) { l.add(all_in, "norm 2 output of all tp ranks", l.R, l.spec.C(), l.W); }
 };
 

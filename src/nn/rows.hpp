@@ -86,12 +86,18 @@ class RowsBehind {
   bool started_ = false;
 };
 
-// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b.
-template <class T>
+// Of products beside which no adapter stands.
+struct NoAdapter {
+  void operator()(const auto&) const {}
+};
+
+// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b; adapt(part of the sum) adds what an adapter does.
+template <class T, class Adapt = NoAdapter>
 void row_parallel_forward(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& x, View<const T, 2> w,
-                          View<const T, 1> b, View<T, 2> y, const RowScratch<T>& scratch) {
+                          View<const T, 1> b, View<T, 2> y, const RowScratch<T>& scratch, Adapt adapt = {}) {
   const View<T, 2> partial = partial_rows(ctx, scratch, y);
   block_linear_forward<T>(ctx, split, x, w, {}, partial);
+  adapt(partial);
   reduce_rows(ctx, partial, y);
   if (!b.empty()) add_bias<T>(ctx.stream, b, y);
 }

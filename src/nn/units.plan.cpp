@@ -20,6 +20,7 @@ std::vector<Unit> parameter_units(const ModelSpec& spec) {
     const std::string name = "layers." + std::to_string(layer);
     add(UnitKind::block, layer, name, BlockParameters<P>());
     if (spec.is_moe(layer)) add(UnitKind::experts, layer, name, BlockParameters<P>());
+    if (has_adapters(spec)) add(UnitKind::adapter, layer, name, BlockParameters<P>());
   }
   if (!spec.options.tied_embeddings) add(UnitKind::output, -1, "head", HeadParameters<P>());
   add(UnitKind::final_norm, -1, "head", HeadParameters<P>());

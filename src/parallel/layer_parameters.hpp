@@ -21,12 +21,13 @@ struct LayerParameters {
     return unit(u).local.frozen ? View<acc_t<T>, 2>() : table_of(spec, unit(u).local, unit(u).matrices());
   }
 
-  // What the pass reads of the parameters in the layer's unit, and of a block's experts.
+  // What the pass reads of the parameters in the layer's unit, and of a block's experts and adapters.
   BlockParameters<const T> weights() const {
     BlockParameters<const T> w;
     if (run.pass == Pass::backward_weight) return w;
     bind_weights(w, run.layer->unit);
     if (has_experts()) bind_weights(w, run.layer->second);
+    if (run.layer->adapter != no_unit) bind_weights(w, run.layer->adapter);
     return w;
   }
   // What it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds
@@ -41,6 +42,10 @@ struct LayerParameters {
     if (has_experts() && of_experts && !unit(run.layer->second).local.frozen) {
       const RankUnit<T>& experts = unit(run.layer->second);
       bind(g, spec, experts.local, experts.matrices());
+    }
+    if (run.layer->adapter != no_unit && of_matrices) {
+      const RankUnit<T>& adapter = unit(run.layer->adapter);
+      bind(g, spec, adapter.local, adapter.matrices());
     }
     return g;
   }

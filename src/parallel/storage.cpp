@@ -132,14 +132,19 @@ void ParameterStorage<T>::draw(Stream& stream, std::size_t u, std::uint64_t seed
     for (end = begin + 1; end < runs.size() && alike(runs[end]);) ++end;
     const auto rows = static_cast<std::int64_t>(end - begin);
     const std::int64_t pitch = rows > 1 ? runs[begin + 1].global - first.global : 0;
-    fill_normal(stream, initial_values(seed, unit.parameters[first.piece->parameter]), first.global, pitch,
-                View<V, 2>(to.data + (first.local - part.begin), {{rows, first.count}}));
+    const Parameter& parameter = unit.parameters[first.piece->parameter];
+    const View<V, 2> here(to.data + (first.local - part.begin), {{rows, first.count}});
+    if (parameter.initial == Initial::uniform)
+      fill_uniform(stream, uniform_values(seed, parameter), first.global, pitch, here);
+    else
+      fill_normal(stream, initial_values(seed, unit.parameters[first.piece->parameter]), first.global, pitch, here);
   }
 }
 
 template <class T>
-void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed) {
+void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed, bool adapters_only) {
   for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (adapters_only && units_[u].kind != UnitKind::adapter) continue;
     const RankUnit<T>& unit = storage_[u];
     if (unit.master_is_copy)
       draw(stream, u, seed, unit.state, unit.copy);

@@ -118,8 +118,8 @@ class ParameterStorage {
   // Gives the state of unit u, as the first of these ranks has filled it, to the others, which hold the same part of
   // the unit.
   void share(Stream& stream, std::size_t u, Communicator& ranks);
-  // Draws the initial values of every parameter.
-  void initialise(Stream& stream, std::uint64_t seed);
+  // Draws the initial values of every parameter, or of adapters alone.
+  void initialise(Stream& stream, std::uint64_t seed, bool adapters_only = false);
   // The same of all of unit u, also of other ranks' parts: to(elements). Gaps get zeros.
   void draw_whole(Stream& stream, std::size_t u, std::uint64_t seed, View<T, 1> to) const;
   // Sets the copies in the compute type from master weights that were written from outside.

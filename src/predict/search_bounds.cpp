@@ -89,7 +89,7 @@ Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, cons
   c.rounding.codes = multiplies_codes(deck, machine_.capability);
   const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
   LayersCost cost;
-  const bool freezes = !deck.train.frozen.empty();
+  const bool freezes = !deck.train.frozen.empty() || deck.model.adapter.on();
   std::map<std::tuple<bool, std::int64_t, bool>, LayersCost> known;  // layers are of few kinds
   const auto taken = [&](const StageLayer& layer) {
     Taken sum;

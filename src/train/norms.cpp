@@ -47,6 +47,8 @@ std::string name_in_reports(const Unit& unit) {
   switch (unit.kind) {
     case UnitKind::experts:
       return unit.name + ".experts";
+    case UnitKind::adapter:
+      return unit.name + ".adapter";
     case UnitKind::final_norm:
       return unit.name + ".norm";
     case UnitKind::position_table:

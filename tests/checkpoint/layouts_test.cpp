@@ -107,6 +107,8 @@ std::vector<Case> cases() {
   all.back().model.train.fp8_history = 3;
   all.push_back({"llama_frozen", dense[0].deck, thinned(dense_layouts(), 4)});
   all.back().model.train.frozen = {"embedding.*", "layers.0.*", "layers.3.*"};
+  all.push_back({"qwen2_adapters", dense[3].deck, thinned(dense_layouts(), 4)});
+  all.back().model.model.adapter.name = AdapterName::lora;
 #endif
   // Where a third of the volume is wanted, models have one third after the other of the layouts.
   for (std::size_t i = 0; i < all.size() && third_volume(); ++i)
@@ -119,6 +121,10 @@ bool in_fp8(const Deck& deck) {
   return deck.train.precision == PrecisionName::fp8;
 }
 
+bool trains_a_part(const Deck& deck) {
+  return !deck.train.frozen.empty() || deck.model.adapter.on();
+}
+
 // How many layouts the n-th case has.
 std::size_t layouts_of(const Case& c, [[maybe_unused]] std::size_t n) {
   const bool experts = c.model.model.experts > 0;
@@ -126,9 +132,9 @@ std::size_t layouts_of(const Case& c, [[maybe_unused]] std::size_t n) {
 #if defined(FORGE_VGPU)
   const std::size_t stride = experts ? 14 : 9, first = 0;
 #else
-  const std::size_t stride = in_fp8(c.model) || !c.model.train.frozen.empty() ? 4
-                             : row_of(c.model.optimizer.name).rotates()       ? 3
-                                                                              : 1;
+  const std::size_t stride = in_fp8(c.model) || trains_a_part(c.model)  ? 4
+                             : row_of(c.model.optimizer.name).rotates() ? 3
+                                                                        : 1;
   const std::size_t first = stride == 1 && third_volume() ? n % 3 : 0;
 #endif
   return part_of(all - first, stride);

@@ -132,7 +132,8 @@ std::string training_difference(const LayoutResult& result, const LayoutResult& 
 
 std::string triviality(const LayoutResult& one, const Deck& deck) {
   // A block has six tensors or more; some units may be frozen.
-  const auto least = deck.train.frozen.empty() ? static_cast<std::size_t>(6 * deck.model.layers + 2) : 1;
+  const auto least =
+      deck.train.frozen.empty() && !deck.model.adapter.on() ? static_cast<std::size_t>(6 * deck.model.layers + 2) : 1;
   if (one.gradients.size() < least) return "only " + std::to_string(one.gradients.size()) + " tensors";
   long double squares = 0;  // of many terms, whose rounding would exceed the bound in double
   for (const auto& [name, values] : one.gradients) {

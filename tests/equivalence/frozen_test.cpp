@@ -66,7 +66,7 @@ TEST(Frozen, EqualsOneRank) {
   };
   const auto all = cases();
   EXPECT_GE(all.size(), 180u);
-  const auto some = thinned(all, 9);
+  const auto some = thinned(all, 12);
   EXPECT_EQ(failures_of(some, some.size(), check), "");
 }
 

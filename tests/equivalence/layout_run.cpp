@@ -29,8 +29,11 @@ void draw_vectors(Session<T>& session, std::uint64_t seed) {
     for (std::size_t u = 0; u < storage.size(); ++u)
       storage.fill(stream, u, [&](const Parameter& p, const Range&) {
         return [&p, seed, key = hash_of(p.name)](std::int64_t element) {
-          const double drawn = initial_values(seed, p)(element);
-          return p.shape.size() > 1 ? drawn : drawn + 0.2 * normal(key, static_cast<std::uint64_t>(element));
+          const double drawn =
+              p.initial == Initial::uniform ? uniform_values(seed, p)(element) : initial_values(seed, p)(element);
+          // Where an adapter's B is 0, its A has no gradient.
+          const bool moves = p.shape.size() == 1 || p.initial == Initial::zeros;
+          return !moves ? drawn : drawn + 0.2 * normal(key, static_cast<std::uint64_t>(element));
         };
       });
   });
@@ -262,7 +265,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   const MemoryPlan plan =
       plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, kind, setup.smaller);
   Session<T> session(setup, plan.total(), kind, mesh, 1);
-  if (kind == RunKind::training)
+  if (kind == RunKind::training && !deck.model.adapter.on())
     session.initialise();
   else
     draw_vectors(session, deck.train.seed);

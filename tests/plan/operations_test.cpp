@@ -80,14 +80,15 @@ void expect_formula(const Deck& deck, const std::string& name) {
     const Segments list = segments_of(setup.buffers, setup.share, task);
     const std::vector<Product> products = list.all<Product>();
     if (task.op == TaskOp::forward && setup.share.layers[0][to_size(task.layer)].kind == LayerKind::head)
-      for (std::size_t i = 0; i < products.size(); ++i) (i % 3 == 0 ? forward : backward) += products[i].flops();
+      for (std::size_t i = 0; i < products.size(); ++i)
+        (products[i].of == ProductOf::output ? forward : backward) += products[i].flops();
     else
       (task.op == TaskOp::forward ? forward : backward) += list.flops();
     for (const AttentionProduct& a : list.all<AttentionProduct>())
       if (a.backward) scores += 2 * static_cast<double>(a.sequences * a.heads * a.head_size) * a.pairs();
   }
   const auto tokens = static_cast<double>(setup.tokens_per_step());
-  double formula = 0;
+  double formula = adapter_flops_per_token(setup.units);
   for (const FlopsLine& line : forward_flops_per_token(setup.spec, setup.deck.train.sequence_tokens))
     formula += line.forward;
   EXPECT_GT(formula, 0) << name;

@@ -5,8 +5,10 @@
 
 namespace forge {
 
-template <class T>
-void fill_normal(Stream& stream, const NormalNumbers& numbers, std::int64_t first, std::int64_t pitch, View<T, 2> to) {
+namespace {
+
+template <class T, class Numbers>
+void fill_numbers(Stream& stream, const Numbers& numbers, std::int64_t first, std::int64_t pitch, View<T, 2> to) {
   constexpr std::int64_t block = 8192;  // numbers of one team
   const std::int64_t n = to.columns();
   const auto parts = static_cast<std::uint32_t>((n + block - 1) / block);  // 32 bits: a GPU divides 64 by a call
@@ -20,8 +22,21 @@ void fill_normal(Stream& stream, const NormalNumbers& numbers, std::int64_t firs
   });
 }
 
-#define FORGE_NORMAL(T) \
-  template void fill_normal<T>(Stream&, const NormalNumbers&, std::int64_t, std::int64_t, View<T, 2>);
+}  // namespace
+
+template <class T>
+void fill_normal(Stream& stream, const NormalNumbers& numbers, std::int64_t first, std::int64_t pitch, View<T, 2> to) {
+  fill_numbers(stream, numbers, first, pitch, to);
+}
+template <class T>
+void fill_uniform(Stream& stream, const UniformNumbers& numbers, std::int64_t first, std::int64_t pitch,
+                  View<T, 2> to) {
+  fill_numbers(stream, numbers, first, pitch, to);
+}
+
+#define FORGE_NORMAL(T)                                                                                \
+  template void fill_normal<T>(Stream&, const NormalNumbers&, std::int64_t, std::int64_t, View<T, 2>); \
+  template void fill_uniform<T>(Stream&, const UniformNumbers&, std::int64_t, std::int64_t, View<T, 2>);
 FORGE_COMPUTE_TYPES(FORGE_NORMAL)
 
 }  // namespace forge

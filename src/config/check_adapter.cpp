@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "config/check_parts.hpp"
+#include "config/family.hpp"
+#include "config/keys.hpp"
+#include "config/optimizer_table.hpp"
+
+namespace forge {
+
+namespace {
+
+std::string words_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " | ") + word;
+  return text;
+}
+
+// A key that something is refused with: the deck's value and what is legal.
+class Refusals {
+ public:
+  Refusals(const Deck& deck, Report& report, std::string begin, std::string instead)
+      : deck_(deck), report_(report), begin_(std::move(begin)), instead_(std::move(instead)) {}
+
+  void operator()(bool wrong, const char* section, const char* name, const std::string& legal) const {
+    if (!wrong) return;
+    const Key& key = *find_key(section, name);
+    report_.add(begin_ + " with " + key.qualified() + " = " + value_text(key, deck_) +
+                ", which forge doesn't do together; legal: " + legal + ", or " + instead_);
+  }
+
+ private:
+  const Deck& deck_;
+  Report& report_;
+  std::string begin_, instead_;
+};
+
+// What isn't computed with frozen units, whoever freezes them.
+void check_with(const Refusals& refuse, const Deck& deck) {
+  const OptimizerRow& optimizer = row_of(deck.optimizer.name);
+  refuse(deck.train.precision == PrecisionName::fp8, "train", "precision", "fp64 | fp32 | bf16");
+  refuse(deck.model.mtp_depth > 0, "model", "mtp_depth", "0");
+  refuse(optimizer.factored(), "optimizer", "name", "another optimizer");
+  refuse(deck.optimizer.qk_clip > 0, "optimizer", "qk_clip", "0");
+  refuse(!deck.checkpoint.optimizer_from.empty(), "checkpoint", "optimizer_from", "no optimizer_from");
+}
+
+void check_targets(const Deck& deck, Report& report) {
+  const std::vector<std::string> legal = adapter_targets(deck.model);
+  for (const std::string& target : deck.model.adapter.targets)
+    if (std::find(legal.begin(), legal.end(), target) == legal.end())
+      report.add("adapter.targets has " + target + ", which is no matrix of attention and MLP of model.family = " +
+                 name_of(deck.model.family) + "; legal: " + words_of(legal) + ", or [] for all of them");
+}
+
+}  // namespace
+
+std::vector<std::string> adapter_targets(const ModelDeck& model) {
+  if (tensor_names(model.family).gpt2) return {"c_attn", "c_proj", "c_fc"};
+  std::vector<std::string> names{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  if (model.activation != Activation::swiglu) std::erase(names, "gate_proj");
+  return names;
+}
+
+void check_frozen(const Deck& deck, Report& report) {
+  if (deck.train.frozen.empty()) return;
+  const std::string begin = "train.frozen = " + value_text(*find_key("train", "frozen"), deck);
+  check_with({deck, report, begin, "frozen: []"}, deck);
+}
+
+void check_adapter(const Deck& deck, bool trains, Report& report) {
+  const AdapterDeck& adapter = deck.model.adapter;
+  if (!adapter.on()) {
+    for (const Key& key : all_keys())
+      if (key.section == "adapter" && !is_default(key, deck))
+        report.add(key.qualified() + " = " + value_text(key, deck) +
+                   " without adapter.name = lora; legal: " + default_text(key) + ", or name: lora");
+    return;
+  }
+  const Refusals refuse(deck, report, "adapter.name = lora", "adapter.name: none");
+  refuse(deck.model.experts > 0, "model", "experts", "0");
+  refuse(deck.model.attention == AttentionKind::mla, "model", "attention", "standard");
+  refuse(adapter.dropout > 0, "adapter", "dropout", "0");
+  check_targets(deck, report);
+  if (!trains) return refuse(deck.train.precision == PrecisionName::fp8, "train", "precision", "fp64 | fp32 | bf16");
+  check_with(refuse, deck);
+  refuse(row_of(deck.optimizer.name).whole_matrices(), "optimizer", "name", "adamw | lion | sgd | schedule_free");
+  refuse(!deck.train.frozen.empty(), "train", "frozen", "[]: the model beside adapters is frozen in any case");
+  refuse(!deck.checkpoint.model_from.empty(), "checkpoint", "model_from",
+         "model.hf with load_weights (`forge export` writes a checkpoint as such a directory)");
+  refuse(deck.output.save_hf, "output", "save_hf", "false (`forge export` writes adapters, or the merged model)");
+}
+
+}  // namespace forge

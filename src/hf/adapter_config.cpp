@@ -1,0 +1,102 @@
+#include "hf/adapter_config.hpp"
+
+#include <set>
+
+#include "config/check_parts.hpp"
+#include "config/family.hpp"
+#include "config/text.hpp"
+#include "core/bytes.hpp"
+#include "hf/json_input.hpp"
+
+namespace forge {
+
+namespace {
+
+using nlohmann::json;
+
+std::set<std::string> targets_of(const ModelDeck& model) {
+  const std::vector<std::string> chosen =
+      model.adapter.targets.empty() ? adapter_targets(model) : model.adapter.targets;
+  return {chosen.begin(), chosen.end()};
+}
+
+// "down_proj, q_proj".
+std::string listed(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// Of a list of names; of PEFT's word for all linear layers those of the deck.
+void check_targets(const JsonObject& config, const ModelDeck& model) {
+  const json* const named = config.find("target_modules");
+  const std::set<std::string> own = targets_of(model);
+  std::set<std::string> theirs;
+  if (named && named->is_string() && *named == "all-linear") {
+    const std::vector<std::string> all = adapter_targets(model);
+    theirs = {all.begin(), all.end()};
+  } else if (named && named->is_array()) {
+    for (const json& name : *named)
+      if (name.is_string()) theirs.insert(name.get<std::string>());
+  }
+  if (theirs != own)
+    config.refuse("target_modules", "= " + (named ? shown_json(*named) : "absent") + ", and adapter.targets are " +
+                                        listed(own) + "; legal: the same names");
+}
+
+// Keys of other kinds of adapters: absent, null, false or empty.
+void refuse_others(const JsonObject& config) {
+  for (const char* key : {"use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "layers_to_transform",
+                          "target_parameters", "exclude_modules", "layer_replication", "lora_bias", "use_qalora"}) {
+    const json* const value = config.find(key);
+    if (!value || (value->is_boolean() && !value->get<bool>()) || (value->is_structured() && value->empty())) continue;
+    config.refuse(key, "= " + shown_json(*value) + ", which forge doesn't compute; legal: absent");
+  }
+}
+
+}  // namespace
+
+void check_adapter_config(const std::string& directory, const ModelDeck& model) {
+  const std::string file = directory + "/adapter_config.json";
+  const json root = parse_json(read_text_file(file, most_config_bytes, "adapter.load:"), file, {});
+  Report report;
+  const JsonObject config(root, file, report);
+  const AdapterDeck& a = model.adapter;
+  if (const std::string type = config.text("peft_type", ""); type != "LORA")
+    config.refuse("peft_type", "= \"" + type + "\"; legal: LORA");
+  if (const std::string bias = config.text("bias", "none"); bias != "none")
+    config.refuse("bias", "= " + bias + "; legal: none");
+  if (const std::int64_t rank = config.integer("r", 8, 1, most_size); rank != a.rank)
+    config.refuse("r", "= " + std::to_string(rank) + "; legal: adapter.rank = " + std::to_string(a.rank));
+  if (const double alpha = config.number("lora_alpha", 8, 0); alpha != a.alpha)
+    config.refuse("lora_alpha", "= " + format_exact(alpha) + "; legal: adapter.alpha = " + format_exact(a.alpha));
+  if (const bool stabilised = config.flag("use_rslora", false); stabilised != a.rank_stabilised)
+    config.refuse("use_rslora", std::string("= ") + (stabilised ? "true" : "false") +
+                                    "; legal: adapter.rank_stabilised, which is the other");
+  check_targets(config, model);
+  refuse_others(config);
+  report.throw_if_any(file);
+}
+
+std::string write_adapter_config(const ModelDeck& model) {
+  const AdapterDeck& a = model.adapter;
+  nlohmann::ordered_json config;
+  config["peft_type"] = "LORA";
+  config["task_type"] = "CAUSAL_LM";
+  config["base_model_name_or_path"] = model.hf;
+  config["r"] = a.rank;
+  if (a.alpha == static_cast<double>(static_cast<std::int64_t>(a.alpha)))
+    config["lora_alpha"] = static_cast<std::int64_t>(a.alpha);
+  else
+    config["lora_alpha"] = a.alpha;
+  config["use_rslora"] = a.rank_stabilised;
+  config["lora_dropout"] = 0.0;
+  config["target_modules"] = targets_of(model);
+  config["fan_in_fan_out"] = tensor_names(model.family).gpt2;
+  config["bias"] = "none";
+  config["inference_mode"] = true;
+  config["init_lora_weights"] = true;
+  return config.dump(2) + "\n";
+}
+
+}  // namespace forge

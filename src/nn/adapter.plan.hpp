@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+
+#include "fp8/scaled_product.hpp"
+#include "model/parameter_lister.hpp"
+#include "nn/rows.plan.hpp"
+
+namespace forge {
+
+// The pure half of nn/adapter.hpp: low-rank matrices beside those of a frozen block (Hu et al. 2022, arXiv 2106.09685,
+// "LoRA"; as PEFT stores them). Beside W(N, K) stand A(r, K) and B(N, r): y = W x + s B A x. Of the tensors in one W
+// (q, k and v; gate and up) each has its own: the A stand one below the other, the B in the rows of theirs.
+
+// A tensor of a product's W as the family's checkpoints have it.
+struct AdaptedTensor {
+  std::string_view name, hf;  // "attention.q", "self_attn.q_proj"
+  std::int64_t rows = 0, columns = 0;
+  Splits a_split, b_split;
+  bool adapted = false;  // adapter.targets has it
+};
+using AdaptedTensors = ShortList<AdaptedTensor, 3>;
+// All of them, in the order of W's rows; of this rank where the spec is. Of products qkv, attention_out, gate_up, down.
+AdaptedTensors tensors_of(const ModelSpec& spec, BlockProduct product);
+// r times the number of those that have an adapter: rows of the stacked A.
+std::int64_t low_columns(const ModelSpec& spec, BlockProduct product);
+// Whether a block of the model has any.
+bool has_adapters(const ModelSpec& spec);
+// s: alpha / r, or alpha / sqrt(r).
+double adapter_scale(const AdapterDeck& adapter);
+
+inline constexpr std::array adapted_products{BlockProduct::qkv, BlockProduct::attention_out, BlockProduct::gate_up,
+                                             BlockProduct::down};
+
+template <class P>
+struct LowRank {
+  View<P, 2> a;                 // (n r, K)
+  std::array<View<P, 2>, 3> b;  // (N of the tensor, r), of those that have one, in their order
+
+  void list(ParameterLister& l, BlockProduct product);
+};
+
+// x Aᵀ of a product, which forward makes for the gradient of B, and the gradient of it, which B leaves for that of A.
+template <class T>
+struct LowRows {
+  View<T, 2> u, d_u;  // (R, n r)
+
+  void list(BufferLister& l, BlockProduct product) {
+    if (const std::int64_t columns = low_columns(l.spec, product); columns > 0)
+      l.save(u, "low-rank rows", l.R, columns, l.W);
+  }
+  void list_gradients(BufferLister& l, BlockProduct product) {
+    if (const std::int64_t columns = low_columns(l.spec, product); columns > 0)
+      l.add(d_u, "gradient of low-rank rows", l.R, columns, l.W);
+  }
+};
+
+// Forward, B and W of the adapters of a product.
+void list_adapter(Segments& list, BlockProduct product, ProductOf of);
+// x Aᵀ alone, which recomputation makes anew.
+void list_low_rows(Segments& list, BlockProduct product);
+
+}  // namespace forge
