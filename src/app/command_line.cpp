@@ -1,13 +1,15 @@
 #include "app/command_line.hpp"
 
 #include <algorithm>
-#include <array>
 #include <typeinfo>
+#include <variant>
 
 #include "app/command_words.hpp"
 #include "app/outputs.hpp"
 #include "app/verb_help.hpp"
 #include "app/verb_options.hpp"
+#include "checkpoint/export_hf.hpp"
+#include "config/keys.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "text/tokenize_text.hpp"
@@ -29,9 +31,10 @@ void read_schedule(CommandLine& c) {
 }
 
 void check_precision(const CommandLine& c) {
-  constexpr std::array names{"fp64", "fp32", "bf16", "fp8"};
-  if (std::find(names.begin(), names.end(), c.precision) == names.end())
-    throw BadInput("--precision " + c.precision + ": legal are fp64, fp32, bf16 and fp8");
+  const Key& key = *find_key("train", "precision");
+  const auto& words = std::get<ChoiceKey>(key.kind).words;
+  if (std::find(words.begin(), words.end(), c.precision) == words.end())
+    throw BadInput("--precision " + c.precision + ": legal: " + legal_values(key));
   if (std::any_of(c.set.begin(), c.set.end(), [](const auto& set) { return set.starts_with("train.precision="); }))
     throw BadInput("--precision and --set train.precision exclude each other");
 }
@@ -144,8 +147,7 @@ void check_values(const CommandLine& c) {
   if (c.verb == Verb::plan) check_plan(c);
   if (c.verb == Verb::replay) check_replay(c);
   if (c.verb == Verb::tokenize) check_tokenize(c);
-  if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16" && c.type != "fp8")
-    throw BadInput("--type " + c.type + ": legal are fp32, bf16 and fp8");
+  if (c.verb == Verb::export_model) static_cast<void>(export_type(c.type));
   if (c.verb == Verb::export_model && c.most_file_mib < 1) throw BadInput("--file-mib must be at least 1");
   if (c.verb != Verb::generate) return;
   const bool has_prompt = !c.prompt.empty() || !c.prompt_tokens.empty();

@@ -8,7 +8,6 @@
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "config/byte_vocabulary.hpp"
-#include "config/fp8_recipe.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "tokenizer/model_ids.hpp"
@@ -117,18 +116,6 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world, con
   std::printf("%s%s\n", parameters_line(job.parameters).c_str(), choice.c_str());
   for (const std::string& note : job.notes) std::printf("%s\n", note.c_str());
   for (const Evaluated& set : sets) print_result(line, deck, set);
-}
-
-// Scales of steps that were never trained are no one's.
-void refuse_missing_history(const Deck& deck) {
-  const TrainDeck& t = deck.train;
-  if (t.precision != PrecisionName::fp8 || !properties_of(t.fp8_recipe).has_history() ||
-      !deck.checkpoint.model_from.empty())
-    return;
-  throw BadInput(
-      "forge evaluate: train.fp8_recipe = delayed has its scales from the steps of a training, which only its "
-      "checkpoints hold; legal: --checkpoint DIR, another recipe (--set train.fp8_recipe=current), or --precision "
-      "bf16");
 }
 
 }  // namespace

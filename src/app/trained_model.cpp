@@ -8,8 +8,7 @@
 #include "app/verb_help.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/hf_source.hpp"
-#include "config/fp8_recipe.hpp"
-#include "config/keys.hpp"
+#include "config/rounding_options.hpp"
 #include "config/text.hpp"
 #include "parallel/not_finite.hpp"
 #include "train/restart.hpp"
@@ -17,12 +16,6 @@
 namespace forge {
 
 namespace {
-
-std::string verb_of(const CommandLine& line) {
-  for (const auto& [name, entry] : verbs())
-    if (entry.verb == line.verb) return "forge " + name;
-  return "forge";
-}
 
 void take_checkpoint(const std::string& from, Deck& deck) {
   deck.checkpoint.model_from = from;
@@ -58,9 +51,7 @@ std::vector<std::string> settings_of(const CommandLine& line) {
   // What training keeps, which isn't legal with every precision, isn't read.
   std::vector<std::string> settings{"train.precision=" + line.precision, "optimizer.moments=default",
                                     "optimizer.master_weights=default", "optimizer.gradients=default"};
-  for (const Key& key : all_keys())
-    if (line.precision != "fp8" && key.section == "train" && std::string_view(key.name).starts_with("fp8_"))
-      settings.push_back(key.qualified() + "=" + default_text(key));
+  for (const std::string& setting : settings_without_rounding(line.precision)) settings.push_back(setting);
   settings.insert(settings.end(), line.set.begin(), line.set.end());
   return settings;
 }
@@ -84,17 +75,6 @@ std::string choose_parameters(const CommandLine& line, Deck& deck, Communicator&
   }
   if (deck.checkpoint.model_from.empty()) deck.model.load_weights = true;
   return "";
-}
-
-void refuse_scales_of_sequences(const CommandLine& line, const Deck& deck) {
-  const TrainDeck& t = deck.train;
-  const Fp8RecipeRow& recipe = properties_of(t.fp8_recipe);
-  if (t.precision != PrecisionName::fp8 || recipe.by_token()) return;
-  throw BadInput(verb_of(line) + ": train.fp8_recipe = " + std::string(recipe.word) +
-                 (recipe.has_history() ? " has scales of a training's steps, which are not read here"
-                                       : " has scales of whole sequences, so that a token's numbers would depend on "
-                                         "others behind it") +
-                 "; legal: row | block (--set train.fp8_recipe=row), or --precision bf16");
 }
 
 std::string initial_values_text(const Deck& deck) {

@@ -27,6 +27,8 @@ std::string choose_parameters(const CommandLine& line, Deck& deck, Communicator&
 // BadInput: a rounded number's scale would depend on other tokens than those before it, or on a history, which isn't
 // read.
 void refuse_scales_of_sequences(const CommandLine& line, const Deck& deck);
+// BadInput where scales are of a training's steps, and the parameters come from no checkpoint.
+void refuse_missing_history(const Deck& deck);
 
 // "initial values, seed 5".
 std::string initial_values_text(const Deck& deck);

@@ -92,6 +92,12 @@ const std::map<std::string, VerbEntry>& verbs() {
   return entries;
 }
 
+std::string verb_of(const CommandLine& line) {
+  for (const auto& [name, entry] : verbs())
+    if (entry.verb == line.verb) return "forge " + name;
+  return "forge";
+}
+
 std::string usage() {
   std::vector<OptionText> rows;
   for (const auto& [name, entry] : verbs())

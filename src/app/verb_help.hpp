@@ -16,6 +16,8 @@ struct VerbEntry {
   const char* examples;  // a line each
 };
 const std::map<std::string, VerbEntry>& verbs();
+// "forge evaluate", for messages; "forge" without a verb.
+std::string verb_of(const CommandLine& line);
 
 // An option as help shows it: "--set KEY=VALUE", and what it does.
 struct OptionText {

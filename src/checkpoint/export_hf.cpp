@@ -196,6 +196,13 @@ class Conversion {
 
 }  // namespace
 
+ExportType export_type(const std::string& word) {
+  constexpr std::array words{"fp32", "bf16", "fp8"};  // as ExportType
+  const auto found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) throw BadInput("--type " + word + ": legal are fp32, bf16 and fp8");
+  return static_cast<ExportType>(found - words.begin());
+}
+
 bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
                std::uint64_t most_file_bytes, bool optimizer, bool merge) {
   CheckpointFiles source(checkpoint);

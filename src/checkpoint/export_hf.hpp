@@ -11,6 +11,8 @@ namespace forge {
 // not embedding, head, norms, routers, gates and the input of multi-token layers, which have
 // bf16: as DeepSeek-V3's files.
 enum class ExportType { fp32, bf16, coded };
+// Of --type's word; BadInput where there is none.
+ExportType export_type(const std::string& word);
 
 // Writes the model of a checkpoint as a Hugging Face directory: config.json and safetensors files under the names of
 // the model's family, several with an index where one would be larger than `most_file_bytes`.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "config/keys.hpp"
+
 namespace forge {
 
 RoundingOptions rounding_options(const Deck& deck) {
@@ -19,6 +21,15 @@ RoundingOptions rounding_options(const Deck& deck) {
           std::max<std::int64_t>(deck.mesh.tp / keys, 1),
           properties_of(t.fp8_recipe).has_history() ? t.fp8_history : 0,
           t.fp8_dispatch};
+}
+
+std::vector<std::string> settings_without_rounding(const std::string& precision) {
+  std::vector<std::string> settings;
+  if (precision == "fp8") return settings;
+  for (const Key& key : all_keys())
+    if (key.section == "train" && key.name.starts_with("fp8_"))
+      settings.push_back(key.qualified() + "=" + default_text(key));
+  return settings;
 }
 
 }  // namespace forge

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "config/deck.hpp"
 #include "config/fp8_recipe.hpp"
@@ -33,5 +35,8 @@ struct RoundingOptions {
   bool has_coded_experts(std::int64_t layer) const { return has_block(layer) && layer < coded_experts_end; }
 };
 RoundingOptions rounding_options(const Deck& deck);
+// "train.fp8_recipe=current", …: the keys of rounding at their defaults, which alone are legal with a precision that
+// rounds nothing; empty with fp8.
+std::vector<std::string> settings_without_rounding(const std::string& precision);
 
 }  // namespace forge

@@ -105,7 +105,7 @@ struct RouterScales {
 };
 
 // The largest magnitudes of a block's weights, by product, where they were taken behind the update
-// (plan/fp8/coded_units.hpp). Empty: a product takes them.
+// (plan/rank_share.hpp). Empty: a product takes them.
 using WeightAmaxes = std::array<View<float, 1>, to_size(BlockProduct::count_)>;
 
 // A pass of a block whose products are rounded, or, as by default, of another layer.

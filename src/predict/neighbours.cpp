@@ -7,6 +7,7 @@
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
+#include "layout/expert_nodes.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge {
@@ -62,6 +63,18 @@ void set_zero_stage(Deck& d, std::int64_t stage, Accumulation accumulate) {
   d.train.fp8_gather = false;
 }
 
+// automatic: where rows then go in two hops, one where they do now.
+void set_dispatch(Deck& d, DispatchMethod method) {
+  if (d.model.experts == 0) return;
+  const auto nodes = [](const Deck& deck) {
+    return chosen_expert_nodes(deck, resolve_mesh(deck.mesh, ranks_of(deck.mesh)));
+  };
+  Deck other = d;
+  other.model.dispatch = method;
+  const bool both_send_rows = method != DispatchMethod::all_gather && d.model.dispatch != DispatchMethod::all_gather;
+  if (!both_send_rows || nodes(other) != nodes(d)) d = other;
+}
+
 void add_training_changes(std::vector<DeckChange>& list) {
   list.push_back({"microbatch", [](Deck& d) { d.train.microbatch_sequences *= 2; }});
   list.push_back({"microbatch", [](Deck& d) {
@@ -78,11 +91,9 @@ void add_training_changes(std::vector<DeckChange>& list) {
                     const bool step = d.train.gather == GatherPolicy::step;
                     d.train.gather = step ? GatherPolicy::microbatch : GatherPolicy::step;
                   }});
-  list.push_back({"dispatch", [](Deck& d) {
-                    const bool rows_go = d.model.dispatch != DispatchMethod::all_gather;
-                    if (d.model.experts > 0)
-                      d.model.dispatch = rows_go ? DispatchMethod::all_gather : DispatchMethod::all_to_all;
-                  }});
+  for (const DispatchMethod method :
+       {DispatchMethod::all_to_all, DispatchMethod::automatic, DispatchMethod::all_gather})
+    list.push_back({"dispatch", [method](Deck& d) { set_dispatch(d, method); }});
 }
 
 void add_schedules(std::vector<DeckChange>& list) {

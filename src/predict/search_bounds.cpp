@@ -36,14 +36,17 @@ Bounds::Bounds(const Machine& machine, const Deck& deck, int ranks)
 
 std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) {
   MeshShape shape = resolve_mesh(mesh, ranks_);
-  shape.ep_nodes = chosen_expert_nodes(deck_, shape);
-  const Places places = placements(shape, 0, {}, machine_.ranks_per_node);
+  std::map<int, Places> places_of_nodes;  // by the nodes of an ep group that rows reach in two hops
   const auto pp = static_cast<double>(mesh.pp), most = static_cast<double>(usable_memory(machine_, ranks_));
   Deck deck = deck_;
   deck.mesh = mesh;
   std::vector<Candidate> list;
   for (const Choice& choice : choices_of(deck_, mesh)) {
     set_choice(deck, deck_, choice);
+    shape.ep_nodes = chosen_expert_nodes(deck, shape);
+    const auto [of_nodes, is_new] = places_of_nodes.try_emplace(shape.ep_nodes);
+    Places& places = of_nodes->second;
+    if (is_new) places = placements(shape, 0, {}, machine_.ranks_per_node);
     const LayersCost& cost = layers_of(deck, shape, places);
     const double microbatches = static_cast<double>(deck.train.global_batch_sequences) /
                                 static_cast<double>(mesh.dp_replicate * mesh.dp_shard * choice.microbatch);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "config/schedule_name.hpp"
+#include "layout/expert_nodes.hpp"
 
 namespace forge {
 
@@ -93,15 +94,22 @@ std::vector<std::int64_t> zero_stages(const MeshDeck& mesh) {
   return {1, 2, 3};
 }
 
+// Without ranks of experts dispatch decides nothing. Rows in one hop, or, where a group of ep spans nodes, in two as
+// well: these are faster but need more memory.
+std::vector<DispatchMethod> dispatches_of(const Deck& deck, const MeshDeck& mesh) {
+  if (deck.model.experts == 0 || mesh.ep * mesh.etp == 1) return {deck.model.dispatch};
+  Deck automatic = deck;
+  automatic.model.dispatch = DispatchMethod::automatic;
+  std::vector<DispatchMethod> list{DispatchMethod::all_to_all, DispatchMethod::all_gather};
+  if (chosen_expert_nodes(automatic, resolve_mesh(mesh, ranks_of(mesh))) > 1) list.push_back(DispatchMethod::automatic);
+  return list;
+}
+
 }  // namespace
 
 std::vector<Choice> choices_of(const Deck& deck, const MeshDeck& mesh) {
   const std::int64_t local = deck.train.global_batch_sequences / (mesh.dp_replicate * mesh.dp_shard);
-  std::vector<DispatchMethod> dispatches{deck.model.dispatch};
-  if (deck.model.experts > 0 && mesh.ep * mesh.etp > 1)
-    dispatches = {
-        deck.model.dispatch == DispatchMethod::automatic ? DispatchMethod::automatic : DispatchMethod::all_to_all,
-        DispatchMethod::all_gather};
+  const std::vector<DispatchMethod> dispatches = dispatches_of(deck, mesh);
   std::vector<Choice> list;
   for (const ScheduleChoice& schedule : schedules_of(deck, mesh.pp))
     for (std::int64_t b = 1; b <= std::min(local, most_microbatch) && local % b == 0; b *= 2)

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "config/fp8_recipe.hpp"
+#include "config/rounding_options.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "train/batch_feed.hpp"
@@ -76,8 +76,7 @@ template <class T>
 bool Validations<T>::due(std::int64_t s) const {
   if (sets_.empty()) return false;
   const TrainDeck& t = setup().deck.train;
-  const bool scales = t.precision != PrecisionName::fp8 || !properties_of(t.fp8_recipe).has_history();
-  if (s == 0) return scales && !sets_.front().name().empty();
+  if (s == 0) return rounding_options(setup().deck).history == 0 && !sets_.front().name().empty();
   return s % t.validate_every_steps == 0 || s == t.steps;
 }
 

@@ -103,7 +103,7 @@ if has_thread_ranks; then
   same_loss "delayed scales on two ranks"
 fi
 trained=$plain
-expect 2 "--precision fp16: legal are fp64, fp32, bf16 and fp8" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest --precision fp16
+expect 2 "--precision fp16: legal: fp64 | fp32 | bf16 | fp8" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest --precision fp16
 expect 2 "exclude each other" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest --precision fp8 "${bf16[@]}"
 expect 2 "train.fp8_recipe = row without train.precision = fp8" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest \
   --precision fp32 --set train.fp8_recipe=row

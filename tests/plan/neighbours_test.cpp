@@ -15,6 +15,7 @@ namespace {
 // Checked for its ranks, in bf16.
 Deck deck_on(int ranks, bool experts, const MeshDeck& mesh) {
   Deck deck = (experts ? moe_models() : test_models()).front().deck;
+  if (mesh.ep % 4 == 0) deck.model.experts = 8;
   deck.train.precision = PrecisionName::bf16;
   deck.train.head_chunk_rows = 0;
   deck.train.microbatch_sequences = 2;
@@ -39,6 +40,19 @@ TEST(Neighbours, AreLegalAndDiffer) {
     EXPECT_EQ(n.deck.train.global_batch_sequences, deck.train.global_batch_sequences);
     EXPECT_EQ(std::count_if(list.begin(), list.end(), [&](const Neighbour& o) { return o.change == n.change; }), 1);
   }
+}
+
+TEST(Neighbours, OfferTwoHopsWhereExpertsAreOnSeveralNodes) {
+  Deck deck = deck_on(8, true, {.dp_shard = 8, .ep = 8});
+  ASSERT_EQ(deck.model.dispatch, DispatchMethod::all_to_all);
+  EXPECT_FALSE(has(neighbours_of(deck, 8), "model.dispatch=automatic"));
+  EXPECT_TRUE(has(neighbours_of(deck, 8), "model.dispatch=all_gather"));
+  deck.mesh.node_ranks = 4;
+  EXPECT_TRUE(has(neighbours_of(deck, 8), "model.dispatch=automatic"));
+  deck.model.dispatch = DispatchMethod::automatic;
+  EXPECT_TRUE(has(neighbours_of(deck, 8), "model.dispatch=all_to_all"));
+  deck.mesh.node_ranks = 8;
+  EXPECT_FALSE(has(neighbours_of(deck, 8), "model.dispatch=all_to_all"));
 }
 
 // check_deck writes tp as etp where the deck leaves it open.

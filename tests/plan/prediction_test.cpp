@@ -337,6 +337,8 @@ TEST(Search, FindsTheBestOfAll) {
       for (double& bandwidth : rates.bandwidth) bandwidth *= network;
     Deck deck = small_deck(experts);
     deck.train.global_batch_sequences = 8;
+    if (experts) deck.model.experts = 8;
+    deck.mesh.node_ranks = 4;  // rows may go to experts on eight ranks in two hops
     check_deck(deck, 1);
     // Room for some of them only.
     std::vector<std::pair<double, std::size_t>> all;

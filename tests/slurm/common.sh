@@ -73,10 +73,12 @@ ends_as() {
 }
 trains() { grep -q '"step": [1-9][0-9]' "$work/$1.run/metrics.jsonl"; } # it has done ten steps
 
-# After a job: no process, and nothing in any node's /dev/shm and $TMPDIR.
+# What jobs left in any node's /dev/shm and $TMPDIR. A step that is cancelled while it starts leaves the directory of Slurm's PMIx plugin.
+left_files() { find "$CLUSTER"/nodes/*/shm "$CLUSTER"/nodes/*/tmp -mindepth 1 -not -path '*/spmix_appdir_*'; }
+no_files_left() { [ -z "$(left_files)" ]; }
+# After a job: no process and no file. A step may end behind its job.
 nothing_left() {
-  local what
   wait_until 10 sh -c '! pgrep -x forge'
-  what=$(find "$CLUSTER"/nodes/*/shm "$CLUSTER"/nodes/*/tmp -mindepth 1)
-  [ -z "$what" ] || fail "left behind: $what"
+  wait_until 10 no_files_left
+  no_files_left || fail "left behind: $(left_files)"
 }

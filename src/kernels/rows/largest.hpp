@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "device/fp8_code.hpp"
+#include "device/fp8/code.hpp"
 #include "device/raise.hpp"
 #include "device/team.hpp"
 #include "kernels/kernels.hpp"
