@@ -70,6 +70,7 @@ class Step {
         full(d.train.recompute == Recompute::full) {
     if (m.mtp_depth > 0 || !is_even()) throw Error("no formula for this deck");
     if (d.train.precision == PrecisionName::fp8 && d.mesh.tp * d.mesh.cp > 1) throw Error("no formula for amaxes");
+    if (m.adapter.on() || !d.train.frozen.empty()) throw Error("no formula for what is frozen");
     if (row_of(d.optimizer.name).whole_matrices()) throw Error("no formula for matrices on their way to owners");
     if (m.qkv_bias && d.mesh.tp > m.kv_heads) throw Error("no formula for biases of copied heads");
     find_stages();
