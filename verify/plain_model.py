@@ -90,8 +90,19 @@ def frequencies(config, dim):
     raise ValueError(f"rotary scaling {kind}")
 
 
+def rotated_part(config):
+    """Of a head."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    absent = 0.5 if config["model_type"] == "glm4_moe" else 1.0
+    return config.get("partial_rotary_factor", rope.get("partial_rotary_factor", absent))
+
+
 def rotate(x, config, neighbours=False):
     """Rotary embedding of x (B, T, heads, D): pairs (i, i + D/2), or (2i, 2i + 1), turn by position * frequency."""
+    part = int(x.shape[-1] * rotated_part(config))
+    if part < x.shape[-1]:
+        whole = config | {"partial_rotary_factor": 1.0}
+        return numpy.concatenate([rotate(x[..., :part], whole, neighbours), x[..., part:]], axis=-1)
     dim = x.shape[-1]
     frequency, factor = frequencies(config, dim)
     angle = numpy.arange(x.shape[1]).astype(REAL)[:, None] * frequency
@@ -171,11 +182,15 @@ def plain_attention(config, w, p, rows, layer, documents):
         parts = numpy.split(linear("self_attn.qkv_proj", rows), [heads * dim, (heads + kv_heads) * dim], axis=-1)
     else:
         parts = [linear(f"self_attn.{name}_proj", rows) for name in "qkv"]
+    if kind == "olmoe":
+        parts[:2] = (rms_norm(parts[i], w[f"{p}self_attn.{'qk'[i]}_norm.weight"], eps) for i in range(2))
     q, k, v = (x.reshape(*rows.shape[:2], -1, dim) for x in parts)
-    if kind in ("qwen3", "qwen3_moe"):
+    if kind in ("qwen3", "qwen3_moe") or config.get("use_qk_norm"):
         q = rms_norm(q, w[p + "self_attn.q_norm.weight"], eps)
         k = rms_norm(k, w[p + "self_attn.k_norm.weight"], eps)
-    out = attention(rotate(q, config), rotate(k, config), v, window, documents, own=config.get("own"), layer=p)
+    if config.get("no_rope_layers", [1] * (layer + 1))[layer]:
+        q, k = rotate(q, config), rotate(k, config)
+    out = attention(q, k, v, window, documents, own=config.get("own"), layer=p)
     return linear("self_attn.o_proj", out)
 
 
@@ -230,7 +245,7 @@ def experts(config, w, p, rows, routing):
     p += "block_sparse_moe." if kind == "mixtral" else "mlp."
     x = rows.reshape(-1, rows.shape[-1])
     logits = x @ w[p + "gate.weight"].T
-    if kind == "deepseek_v3":
+    if kind in ("deepseek_v3", "glm4_moe"):
         scores = 1 / (1 + numpy.exp(-logits))
         shares = scores / scores.sum(-1, keepdims=True)
     else:
@@ -312,13 +327,13 @@ def layer_of(name):
 
 def has_experts(config, layer):
     kind = config["model_type"]
-    if kind in ("deepseek_v2", "deepseek_v3"):
+    if kind in ("deepseek_v2", "deepseek_v3", "glm4_moe"):
         return layer >= config["first_k_dense_replace"]
     if kind in ("qwen2_moe", "qwen3_moe"):
         count = config.get("num_local_experts") or config.get("num_experts")
         step = config.get("decoder_sparse_step", 1)
         return count > 0 and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % step == 0
-    return kind == "mixtral"
+    return kind in ("mixtral", "olmoe")
 
 
 def llama_layer(config, w, layer, x, documents, routing):
@@ -346,7 +361,8 @@ def llama_logits(config, w, inputs, documents, routing):
 
 
 def output_matrix(config, w):
-    return w["model.embed_tokens.weight" if config.get("tie_word_embeddings") else "lm_head.weight"]
+    tied = config.get("tie_word_embeddings", config["model_type"] == "smollm3")
+    return w["model.embed_tokens.weight" if tied else "lm_head.weight"]
 
 
 def multi_token_losses(config, w, depths, hidden, inputs, labels, documents, end_token, routing):

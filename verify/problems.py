@@ -182,6 +182,51 @@ def phi3(**changes):
     return llama(**(own | changes))
 
 
+def glm4_moe(**changes):
+    own = {
+        "architectures": ["Glm4MoeForCausalLM"],
+        "model_type": "glm4_moe",
+        "head_dim": 12,
+        "n_routed_experts": 8,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 14,
+        "first_k_dense_replace": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "use_qk_norm": True,
+        "mlp_bias": "absent",
+    }
+    return llama(**(own | changes))
+
+
+def smollm3(**changes):
+    own = {
+        "architectures": ["SmolLM3ForCausalLM"],
+        "model_type": "smollm3",
+        "no_rope_layers": [1, 0, 1, 0],
+        "num_hidden_layers": 4,
+        "pad_token_id": None,  # the class leaves that row of the table as it is
+        "use_sliding_window": False,
+    }
+    return llama(**(own | changes))
+
+
+def olmoe(**changes):
+    own = {
+        "architectures": ["OlmoeForCausalLM"],
+        "model_type": "olmoe",
+        "intermediate_size": 18,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": False,
+        "clip_qkv": None,
+        "mlp_bias": "absent",
+        "pad_token_id": None,  # the class leaves that row of the table as it is
+    }
+    return llama(**(own | changes))
+
+
 def run(tokens, batch=2, microbatch=2, **more):
     return {
         "steps": 10,
@@ -493,12 +538,46 @@ PROBLEMS = {
     ),
     "phi3": Problem(
         shows=(
-            "Phi-3: q, k and v in one tensor of the files, and gate and up in another; a sliding window (13 tokens). Muon, "
-            "which orthogonalises each of the matrices for itself."
+            "Phi-3: q, k and v in one tensor of the files, and gate and up in another; the first three quarters of each "
+            "head are rotated; a sliding window (13 tokens). Muon, which orthogonalises each of the matrices for itself."
         ),
-        config=phi3(sliding_window=13, num_key_value_heads=4),
+        config=phi3(sliding_window=13, num_key_value_heads=4, partial_rotary_factor=0.75),
         train=run(30, 2, 2),
         optimizer={"name": "muon", "learning_rate": 0.004, "adam_learning_rate": 0.006, "warmup_steps": 2},
+    ),
+    "glm4_moe": Problem(
+        shows=(
+            "GLM-4.5: the first half of each head of queries and keys is rotated, behind a norm of the head; biases on "
+            "queries, keys and values; behind a dense layer 8 experts, of which a token uses 3 by sigmoid scores with a "
+            "bias that moves each step, and a shared one. Multi-token prediction of one token; documents."
+        ),
+        config=glm4_moe(attention_bias=True, num_hidden_layers=2),
+        train=run(28, 4, 2),
+        end_token=5,
+        token_files={"tokens.bin": 1121},
+        model={"auxiliary_loss_coefficient": 0.02, "router_bias_rate": 0.01, "mtp_depth": 1, "mtp_loss_factor": 0.4},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "smollm3": Problem(
+        shows=(
+            "SmolLM3: every second of four layers has no positions (no_rope_layers); tied embeddings, which the class has "
+            "where config.json leaves them out."
+        ),
+        config=smollm3(tie_word_embeddings="absent"),
+        train=run(30, 2, 2, recompute="full"),
+        optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
+    ),
+    "olmoe": Problem(
+        shows=(
+            "OLMoE: norms of the queries of all heads together, and of the keys, before the rotation; every layer has 6 "
+            "experts, of which a token uses 2, their weights not renormalised. The auxiliary loss is config.json's, by "
+            "sequence; documents."
+        ),
+        config=olmoe(output_router_logits=True, router_aux_loss_coef=0.02),
+        train=run(28, 4, 2, recompute="selective"),
+        end_token=5,
+        token_files={"tokens.bin": 1121},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
     ),
     "mtp": Problem(
         shows=(

@@ -39,6 +39,9 @@ CLASSES = {
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM",
     "phi3": "Phi3ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "olmoe": "OlmoeForCausalLM",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
@@ -144,6 +147,22 @@ def random_deepseek_v2(r, config):
     return f"{text}, {config['topk_method']}"
 
 
+def random_glm4_moe(r, config):
+    kept = {key: config[key] for key in ("num_key_value_heads", "head_dim") if key in config}
+    text = random_deepseek_v3(r, config)
+    for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "rope_interleave"):
+        config.pop(key, None)
+    config |= kept | {"use_qk_norm": r.random() < 0.5}
+    return text
+
+
+def random_olmoe(r, config):
+    text = random_mixtral(r, config)
+    config["num_experts"] = config.pop("num_local_experts")
+    config |= {"norm_topk_prob": r.random() < 0.5, "clip_qkv": None}
+    return text
+
+
 def random_qwen2_moe(r, config):
     text = random_qwen3_moe(r, config)
     config.pop("num_local_experts", None)
@@ -159,6 +178,8 @@ EXPERTS = {
     "deepseek_v3": random_deepseek_v3,
     "deepseek_v2": random_deepseek_v2,
     "qwen2_moe": random_qwen2_moe,
+    "glm4_moe": random_glm4_moe,
+    "olmoe": random_olmoe,
 }
 
 
@@ -187,7 +208,7 @@ def random_router_options(r, config):
         options |= {"auxiliary_loss_scope": "microbatch"}
     if r.random() < 0.3:
         options |= {"router_z_coefficient": 0.003}
-    if config["model_type"] == "deepseek_v3" and r.random() < 0.5:
+    if config["model_type"] in ("deepseek_v3", "glm4_moe") and r.random() < 0.5:
         options |= {"router_bias_rate": r.choice([0.001, 0.05])}
     return options
 
@@ -225,7 +246,7 @@ def random_config(r, tokens, families):
         "rms_norm_eps": r.choice([1e-6, 1e-5, 1e-2]),
         "tie_word_embeddings": r.random() < 0.4,
     }
-    if family in ("qwen2", "qwen2_moe", "phi3", "deepseek_v2") or r.random() < 0.4:  # these have no head_dim of their own
+    if family in ("qwen2", "qwen2_moe", "phi3", "deepseek_v2", "olmoe") or r.random() < 0.4:  # these have no head_dim of their own
         config["hidden_size"] = heads * 2 * r.randint(3, 8)
         if family in ("qwen3", "qwen3_vl", "mixtral"):  # Mixtral's class has no default with yarn
             config["head_dim"] = config["hidden_size"] // heads
@@ -234,11 +255,19 @@ def random_config(r, tokens, families):
     special = [random_rope(r, config, family), f"{heads}/{kv_heads}"]
     if family in EXPERTS:
         special.append(EXPERTS[family](r, config))
-    if family in ("llama", "qwen3", "qwen3_moe", *NESTED):
+    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", *NESTED):
         config["attention_bias"] = r.random() < 0.4
-    if family == "phi3":
+    if family in ("phi3", "smollm3", "olmoe"):
         config["pad_token_id"] = None  # the class leaves that row of the table as it is
-    if family == "llama":
+    if family in ("phi3", "glm4_moe"):
+        dim = config.get("head_dim") or config["hidden_size"] // heads
+        legal = [part for part in (1.0, 0.75, 0.5, 0.25) if int(dim * part) % 2 == 0 and int(dim * part) > 0]
+        config["partial_rotary_factor"] = r.choice(legal)
+        special.append(f"{config['partial_rotary_factor']} of {dim} rotated")
+    if family == "smollm3":
+        config |= r.choice([{}, {"no_rope_layer_interval": 2}, {"no_rope_layers": [1] * layers}])
+        special.append(f"positions {config.get('no_rope_layer_interval', config.get('no_rope_layers', 4))}")
+    if family in ("llama", "smollm3"):
         config["mlp_bias"] = r.random() < 0.4
     window = r.choice([None, 1, 5, 12, 1000])
     if family in WINDOWS_OF_ALL:

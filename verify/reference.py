@@ -238,7 +238,7 @@ class Routers:
         total = 0.0
         for logits, chosen in zip(self.logits, self.chosen):
             experts = logits.shape[1]
-            if config.model_type == "deepseek_v3":
+            if config.model_type in ("deepseek_v3", "glm4_moe"):
                 scores = torch.sigmoid(logits)
                 shares = scores / scores.sum(dim=1, keepdim=True)
             else:

@@ -38,6 +38,7 @@ class Refusals {
 void check_with(const Refusals& refuse, const Deck& deck) {
   const OptimizerRow& optimizer = row_of(deck.optimizer.name);
   refuse(deck.train.precision == PrecisionName::fp8, "train", "precision", "fp64 | fp32 | bf16");
+  refuse(deck.model.qk_norm_whole, "model", "qk_norm_whole", "false");
   refuse(deck.model.mtp_depth > 0, "model", "mtp_depth", "0");
   refuse(optimizer.factored(), "optimizer", "name", "another optimizer");
   refuse(deck.optimizer.qk_clip > 0, "optimizer", "qk_clip", "0");
@@ -79,6 +80,8 @@ void check_adapter(const Deck& deck, bool trains, Report& report) {
   const Refusals refuse(deck, report, "adapter.name = lora", "adapter.name: none");
   refuse(deck.model.experts > 0, "model", "experts", "0");
   refuse(deck.model.attention == AttentionKind::mla, "model", "attention", "standard");
+  const TensorNames& names = tensor_names(deck.model.family);
+  refuse(!names.gpt2 && *names.qkv != 0, "model", "family", "one with q_proj, k_proj and v_proj");
   refuse(adapter.dropout > 0, "adapter", "dropout", "0");
   check_targets(deck, report);
   if (!trains) return refuse(deck.train.precision == PrecisionName::fp8, "train", "precision", "fp64 | fp32 | bf16");

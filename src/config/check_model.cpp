@@ -30,6 +30,11 @@ void check_heads(ModelDeck& m, Report& report) {
                nearest_multiples(m.head_dim, 2) + ", or model.positions: learned");
 }
 
+void check_qk_norm(const ModelDeck& m, Report& report) {
+  if (m.qk_norm_whole && !m.qk_norm)
+    report.add("model.qk_norm_whole = true has no effect without model.qk_norm; legal: false");
+}
+
 void check_positions(const ModelDeck& m, std::int64_t sequence_tokens, Report& report) {
   if (m.positions != PositionKind::learned) return;
   if (m.max_positions < std::max<std::int64_t>(sequence_tokens, 1))
@@ -37,6 +42,33 @@ void check_positions(const ModelDeck& m, std::int64_t sequence_tokens, Report& r
                (sequence_tokens > 0 ? equation("train.sequence_tokens", sequence_tokens) : "1"));
   if (m.rope_scaling != RopeScaling::none)
     report.add("model.rope_scaling has no effect with model.positions = learned; legal: none");
+}
+
+// Part of a head, and layers, that rope leaves as they are.
+void check_rope_parts(const ModelDeck& m, Report& report) {
+  if (m.attention == AttentionKind::mla) return;  // check_latent_attention
+  if (m.positions != PositionKind::rope) {
+    if (m.rope_fraction != 1)
+      report.add("model.rope_fraction = " + format_exact(m.rope_fraction) +
+                 " has no effect with model.positions = learned; legal: 1");
+    if (m.no_rope_every > 0)
+      report.add(equation("model.no_rope_every", m.no_rope_every) +
+                 " has no effect with model.positions = learned; legal: 0");
+    return;
+  }
+  if (m.no_rope_every > m.layers)
+    report.add(equation("model.no_rope_every", m.no_rope_every) + " is more than " +
+               equation("model.layers", m.layers) + ", and has no effect; legal: at most that");
+  if (m.rope_fraction > 1)
+    return report.add("model.rope_fraction = " + format_exact(m.rope_fraction) + "; legal: more than 0, at most 1");
+  if (m.head_dim == 0 || m.head_dim % 2 != 0) return;  // check_heads
+  const auto rotated = static_cast<std::int64_t>(static_cast<double>(m.head_dim) * m.rope_fraction);
+  if (rotated < 2 || rotated % 2 != 0)
+    report.add(
+        "model.rope_fraction = " + format_exact(m.rope_fraction) + " of " + equation("model.head_dim", m.head_dim) +
+        " is " + std::to_string(rotated) + (rotated == 1 ? " entry" : " entries") +
+        ", but rope rotates pairs; legal: an even number, as with " +
+        format_exact(static_cast<double>(rotated + (rotated < 2 ? 2 - rotated : 1)) / static_cast<double>(m.head_dim)));
 }
 
 void check_rope_scaling(const ModelDeck& m, Report& report) {
@@ -87,7 +119,9 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
   check_latent_attention(model, report);
   check_heads(model, report);
   check_experts(model, report);
+  check_qk_norm(model, report);
   check_positions(model, sequence_tokens, report);
+  check_rope_parts(model, report);
   check_rope_scaling(model, report);
   check_window(model, report);
   check_family(model, report);

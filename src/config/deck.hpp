@@ -95,8 +95,11 @@ struct ModelDeck {
   double rope_attention_factor = 0;  // 0 = the method's own value
   double rope_mscale = 0;            // yarn, as DeepSeek's config.json has it; 0 = absent
   double rope_mscale_all_dim = 0;
-  bool rope_truncate = true;  // yarn: round the correction range to whole dimensions
+  bool rope_truncate = true;       // yarn: round the correction range to whole dimensions
+  double rope_fraction = 1;        // of a head's entries, so many first ones
+  std::int64_t no_rope_every = 0;  // layers without positions; 0 = none
   bool qk_norm = false;
+  bool qk_norm_whole = false;     // over all heads together
   double attention_soft_cap = 0;  // of scaled scores; 0 = none
   double logit_soft_cap = 0;      // of the head's logits; 0 = none
   bool qkv_bias = false;

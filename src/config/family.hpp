@@ -20,12 +20,16 @@ enum class Family : int {
   deepseek_v3,
   deepseek_v2,
   qwen2_moe,
-  phi3
+  phi3,
+  glm4_moe,
+  smollm3,
+  olmoe
 };
 
 // The deck's words for them, in this order: model_type in config.json.
-inline constexpr std::array family_words{"llama",     "mistral",     "qwen2",       "qwen3",     "gpt2", "mixtral",
-                                         "qwen3_moe", "deepseek_v3", "deepseek_v2", "qwen2_moe", "phi3"};
+inline constexpr std::array family_words{"llama",   "mistral",   "qwen2",       "qwen3",       "gpt2",
+                                         "mixtral", "qwen3_moe", "deepseek_v3", "deepseek_v2", "qwen2_moe",
+                                         "phi3",    "glm4_moe",  "smollm3",     "olmoe"};
 constexpr const char* name_of(Family family) {
   return family_words[to_size(family)];
 }
@@ -54,6 +58,9 @@ inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
     {.shared = "shared_experts."},
     {},
     {.qkv = "self_attn.qkv_proj.", .gate_up = "gate_up_proj."},
+    {.shared = "shared_experts."},
+    {},
+    {},
 }};
 constexpr const TensorNames& tensor_names(Family family) {
   return family_tensors[to_size(family)];

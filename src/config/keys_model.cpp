@@ -68,10 +68,17 @@ void add_rope(Keys& k) {
   k.number<&M::rope_mscale>("rope_mscale", stays, at_least(0), "yarn, as in DeepSeek's config.json; 0 = absent");
   k.number<&M::rope_mscale_all_dim>("rope_mscale_all_dim", stays, at_least(0), "yarn, as rope_mscale; 0 = absent");
   k.flag<&M::rope_truncate>("rope_truncate", stays, "yarn: round the correction range to whole dimensions");
+  k.number<&M::rope_fraction>("rope_fraction", stays, more_than(0),
+                              "rope rotates so much of a head, at most 1: its first entries, an even number of them");
+  k.integer<&M::no_rope_every>("no_rope_every", stays, 0, most_layers, "",
+                               "layers whose number, counted from 1, is a multiple of this have no positions; 0 = "
+                               "every layer has them");
 }
 
 void add_options(Keys& k) {
   k.flag<&M::qk_norm>("qk_norm", stays, "RMSNorm of every query and key head before the rotation");
+  k.flag<&M::qk_norm_whole>("qk_norm_whole", stays,
+                            "qk_norm goes over all query heads together, and over all key heads");
   k.number<&M::attention_soft_cap>("attention_soft_cap", stays, at_least(0),
                                    "c: scaled attention scores s become c tanh(s / c) before the softmax; 0 = none");
   k.number<&M::logit_soft_cap>("logit_soft_cap", stays, at_least(0),

@@ -9,8 +9,13 @@ namespace forge {
 RoundingOptions rounding_options(const Deck& deck) {
   const TrainDeck& t = deck.train;
   const ModelDeck& m = deck.model;
-  if (t.precision != PrecisionName::fp8) return {};
   const std::int64_t keys = m.kv_heads > 0 ? m.kv_heads : m.heads;
+  const std::int64_t copies = keys > 0 ? std::max<std::int64_t>(deck.mesh.tp / keys, 1) : 1;
+  if (t.precision != PrecisionName::fp8) {
+    RoundingOptions none;
+    none.kv_copies = copies;
+    return none;
+  }
   return {true,
           t.fp8_recipe,
           t.fp8_scale == Fp8Scale::exact,
@@ -18,7 +23,7 @@ RoundingOptions rounding_options(const Deck& deck) {
           t.fp8_transposed,
           t.fp8_first_layers_bf16,
           m.layers + m.mtp_depth - t.fp8_last_layers_bf16,
-          std::max<std::int64_t>(deck.mesh.tp / keys, 1),
+          copies,
           properties_of(t.fp8_recipe).has_history() ? t.fp8_history : 0,
           t.fp8_dispatch};
 }

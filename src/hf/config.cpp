@@ -71,7 +71,7 @@ void read_window_from_layer(const JsonObject& config, ModelDeck& model) {
 // A window that holds for every layer, or none. These families' code never reads layer_types.
 void read_plain_window(const JsonObject& config, HfWindow kind, ModelDeck& model) {
   if (kind == HfWindow::refused && config.flag("use_sliding_window", false))
-    config.refuse("use_sliding_window", "= true: in this model_type a window in every other layer; legal: false");
+    config.refuse("use_sliding_window", "= true: in this model_type a window in some layers; legal: false");
   const bool used = kind == HfWindow::every_layer ||
                     (kind == HfWindow::every_layer_if_used && config.flag("use_sliding_window", false));
   if ((used && !config.is_null("sliding_window")) ||
@@ -111,11 +111,14 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
   if (!family.latent) read_attention(config, family, model);
   model.max_positions = config.integer("max_position_embeddings", absent.positions, 1, most_positions);
   model.norm_epsilon = config.number("rms_norm_eps", family.epsilon, 0);
-  model.tied_embeddings = config.flag("tie_word_embeddings", false);
+  model.tied_embeddings = config.flag("tie_word_embeddings", family.tied);
   const std::string activation = config.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     config.refuse("hidden_act", "= " + shown(activation) + "; legal: silu");
-  model.qk_norm = family.qk_norm;
+  model.qk_norm_whole = family.qk_norm_whole;
+  if (*family.refused && config.has(family.refused))
+    config.refuse(family.refused, "= " + shown_json(*config.find(family.refused)) + ": not available; legal: null");
+  model.qk_norm = *family.qk_norm_key ? config.flag(family.qk_norm_key, family.qk_norm) : family.qk_norm;
   read_biases(config, family.biases, model);
   if (family.window == HfWindow::from_layer)
     read_window_from_layer(config, model);

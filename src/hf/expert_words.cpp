@@ -49,6 +49,14 @@ void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDe
   m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
 }
 
+void read_olmoe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  m.experts = aliased_size(config, "num_experts", "num_local_experts", absent.count);
+  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
+  m.expert_ffn = m.ffn;
+  m.router_renormalise = config.flag("norm_topk_prob", false);
+  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.01);
+}
+
 namespace {
 
 // Of Qwen's families; with 0 experts every layer is dense.
@@ -109,9 +117,12 @@ void refuse_other_word(const JsonObject& config, const char* key, const char* le
   if (word != legal) config.refuse(key, "= " + shown(word) + "; legal: " + legal);
 }
 
-// The experts that DeepSeek's families share.
-void read_deepseek_experts(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+// What the families with shared experts of the routed ones' width have alike.
+void read_routed_experts(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
   m.expert_ffn = config.integer("moe_intermediate_size", absent.ffn, 1, most_size);
+  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
+  m.first_dense_layers = std::min(config.integer("first_k_dense_replace", absent.dense, 0, most_size), m.layers);
+  m.router_scale = config.number("routed_scaling_factor", absent.scale, 0);
   m.auxiliary_loss_coefficient = auxiliary_loss(config, 0);
   if (config.integer("moe_layer_freq", 1, 1, most_size) != 1)
     config.refuse("moe_layer_freq", "= " + shown_json(*config.find("moe_layer_freq")) + "; legal: 1");
@@ -119,40 +130,38 @@ void read_deepseek_experts(const JsonObject& config, const HfExpertSizes& absent
 
 }  // namespace
 
-void read_deepseek_v3(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
-  read_latent_attention(config, m);
-  m.rope_interleave = config.flag("rope_interleave", true);
-  read_deepseek_experts(config, absent, m);
+void read_sigmoid_experts(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  read_routed_experts(config, absent, m);
   m.experts = aliased_size(config, "n_routed_experts", "num_local_experts", absent.count);
-  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
   m.shared_expert_ffn = m.expert_ffn * config.integer("n_shared_experts", absent.shared, 0, 1 << 20);
-  m.first_dense_layers = std::min(config.integer("first_k_dense_replace", 3, 0, most_size), m.layers);
   m.router_score = ScoreKind::sigmoid;
   m.router_renormalise = config.flag("norm_topk_prob", true);
-  m.router_scale = config.number("routed_scaling_factor", 2.5, 0);
-  m.router_groups = config.integer("n_group", 8, 1, most_size);
-  m.router_groups_used = config.integer("topk_group", 4, 1, most_size);
+  m.router_groups = config.integer("n_group", absent.groups, 1, most_size);
+  m.router_groups_used = config.integer("topk_group", absent.groups_used, 1, most_size);
   m.router_bias = true;
   refuse_other_word(config, "scoring_func", "sigmoid");
   refuse_other_word(config, "topk_method", "noaux_tc");
+}
+
+void read_deepseek_v3(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  read_latent_attention(config, m);
+  m.rope_interleave = config.flag("rope_interleave", true);
+  read_sigmoid_experts(config, absent, m);
 }
 
 // The class takes groups where topk_method says so, and never divides the weights by their sum.
 void read_deepseek_v2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
   read_latent_attention(config, m);
   m.rope_interleave = true;
-  read_deepseek_experts(config, absent, m);
+  read_routed_experts(config, absent, m);
   m.experts = aliased_size(config, "n_routed_experts", "num_experts", absent.count);
   const bool groups = config.text("topk_method", "greedy") == "group_limited_greedy";
   if (!groups) refuse_other_word(config, "topk_method", "greedy");
   for (const char* key : {"num_experts_per_tok", "n_group", "topk_group"})
     if (!config.has(key) && (groups || key == std::string_view("num_experts_per_tok")))
       config.refuse(key, "missing; legal: integer, 1 or more");
-  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
   m.shared_expert_ffn = m.expert_ffn * config.integer("n_shared_experts", absent.shared, 1, 1 << 20);
-  m.first_dense_layers = std::min(config.integer("first_k_dense_replace", 0, 0, most_size), m.layers);
   m.router_renormalise = false;
-  m.router_scale = config.number("routed_scaling_factor", 1, 0);
   if (groups) {
     m.router_groups = config.integer("n_group", 1, 1, most_size);
     m.router_groups_used = config.integer("topk_group", 1, 1, most_size);
@@ -173,20 +182,31 @@ std::string plain_router_obstacle(const ModelDeck& m) {
   return "";
 }
 
-std::string mixtral_obstacle(const ModelDeck& m) {
+namespace {
+
+// Of families whose layers all have experts.
+std::string all_experts_obstacle(const ModelDeck& m) {
   if (m.experts == 0) return "experts must be at least 1";
   if (m.first_dense_layers > 0 || m.moe_every > 1 || !m.dense_layers.empty())
     return "first_dense_layers, moe_every and dense_layers must leave no layer without experts";
-  if (!m.router_renormalise) return "router_renormalise must be true";
   return plain_router_obstacle(m);
+}
+
+}  // namespace
+
+std::string mixtral_obstacle(const ModelDeck& m) {
+  if (m.experts > 0 && !m.router_renormalise) return "router_renormalise must be true";
+  return all_experts_obstacle(m);
+}
+
+std::string olmoe_obstacle(const ModelDeck& m) {
+  if (m.head_dim * m.heads != m.width) return "head_dim must be width / heads";
+  return all_experts_obstacle(m);
 }
 
 namespace {
 
-// Of what DeepSeek's families share.
-std::string deepseek_obstacle(const ModelDeck& m) {
-  if (m.attention != AttentionKind::mla) return "attention must be mla";
-  if (m.latent_norm_epsilon != deepseek_latent_epsilon) return "latent_norm_epsilon must be 1e-6";
+std::string routed_experts_obstacle(const ModelDeck& m) {
   if (m.experts == 0) return "experts must be at least 1";
   if (m.moe_every > 1 || !m.dense_layers.empty()) return "moe_every must be 1 and dense_layers empty";
   if (m.shared_expert_gate) return "shared_expert_gate must be false";
@@ -194,18 +214,30 @@ std::string deepseek_obstacle(const ModelDeck& m) {
   return "";
 }
 
+std::string latent_obstacle(const ModelDeck& m) {
+  if (m.attention != AttentionKind::mla) return "attention must be mla";
+  if (m.latent_norm_epsilon != deepseek_latent_epsilon) return "latent_norm_epsilon must be 1e-6";
+  return "";
+}
+
 }  // namespace
 
-std::string deepseek_v3_obstacle(const ModelDeck& m) {
-  if (const std::string obstacle = deepseek_obstacle(m); !obstacle.empty()) return obstacle;
+std::string sigmoid_experts_obstacle(const ModelDeck& m) {
+  if (const std::string obstacle = routed_experts_obstacle(m); !obstacle.empty()) return obstacle;
   if (m.router_score != ScoreKind::sigmoid || !m.router_bias)
     return "router_score must be sigmoid and router_bias true";
   if (m.router_group_score != GroupScoreKind::top2_sum) return "router_group_score must be top2_sum";
   return "";
 }
 
+std::string deepseek_v3_obstacle(const ModelDeck& m) {
+  const std::string obstacle = latent_obstacle(m);
+  return obstacle.empty() ? sigmoid_experts_obstacle(m) : obstacle;
+}
+
 std::string deepseek_v2_obstacle(const ModelDeck& m) {
-  if (const std::string obstacle = deepseek_obstacle(m); !obstacle.empty()) return obstacle;
+  if (const std::string obstacle = latent_obstacle(m); !obstacle.empty()) return obstacle;
+  if (const std::string obstacle = routed_experts_obstacle(m); !obstacle.empty()) return obstacle;
   if (!m.rope_interleave) return "rope_interleave must be true";
   if (m.router_score != ScoreKind::softmax || m.router_bias)
     return "router_score must be softmax and router_bias false";
@@ -241,6 +273,15 @@ void write_mixtral(const ModelDeck& m, Json& config) {
   write_auxiliary_loss(m, config);
 }
 
+void write_olmoe(const ModelDeck& m, Json& config) {
+  config["intermediate_size"] = m.expert_ffn;
+  config["num_experts"] = m.experts;
+  config["num_experts_per_tok"] = m.experts_per_token;
+  config["norm_topk_prob"] = m.router_renormalise;
+  config["clip_qkv"] = nullptr;
+  write_auxiliary_loss(m, config);
+}
+
 void write_qwen3_moe(const ModelDeck& m, Json& config) {
   std::set<std::int64_t> dense(m.dense_layers.begin(), m.dense_layers.end());
   for (std::int64_t layer = 0; layer < m.first_dense_layers; ++layer) dense.insert(layer);
@@ -260,14 +301,16 @@ void write_qwen2_moe(const ModelDeck& m, Json& config) {
 
 namespace {
 
-// What DeepSeek's families share.
-void write_deepseek(const ModelDeck& m, Json& config) {
+void write_latent_attention(const ModelDeck& m, Json& config) {
   config["q_lora_rank"] = m.q_lora > 0 ? Json(m.q_lora) : Json(nullptr);
   config["kv_lora_rank"] = m.kv_lora;
   config["qk_nope_head_dim"] = m.nope_dim;
   config["qk_rope_head_dim"] = m.rope_dim;
   config["v_head_dim"] = m.value_dim;
   config["attention_bias"] = false;
+}
+
+void write_routed_experts(const ModelDeck& m, Json& config) {
   config["n_routed_experts"] = m.experts;
   config["num_experts_per_tok"] = m.experts_per_token;
   config["moe_intermediate_size"] = m.expert_ffn;
@@ -282,16 +325,22 @@ void write_deepseek(const ModelDeck& m, Json& config) {
 
 }  // namespace
 
-void write_deepseek_v3(const ModelDeck& m, Json& config) {
-  write_deepseek(m, config);
-  config["rope_interleave"] = m.rope_interleave;
+void write_sigmoid_experts(const ModelDeck& m, Json& config) {
+  write_routed_experts(m, config);
   config["scoring_func"] = "sigmoid";
   config["topk_method"] = "noaux_tc";
   config["num_nextn_predict_layers"] = m.mtp_depth;
 }
 
+void write_deepseek_v3(const ModelDeck& m, Json& config) {
+  write_latent_attention(m, config);
+  write_sigmoid_experts(m, config);
+  config["rope_interleave"] = m.rope_interleave;
+}
+
 void write_deepseek_v2(const ModelDeck& m, Json& config) {
-  write_deepseek(m, config);
+  write_latent_attention(m, config);
+  write_routed_experts(m, config);
   config["scoring_func"] = "softmax";
   config["topk_method"] = m.router_groups > 1 ? "group_limited_greedy" : "greedy";
 }

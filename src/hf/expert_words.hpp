@@ -11,22 +11,28 @@
 namespace forge {
 
 void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_olmoe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_qwen3_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_qwen2_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_qwen3_vl_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_sigmoid_experts(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_deepseek_v3(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_deepseek_v2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 
 void write_mixtral(const ModelDeck& model, nlohmann::ordered_json& config);
+void write_olmoe(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_qwen3_moe(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_qwen2_moe(const ModelDeck& model, nlohmann::ordered_json& config);
+void write_sigmoid_experts(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_deepseek_v3(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_deepseek_v2(const ModelDeck& model, nlohmann::ordered_json& config);
 
 // Of the router that mixtral and qwen3_moe have.
 std::string plain_router_obstacle(const ModelDeck& model);
 std::string mixtral_obstacle(const ModelDeck& model);
+std::string olmoe_obstacle(const ModelDeck& model);
 std::string qwen2_moe_obstacle(const ModelDeck& model);
+std::string sigmoid_experts_obstacle(const ModelDeck& model);
 std::string deepseek_v3_obstacle(const ModelDeck& model);
 std::string deepseek_v2_obstacle(const ModelDeck& model);
 

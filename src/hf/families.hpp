@@ -24,7 +24,7 @@ enum class HfWindow {
   every_layer_if_given,  // sliding_window
   every_layer_if_used,   // sliding_window (4096 where left out) with use_sliding_window
   from_layer,            // as every_layer_if_used, from layer max_window_layers on
-  refused                // every other layer, where use_sliding_window: not available
+  refused                // some layers, where use_sliding_window: not available
 };
 
 // What transformers takes for dimensions that a family's config.json leaves out.
@@ -35,7 +35,8 @@ struct HfSizes {
   std::int64_t head_dim = 0;  // 0 = width / heads
 };
 struct HfExpertSizes {
-  std::int64_t count, per_token, ffn, shared = 0;
+  std::int64_t count, per_token, ffn, shared = 0, dense = 0, groups = 1, groups_used = 1;
+  double scale = 1;
 };
 
 // What is particular to a family.
@@ -45,13 +46,19 @@ struct HfFamily {
   double epsilon = 1e-6, rope_theta = 10000;
   HfBiases biases{};
   HfWindow window = HfWindow::none;
-  bool qk_norm = false;
-  bool latent = false;         // head_dim and num_key_value_heads are not read
-  bool multi_token = false;    // its files may have layers of multi-token prediction
-  bool plain_rope = false;     // no method stretches its wavelengths
-  bool whole_heads = false;    // the width is a multiple of the heads
-  bool router_biases = false;  // its files have them
-  bool exact_router = false;   // its class keeps router matrices in fp32
+  bool qk_norm = false, qk_norm_whole = false;
+  const char* refused = "";      // a key that must be absent or null
+  const char* qk_norm_key = "";  // says whether it has it
+  bool tied = false;             // where tie_word_embeddings is left out
+  // What rope leaves as it is: 0 for the fraction: the class rotates whole heads. −1 for layers: the family has none.
+  double rope_fraction = 0;         // where partial_rotary_factor is left out
+  std::int64_t no_rope_every = -1;  // where no_rope_layers and no_rope_layer_interval are left out
+  bool latent = false;              // head_dim and num_key_value_heads are not read
+  bool multi_token = false;         // its files may have layers of multi-token prediction
+  bool plain_rope = false;          // no method stretches its wavelengths
+  bool whole_heads = false;         // the width is a multiple of the heads
+  bool router_biases = false;       // its files have them
+  bool exact_router = false;        // its class keeps router matrices in fp32
 
   // Of families with experts; `model` has its heads and layers.
   HfExpertSizes experts{};

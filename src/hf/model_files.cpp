@@ -102,15 +102,12 @@ std::string not_a_model(const std::string& path) {
 
 std::string lacking_for(const std::string& model_type) {
   static const std::vector<std::pair<const char*, const char*>> families{
-      {"glm4_moe", "which rotates a part of each head (partial_rotary_factor 0.5)"},
       {"glm4", "which rotates a part of each head, and has norms behind the layers"},
       {"gpt_oss", "whose attention has sinks and whose experts have biases"},
       {"gpt_neox", "which rotates a part of each head, and adds attention and feed-forward layer to one input"},
-      {"smollm3", "in which every fourth layer has no positions"},
       {"phi", "which rotates a part of each head"},
       {"olmo2", "whose norms stand behind the layers"},
       {"olmo3", "whose norms stand behind the layers"},
-      {"olmoe", "whose norms of queries and keys go over all heads together"},
       {"minimax_m2", "whose norms of queries and keys go over all heads together"},
       {"gemma", "whose norms multiply by 1 + weight, with GeGLU and scaled embeddings"},
       {"gemma2", "whose norms multiply by 1 + weight and stand behind the layers, too"},

@@ -1,5 +1,7 @@
 #include "hf/rope.hpp"
 
+#include <algorithm>
+
 #include "config/key_bounds.hpp"
 #include "config/text.hpp"
 
@@ -36,10 +38,35 @@ RopeScaling read_method(const JsonObject& rope) {
   return RopeScaling::none;
 }
 
-// Rotating a part of each head is something else than all of it.
-void refuse_partial_rotation(const JsonObject& object) {
-  if (object.number("partial_rotary_factor", 1, 0) != 1)
-    object.refuse("partial_rotary_factor", "= " + shown_json(*object.find("partial_rotary_factor")) + "; legal: 1");
+// Of a family that may rotate a part of each head; another one rotates all of it.
+void read_fraction(const JsonObject& object, const HfFamily& family, ModelDeck& model) {
+  const char* const key = "partial_rotary_factor";
+  const double fraction = object.number(key, model.rope_fraction, 0);
+  if (fraction > 1 || (family.rope_fraction == 0 && fraction != 1))
+    return object.refuse(key, "= " + shown_json(*object.find(key)) +
+                                  "; legal: " + (family.rope_fraction == 0 ? "1" : "more than 0, at most 1"));
+  model.rope_fraction = fraction;
+}
+
+// no_rope_layers of a model in which each `every`-th layer has no positions: a 0 for it, a 1 for the others.
+json rotating_layers(std::int64_t layers, std::int64_t every) {
+  json list = json::array();
+  for (std::int64_t number = 1; number <= layers; ++number) list.push_back(every == 0 || number % every != 0 ? 1 : 0);
+  return list;
+}
+
+void read_layers_without(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
+  if (family.no_rope_every < 0) return;
+  std::int64_t every = config.integer("no_rope_layer_interval", family.no_rope_every, 1, most_layers);
+  if (const json* const list = config.find("no_rope_layers")) {
+    const std::int64_t first = list->is_array() ? std::find(list->begin(), list->end(), 0) - list->begin() : 0;
+    every = first < static_cast<std::int64_t>(list->size()) ? first + 1 : 0;
+    if (*list != rotating_layers(model.layers, every))
+      config.refuse("no_rope_layers", "legal: " + std::to_string(model.layers) +
+                                          " entries of 0 and 1, 0 for every layer whose number, counted from 1, is a "
+                                          "multiple of one number");
+  }
+  model.no_rope_every = every <= model.layers ? every : 0;
 }
 
 std::int64_t original_positions(const JsonObject& config, const JsonObject& rope, const ModelDeck& model) {
@@ -86,7 +113,9 @@ bool has_nested_maps(const json& parameters) {
 
 void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
   model.rope_theta = config.number("rope_theta", model.rope_theta, 0);
-  refuse_partial_rotation(config);
+  model.rope_fraction = family.rope_fraction > 0 ? family.rope_fraction : 1;
+  read_fraction(config, family, model);
+  read_layers_without(config, family, model);
   const char* key = nullptr;
   const json* parameters = find_parameters(config, key);
   if (!parameters) return;
@@ -96,7 +125,7 @@ void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& m
   }
   const JsonObject rope(*parameters, config.name() + ": " + key, config.report());
   model.rope_theta = rope.number("rope_theta", model.rope_theta, 0);
-  refuse_partial_rotation(rope);
+  read_fraction(rope, family, model);
   model.rope_scaling = read_method(rope);
   if (family.plain_rope && model.rope_scaling != RopeScaling::none)
     rope.refuse(rope.has("rope_type") ? "rope_type" : "type", "not available with this model_type; legal: default");
@@ -109,8 +138,10 @@ void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& m
   if (model.rope_scaling == RopeScaling::yarn) read_yarn(config, rope, model);
 }
 
-void write_hf_rope(const ModelDeck& model, nlohmann::ordered_json& config) {
+void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ordered_json& config) {
   config["rope_theta"] = model.rope_theta;
+  if (family.rope_fraction > 0) config["partial_rotary_factor"] = model.rope_fraction;
+  if (family.no_rope_every >= 0) config["no_rope_layers"] = rotating_layers(model.layers, model.no_rope_every);
   if (model.rope_scaling == RopeScaling::none) {
     config["rope_scaling"] = nullptr;
     return;

@@ -13,7 +13,7 @@ namespace forge {
 // that stands for an absent one.
 void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& model);
 
-// Adds rope_theta and rope_scaling.
-void write_hf_rope(const ModelDeck& model, nlohmann::ordered_json& config);
+// Adds rope_theta and rope_scaling, and what the family says of parts without rotation.
+void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ordered_json& config);
 
 }  // namespace forge

@@ -48,11 +48,16 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (m.norm != NormKind::rmsnorm) return "norm must be rmsnorm";
   if (m.positions != PositionKind::rope) return "positions must be rope";
   if (m.activation != Activation::swiglu) return "activation must be swiglu";
-  if (m.qk_norm != family.qk_norm) return std::string("qk_norm must be ") + (family.qk_norm ? "true" : "false");
+  if (m.qk_norm_whole != family.qk_norm_whole)
+    return std::string("qk_norm_whole must be ") + (family.qk_norm_whole ? "true" : "false");
+  if (!*family.qk_norm_key && m.qk_norm != family.qk_norm)
+    return std::string("qk_norm must be ") + (family.qk_norm ? "true" : "false");
   if (const auto obstacle = bias_obstacle(m, family.biases); !obstacle.empty()) return obstacle;
   if ((family.window == HfWindow::none || family.window == HfWindow::refused) && m.sliding_window > 0)
     return "sliding_window must be 0";
   if (family.window != HfWindow::from_layer && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
+  if (family.rope_fraction == 0 && m.rope_fraction != 1) return "rope_fraction must be 1";
+  if (family.no_rope_every < 0 && m.no_rope_every > 0) return "no_rope_every must be 0";
   if (family.plain_rope && m.rope_scaling != RopeScaling::none) return "rope_scaling must be none";
   if (family.whole_heads && m.width % m.heads != 0) return "width must be a multiple of heads";
   return experts_obstacle(m, family);
@@ -116,11 +121,12 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, std::int64_
   config["attention_dropout"] = m.dropout;
   if (*family.biases.qkv) config[family.biases.qkv] = m.qkv_bias;
   if (*family.biases.out) config[family.biases.out] = m.attention_out_bias;
+  if (*family.qk_norm_key) config[family.qk_norm_key] = m.qk_norm;
   if (*family.biases.mlp) config[family.biases.mlp] = m.mlp_bias;
   write_positions(m, trained, config);
   write_window(m, family.window, config);
   if (family.write_experts) family.write_experts(m, config);
-  write_hf_rope(m, config);
+  write_hf_rope(m, family, config);
 }
 
 }  // namespace

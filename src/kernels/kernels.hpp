@@ -161,8 +161,8 @@ struct HeadWeights {
 
   FORGE_INLINE const T* of(std::int64_t head) const { return head < query_heads ? queries.data : keys.data; }
 };
-// QK-norm and rotation: RMSNorm of each head of x(R,n,D), whose last 2h entries are then rotated in halves, as `rotary`
-// does it; no angles: not rotated. rstd(R,n). x and y have pitches (they lie in QKV buffers) and are apart.
+// QK-norm and rotation: RMSNorm of each head of x(R,n,D), whose first 2h entries are then rotated in halves, as
+// `rotary` does it; no angles: not rotated. rstd(R,n). x and y have pitches (they lie in QKV buffers) and are apart.
 template <class T>
 void head_norm_forward(Stream&, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
                        View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
@@ -181,11 +181,13 @@ void head_norm_backward(Stream&, View<T, 3> d, View<const T, 3> x, const HeadWei
 
 // Which entries of a head rotate together, of 2h: i and i + h, or 2i and 2i + 1.
 enum class RotaryPairs { halves, neighbours };
-// Rotates in place the last 2h entries of each head of x(R,n,D), in pairs, by the angle of its position (Su et al.
-// 2021); cosine, sine: (P, h), 2h <= D. Inverse: backward.
+enum class RotaryPart { last, first };
+// Rotates in place the last, or the first, 2h entries of each head of x(R,n,D), in pairs, by the angle of its position
+// (Su et al. 2021); cosine, sine: (P, h), 2h <= D. Inverse: backward.
 template <class T>
 void rotary(Stream&, View<T, 3> x, View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
-            View<const acc_t<T>, 2> sine, bool inverse, RotaryPairs pairs = RotaryPairs::halves);
+            View<const acc_t<T>, 2> sine, bool inverse, RotaryPairs pairs = RotaryPairs::halves,
+            RotaryPart part = RotaryPart::last);
 
 // Keys and values of latent attention (DeepSeek-V2, arXiv:2405.04434). A head of `up`(R,H,D−r+Dv) has a key's entries
 // without rotation, then the value; rope_key(R,r) ends the key of every head:

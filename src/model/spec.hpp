@@ -29,6 +29,11 @@ struct ModelSpec {
   std::int64_t up_columns(std::int64_t ffn) const { return gated() ? 2 * ffn : ffn; }
   bool layernorm() const { return options.norm == NormKind::layernorm; }
   bool rope() const { return options.positions == PositionKind::rope; }
+  // Whether a layer rotates its queries and keys; those of multi-token prediction as the last one.
+  bool rotates(std::int64_t layer) const {
+    const std::int64_t number = (layer < L() ? layer : L() - 1) + 1;
+    return rope() && (options.no_rope_every == 0 || number % options.no_rope_every != 0);
+  }
   // Attention window of a layer; 0 = none.
   std::int64_t window(std::int64_t layer) const {
     return layer >= options.sliding_window_layer ? options.sliding_window : 0;
@@ -39,7 +44,10 @@ struct ModelSpec {
   bool mla() const { return options.attention == AttentionKind::mla; }
   std::int64_t value_dim() const { return mla() ? options.value_dim : D(); }
   std::int64_t o_columns() const { return H() * value_dim(); }  // what attention gives to its output projection
-  std::int64_t rotary_dim() const { return mla() ? options.rope_dim : D(); }  // entries of a head that rope rotates
+  // Entries of a head that rope rotates: its first ones, with mla the last ones.
+  std::int64_t rotary_dim() const {
+    return mla() ? options.rope_dim : static_cast<std::int64_t>(static_cast<double>(D()) * options.rope_fraction);
+  }
   std::int64_t q_lora() const { return options.q_lora; }
   std::int64_t kv_lora() const { return options.kv_lora; }
   std::int64_t q_up_inputs() const { return q_lora() > 0 ? q_lora() : C(); }

@@ -2,6 +2,7 @@
 
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
+#include "kernels/rows/width_norm.hpp"
 
 namespace forge {
 
@@ -32,6 +33,26 @@ View<T, 3> AttentionLayer<T>::queries_and_keys(View<T, 2> x) const {
   return heads_of(x, 0, m.H() + m.K(), m.D());
 }
 
+// What the rows' queries and keys turn by; no angles where the layer has no positions, or the model has a table of
+// them.
+template <class T>
+typename AttentionLayer<T>::Angles AttentionLayer<T>::angles() const {
+  const auto& s = p.ctx.services;
+  if (!p.spec().rotates(p.layer)) return {p.batch.table_positions(), {}, {}};
+  return {p.batch.table_positions(), s.cosine, s.sine};
+}
+
+template <class T>
+std::pair<std::int64_t, std::int64_t> AttentionLayer<T>::widths() const {
+  const ModelSpec& m = p.spec();
+  const std::int64_t ranks = p.ctx.groups.tp_size(), copies = p.ctx.buffers.rounding.kv_copies;
+  return {m.q_columns() * ranks, m.kv_columns() * ranks / copies};
+}
+template <class T>
+void AttentionLayer<T>::add_up(View<acc_t<T>, 2> sums) const {
+  if (p.ctx.groups.tp) p.ctx.groups.tp->all_reduce(p.ctx.stream, sums);
+}
+
 // x → n1 → q, k, v
 template <class T>
 void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
@@ -41,25 +62,48 @@ void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
   block_linear_forward<T>(p.ctx, split, n, w.qkv, w.qkv_bias, b.qkv);
   adapter().forward(n.values(), b.qkv);
   const View<T, 3> raw = queries_and_keys(b.qkv);
-  const auto positions = p.batch.table_positions();
-  if (p.spec().options.qk_norm)
-    head_norm_forward<T>(p.ctx.stream, raw, head_weights(), p.spec().options.norm_epsilon, positions,
-                         p.ctx.services.cosine, p.ctx.services.sine, queries_and_keys(b.qk), b.qk_rstd);
-  else if (p.spec().rope())
-    rotary<T>(p.ctx.stream, raw, positions, p.ctx.services.cosine, p.ctx.services.sine, false);
+  const auto [positions, cosine, sine] = angles();
+  const auto turn = [&](const View<T, 3>& x) {
+    if (!cosine.empty())
+      rotary<T>(p.ctx.stream, x, positions, cosine, sine, false, RotaryPairs::halves, RotaryPart::first);
+  };
+  const double epsilon = p.spec().options.norm_epsilon;
+  if (p.spec().options.qk_norm_whole) {
+    const auto [queries, keys] = widths();
+    // Of ranks with the same key heads the first one counts them.
+    const bool counts = p.ctx.groups.tp_rank() % p.ctx.buffers.rounding.kv_copies == 0;
+    width_squares<T>(p.ctx.stream, raw, p.spec().H(), counts, b.qk_rstd);
+    add_up(b.qk_rstd);
+    width_rstd<T>(p.ctx.stream, queries, keys, epsilon, b.qk_rstd);
+    width_norm_forward<T>(p.ctx.stream, raw, head_weights(), b.qk_rstd, queries_and_keys(b.qk));
+    turn(queries_and_keys(b.qk));
+  } else if (p.spec().options.qk_norm) {
+    head_norm_forward<T>(p.ctx.stream, raw, head_weights(), epsilon, positions, cosine, sine, queries_and_keys(b.qk),
+                         b.qk_rstd);
+  } else {
+    turn(raw);
+  }
 }
 
 // d(rotated, normalised q and k) → d(projected q and k), in place, and the gradients of QK-norm.
 template <class T>
-void AttentionLayer<T>::backward_positions(const RowScratch<T>& rows) const {
-  const View<T, 3> d = queries_and_keys(b.d_qkv);
-  const auto positions = p.batch.table_positions();
-  if (p.spec().options.qk_norm)
-    head_norm_backward<T>(p.ctx.stream, d, queries_and_keys(b.qkv), head_weights(), b.qk_rstd, positions,
-                          p.ctx.services.cosine, p.ctx.services.sine, norm_sums(rows, d.rows(), p.spec().D()), g.q_norm,
-                          g.k_norm);
-  else if (p.spec().rope())
-    rotary<T>(p.ctx.stream, d, positions, p.ctx.services.cosine, p.ctx.services.sine, true);
+void AttentionLayer<T>::backward_positions(const AttentionScratch<T>& s) const {
+  const View<T, 3> d = queries_and_keys(b.d_qkv), raw = queries_and_keys(b.qkv);
+  const auto [positions, cosine, sine] = angles();
+  const ModelSpec& m = p.spec();
+  if (m.options.qk_norm && !m.options.qk_norm_whole)
+    return head_norm_backward<T>(p.ctx.stream, d, raw, head_weights(), b.qk_rstd, positions, cosine, sine,
+                                 norm_sums(s.rows, d.rows(), m.D()), g.q_norm, g.k_norm);
+  if (!cosine.empty())
+    rotary<T>(p.ctx.stream, d, positions, cosine, sine, true, RotaryPairs::halves, RotaryPart::first);
+  if (!m.options.qk_norm) return;
+  const auto [queries, keys] = widths();
+  width_slopes<T>(p.ctx.stream, d, raw, head_weights(), s.qk_slopes);
+  add_up(s.qk_slopes);
+  // Ranks with the same key heads have a part of their gradient each.
+  width_norm_backward<T>(p.ctx.stream, d, raw, head_weights(), b.qk_rstd, s.qk_slopes, queries,
+                         keys * p.ctx.buffers.rounding.kv_copies, norm_sums(s.rows, d.rows(), d.extent(1) * m.D()),
+                         g.q_norm, g.k_norm);
 }
 
 // tp neighbours with the same key heads have their own query heads' parts of the gradient. Rounding takes the sum: the
@@ -104,7 +148,7 @@ void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) co
   const View<const T, 2> n = weights ? behind.gather(b.n1, b.all_n1, weights->all_rows) : View<const T, 2>();
   attend_backward<T>(p, w, b, s, d_branch, inputs(), d,
                      [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
-  backward_positions(s.rows);
+  backward_positions(s);
   sum_copies();
   const View<T, 2> partial = partial_rows(p.ctx, s.rows, s.d_n1);
   block_linear_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, w.qkv, partial);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "nn/adapter.hpp"
 #include "nn/attend.hpp"
 #include "nn/attention_layer.plan.hpp"
@@ -29,15 +31,23 @@ struct AttentionLayer {
   Adapter<T> out_adapter() const {
     return {p.ctx, BlockProduct::attention_out, w.out_adapter, g.out_adapter, b.out_low};
   }
+  struct Angles {
+    View<const std::int32_t, 1> positions;
+    View<const acc_t<T>, 2> cosine, sine;
+  };
+  Angles angles() const;
   AttentionHeads<T> split_heads(View<T, 2> qkv) const;
   AttentionHeads<T> inputs() const;
   HeadWeights<T> head_weights() const { return {w.q_norm, w.k_norm, p.spec().H()}; }
   View<T, 3> queries_and_keys(View<T, 2> x) const;
   void project(const RowScratch<T>& rows) const;
+  // Of queries and of keys in the model, and the sums of this rank's parts over tp.
+  std::pair<std::int64_t, std::int64_t> widths() const;
+  void add_up(View<acc_t<T>, 2> sums) const;
   void sum_copies() const;
   void backward(View<T, 2> dx, const RowScratch<T>* weights) const;
   void add_weights(View<const T, 2> n, const RowScratch<T>& rows) const;
-  void backward_positions(const RowScratch<T>& rows) const;
+  void backward_positions(const AttentionScratch<T>& s) const;
 };
 
 }  // namespace forge

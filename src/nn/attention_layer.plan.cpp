@@ -21,6 +21,28 @@ namespace {
 RowKernel& over_heads(Segments& list, const char* name, std::int64_t reads, std::int64_t writes) {
   return list.over_rows(name, list.R, list.spec.q_columns() + list.spec.kv_columns(), reads, writes);
 }
+// Over what it rotates of them.
+void list_rotary(Segments& list) {
+  const ModelSpec& s = list.spec;
+  list.over_rows("rotary", list.R, (s.H() + s.K()) * s.rotary_dim(), 1, 1);
+}
+
+// Norm and rotation of q and k, of all heads together, whose sums tp ranks add up.
+void list_width_norm(Segments& list, std::int64_t layer, Pass pass) {
+  const auto add_up = [&] { list.send(Group::tp, Collective::all_reduce, 2 * list.R, list.c.precision.accumulate); };
+  if (pass == Pass::forward) {
+    over_heads(list, "width_squares", 1, 0);
+    add_up();
+    list.over_rows("width_rstd", list.R, 2, 0, 0, 1, 1);
+    over_heads(list, "width_norm_forward", 1, 1);
+    if (list.spec.rotates(layer)) list_rotary(list);
+    return;
+  }
+  if (list.spec.rotates(layer)) list_rotary(list);
+  over_heads(list, "width_slopes", 2, 0);
+  add_up();
+  over_heads(list, "width_norm_backward", 2, 1).launches = 4;
+}
 
 // Of the first of the ranks with the same key heads, which adds up what they have.
 void list_copied_gradients(Segments& list) {
@@ -48,11 +70,12 @@ namespace {
 
 // B up to this tp rank's part of the input's gradient; `pass`: alone, or with W.
 void list_attention_input(Segments& list, std::int64_t layer, Pass pass) {
-  const bool normalised = list.spec.options.qk_norm;
+  const bool whole = list.spec.options.qk_norm_whole, normalised = list.spec.options.qk_norm && !whole;
   list_attend(list, layer, pass);
+  if (whole) list_width_norm(list, layer, pass);
   // Of queries and of keys: the pass, and the sums of its chunks.
   if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = list.frozen ? 2 : 4;
-  if (!normalised && list.spec.rope()) over_heads(list, "rotary", 1, 1);
+  if (!normalised && !whole && list.spec.rotates(layer)) list_rotary(list);
   if (list.rounds) list_copied_gradients(list);
   list.block_linear(ProductOf::input_gradient, list.R, qkv_split(list.c));
   list_adapter(list, BlockProduct::qkv, ProductOf::input_gradient);
@@ -72,7 +95,7 @@ void list_attention_weight(Segments& list, std::int64_t layer) {
 
 void list_attention(Segments& list, std::int64_t layer, Pass pass) {
   const ModelSpec& s = list.spec;
-  const bool normalised = s.options.qk_norm;
+  const bool whole = s.options.qk_norm_whole, normalised = s.options.qk_norm && !whole;
   switch (pass) {
     case Pass::forward:
       list_norm(list, pass, list.S, s.C());
@@ -80,7 +103,9 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
       list.block_linear(ProductOf::output, list.R, qkv_split(list.c), list.c.tp == 1);
       if (s.options.qkv_bias) list.over_rows("add_bias", list.R, s.qkv_columns(), 1, 1);
       list_adapter(list, BlockProduct::qkv, ProductOf::output);
-      if (normalised || s.rope()) over_heads(list, normalised ? "head_norm_forward" : "rotary", 1, 1);
+      if (normalised) over_heads(list, "head_norm_forward", 1, 1);
+      if (whole) list_width_norm(list, layer, pass);
+      if (!normalised && !whole && s.rotates(layer)) list_rotary(list);
       return list_attend(list, layer, pass);
     case Pass::backward_input:
       list_attention_input(list, layer, pass);

@@ -18,7 +18,7 @@ template <class P>
 struct AttentionParameters : AttendParameters<P> {
   View<P, 2> qkv;             // ((H + 2K) D, C)
   View<P, 1> qkv_bias;        // ((H + 2K) D)
-  View<P, 1> q_norm, k_norm;  // (D)
+  View<P, 1> q_norm, k_norm;  // (D), or (H D) and (K D) of all heads together
   LowRank<P> qkv_adapter;
 
   void list(ParameterLister& l) {
@@ -39,8 +39,14 @@ struct AttentionParameters : AttendParameters<P> {
         l.tensor({{"attention.", t.name, "_bias"}, {t.hf, "bias"}, {t.rows}, t.split});
     }
     if (s.options.qk_norm) {
-      l.add(q_norm, {{"attention.q_norm"}, {"self_attn.q_norm.weight"}, {s.D()}, {}, Initial::ones});
-      l.add(k_norm, {{"attention.k_norm"}, {"self_attn.k_norm.weight"}, {s.D()}, {}, Initial::ones});
+      const bool whole = s.options.qk_norm_whole;
+      const Splits heads = split_rows(s.D()), copied = {{0, s.D(), true}};
+      const auto norm = [&](View<P, 1>& w, std::string_view name, std::string_view hf, std::int64_t columns,
+                            const Splits& split) {
+        l.add(w, {{name}, {hf}, {whole ? columns : s.D()}, whole ? split : Splits{}, Initial::ones});
+      };
+      norm(q_norm, "attention.q_norm", "self_attn.q_norm.weight", s.q_columns(), heads);
+      norm(k_norm, "attention.k_norm", "self_attn.k_norm.weight", s.kv_columns(), copied);
     }
     this->list_output(l);
   }
@@ -50,7 +56,7 @@ template <class T>
 struct AttentionBuffers : AttendBuffers<T> {
   View<T, 2> qkv;             // (R, (H + 2K) D)
   View<T, 2> qk;              // (R, (H + K) D)  normalised q and k (QK-norm only)
-  View<acc_t<T>, 2> qk_rstd;  // (R, H + K)
+  View<acc_t<T>, 2> qk_rstd;  // (R, H + K), or (R, 2) of all heads together
   View<T, 2> d_qkv;           // (R, (H + 2K) D)
   LowRows<T> qkv_low;
   View<T, 2> all_n1;  // (R, C) n1 of all tp ranks, where recomputation keeps it
@@ -63,7 +69,7 @@ struct AttentionBuffers : AttendBuffers<T> {
     qkv_low.list(l, BlockProduct::qkv);
     if (s.options.qk_norm) {
       l.save(qk, "normalised q, k", l.R, s.q_columns() + s.kv_columns(), l.B);
-      l.save(qk_rstd, "QK-norm rstd", l.R, s.H() + s.K(), l.B);
+      l.save(qk_rstd, "QK-norm rstd", l.R, s.options.qk_norm_whole ? 2 : s.H() + s.K(), l.B);
     }
     this->list_outputs(l);
   }
@@ -78,10 +84,16 @@ struct AttentionBuffers : AttendBuffers<T> {
 // Workspace of B.
 template <class T>
 struct AttentionScratch : AttendScratch<T> {
+  View<acc_t<T>, 2> qk_slopes;  // (R, 2) of QK-norm over all heads together
+
   void list(BufferLister& l) {
+    const ModelSpec& s = l.spec;
+    const bool whole = s.options.qk_norm_whole;
+    const std::int64_t normed = !s.options.qk_norm ? 0 : whole ? s.q_columns() + s.kv_columns() : s.D();
     this->list_attend(l);
     this->list_d_n1(l);
-    this->rows.list_norm(l, std::max(l.spec.C(), l.spec.D()), l.spec.options.qk_norm ? l.spec.D() : 0);
+    if (whole) l.add(qk_slopes, "slopes of QK-norm", l.R, 2);
+    this->rows.list_norm(l, std::max(s.C(), s.D()), normed);
     this->rows.list_rows(l);
   }
 };

@@ -85,6 +85,21 @@ TEST(Check, Positions) {
       {"rope_high_frequency_factor = 4", "more than"});
 }
 
+TEST(Check, PartsWithoutRotation) {
+  EXPECT_NO_THROW(checked([](Deck& d) { d.model.rope_fraction = 0.5, d.model.no_rope_every = 2; }));
+  expect_refused([](Deck& d) { d.model.rope_fraction = 1.5; }, {"model.rope_fraction = 1.5", "at most 1"});
+  expect_refused([](Deck& d) { d.model.head_dim = 10, d.model.rope_fraction = 0.5; },
+                 {"model.rope_fraction = 0.5 of model.head_dim = 10 is 5 entries", "an even number, as with 0.6"});
+  expect_refused([](Deck& d) { d.model.head_dim = 10, d.model.rope_fraction = 0.05; }, {"is 0 entries", "with 0.2"});
+  expect_refused([](Deck& d) { d.model.no_rope_every = 3; }, {"model.no_rope_every = 3", "model.layers = 2"});
+  expect_refused([](Deck& d) { d.model.qk_norm_whole = true; }, {"model.qk_norm_whole = true has no effect"});
+  const auto learned = [](Deck& d) {
+    d.model.positions = PositionKind::learned, d.model.max_positions = 4096;
+    d.model.rope_fraction = 0.5, d.model.no_rope_every = 1;
+  };
+  expect_refused(learned, {"model.rope_fraction = 0.5 has no effect", "model.no_rope_every = 1 has no effect"});
+}
+
 TEST(Check, EpsilonsAreAboveZeroInFp32) {
   const auto tiny = [](PrecisionName precision, double ModelDeck::*key) {
     return [=](Deck& d) { d.train.precision = precision, d.model.*key = 1e-39; };

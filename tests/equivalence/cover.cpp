@@ -207,10 +207,14 @@ LayoutCase drawn_model(std::uint64_t key) {
   m.initial_std = 1 / std::sqrt(static_cast<double>(m.width));
   m.tied_embeddings = draw.below(2) == 0;
   m.qk_norm = m.family == Family::qwen3;
+  m.qk_norm_whole = m.qk_norm && key % 3 > 0;
   // A window of one token has no gradient of keys to compare.
   m.sliding_window = m.family == Family::gpt2 || latent || draw.below(3) == 0 ? 0 : draw.between(2, 9);
   m.sliding_window_layer = m.sliding_window > 0 ? draw.between(0, m.layers - 1) : 0;
   m.dropout = draw.below(3) == 0 ? 0.2 : 0;
+  m.rope_fraction = m.positions == PositionKind::rope && !latent && m.head_dim % 4 == 0 && key % 2 == 0 ? 0.5 : 1;
+  m.no_rope_every = m.positions == PositionKind::rope && !latent ? static_cast<std::int64_t>(key % 4) : 0;
+  if (m.no_rope_every > m.layers) m.no_rope_every = 0;
   TrainDeck& t = deck.train;
   t.sequence_tokens = draw.between(7, 40);
   t.global_batch_sequences = draw.between(1, 12);

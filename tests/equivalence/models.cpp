@@ -63,6 +63,7 @@ void set_latent(ModelDeck& m, std::int64_t q_lora) {
 std::vector<TestModel> test_models() {
   std::vector<TestModel> models;
   Deck llama = base_deck();
+  llama.model.no_rope_every = 2;
   llama.data.document_end_token = 3;
   models.push_back({"llama", llama});
 
@@ -81,6 +82,7 @@ std::vector<TestModel> test_models() {
   Deck qwen3 = base_deck();
   qwen3.model.family = Family::qwen3;
   qwen3.model.qk_norm = qwen3.model.tied_embeddings = true;
+  qwen3.model.rope_fraction = 0.5;
   qwen3.model.sliding_window = 5;
   qwen3.model.sliding_window_layer = 2;
   qwen3.train.z_loss_coefficient = 1e-2;
@@ -139,7 +141,7 @@ std::vector<TestModel> moe_models() {
   models.push_back({"mixtral", mixtral});
 
   Deck fine = moe_deck();  // many rounds
-  fine.model.qk_norm = true;
+  fine.model.qk_norm = fine.model.qk_norm_whole = true;
   fine.model.router_renormalise = false;
   fine.model.experts_per_token = 3;
   fine.model.dense_layers = {1};

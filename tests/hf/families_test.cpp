@@ -131,10 +131,77 @@ TEST(HfFamilies, Phi3) {
   EXPECT_EQ(absent.sliding_window, 0);
   EXPECT_EQ(read_twice(plain("phi3", {{"sliding_window", 7}})).sliding_window, 7);
   EXPECT_FALSE(read_twice(plain("phi3", {{"attention_bias", true}})).qkv_bias) << "the class has no such key";
-  expect_refused(plain("phi3", {{"partial_rotary_factor", 0.75}}), {"partial_rotary_factor", "legal: 1"});
+  EXPECT_EQ(read_twice(plain("phi3", {{"partial_rotary_factor", 0.75}})).rope_fraction, 0.75);
+  EXPECT_EQ(absent.rope_fraction, 1);
+  expect_refused(plain("phi3", {{"partial_rotary_factor", 1.5}}), {"partial_rotary_factor", "at most 1"});
   expect_refused(plain("phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1}}}}}), {"'longrope'"});
   expect_refused(plain("phi3", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}),
                  {"rope_scaling: type: not available with this model_type; legal: default"});
+}
+
+TEST(HfFamilies, Glm4Moe) {
+  const ModelDeck absent = read({{"model_type", "glm4_moe"}});
+  EXPECT_EQ(absent.rope_fraction, 0.5);
+  EXPECT_EQ(absent.experts, 128);
+  EXPECT_EQ(absent.first_dense_layers, 1);
+  EXPECT_EQ(absent.router_scale, 1);
+  EXPECT_EQ(absent.router_groups, 1);
+  EXPECT_TRUE(absent.router_bias && absent.router_renormalise && !absent.qk_norm && !absent.qkv_bias);
+  const json small = plain("glm4_moe", {{"n_routed_experts", 8},
+                                        {"num_experts_per_tok", 2},
+                                        {"moe_intermediate_size", 16},
+                                        {"n_shared_experts", 2},
+                                        {"use_qk_norm", true},
+                                        {"attention_bias", true}});
+  const ModelDeck m = read_twice(small);
+  EXPECT_EQ(m.shared_expert_ffn, 32);
+  EXPECT_TRUE(m.qk_norm && m.qkv_bias && !m.attention_out_bias);
+  const json inner = {{"rope_type", "default"}, {"partial_rotary_factor", 0.75}};
+  EXPECT_EQ(read_twice(with(small, {{"rope_parameters", inner}})).rope_fraction, 0.75);
+  ModelDeck other = m;
+  other.router_score = ScoreKind::softmax;
+  expect_bad_input([&] { write_hf_config(other); }, {"family glm4_moe", "router_score must be sigmoid"});
+}
+
+TEST(HfFamilies, SmolLm3) {
+  const ModelDeck absent = read({{"model_type", "smollm3"}});
+  EXPECT_EQ(absent.no_rope_every, 4);
+  EXPECT_EQ(absent.rope_theta, 2e6);
+  EXPECT_TRUE(absent.tied_embeddings);
+  EXPECT_EQ(read_twice(plain("smollm3")).no_rope_every, 4);
+  EXPECT_EQ(read_twice(plain("smollm3", {{"no_rope_layer_interval", 2}})).no_rope_every, 2);
+  EXPECT_EQ(read_twice(plain("smollm3", {{"no_rope_layer_interval", 6}})).no_rope_every, 0) << "of five layers";
+  EXPECT_EQ(read_twice(plain("smollm3", {{"no_rope_layers", {1, 1, 0, 1, 1}}})).no_rope_every, 3);
+  EXPECT_EQ(read_twice(plain("smollm3", {{"no_rope_layers", {1, 1, 1, 1, 1}}})).no_rope_every, 0);
+  EXPECT_EQ(read_twice(plain("smollm3", {{"no_rope_layers", {0, 0, 0, 0, 0}}})).no_rope_every, 1);
+  for (const json& list : {json{1, 0, 1, 1, 0}, json{1, 0, 1, 0}, json{1, 1, 1, 1, 2}, json(3)})
+    expect_refused(plain("smollm3", {{"no_rope_layers", list}}), {"no_rope_layers: legal: 5 entries of 0 and 1"});
+  expect_refused(plain("smollm3", {{"use_sliding_window", true}}), {"use_sliding_window = true"});
+  ModelDeck llama = read_twice(plain("llama"));
+  llama.no_rope_every = 2;
+  expect_bad_input([&] { write_hf_config(llama); }, {"family llama", "no_rope_every must be 0"});
+  llama.no_rope_every = 0;
+  llama.rope_fraction = 0.5;
+  expect_bad_input([&] { write_hf_config(llama); }, {"rope_fraction must be 1"});
+}
+
+TEST(HfFamilies, Olmoe) {
+  const ModelDeck absent = read({{"model_type", "olmoe"}});
+  EXPECT_EQ(absent.experts, 64);
+  EXPECT_EQ(absent.experts_per_token, 8);
+  EXPECT_EQ(absent.expert_ffn, 2048);
+  EXPECT_EQ(absent.norm_epsilon, 1e-5);
+  EXPECT_TRUE(absent.qk_norm && absent.qk_norm_whole && !absent.router_renormalise);
+  const json small = plain("olmoe", {{"num_experts", 6}, {"num_experts_per_tok", 2}, {"norm_topk_prob", true}});
+  EXPECT_TRUE(read_twice(small).router_renormalise);
+  EXPECT_TRUE(read_twice(with(small, {{"attention_bias", true}, {"clip_qkv", nullptr}})).attention_out_bias);
+  expect_refused(with(small, {{"clip_qkv", 8.0}}), {"clip_qkv = 8.0: not available; legal: null"});
+  ModelDeck other = read(small);
+  other.qk_norm_whole = false;
+  expect_bad_input([&] { write_hf_config(other); }, {"family olmoe", "qk_norm_whole must be true"});
+  other = read(small);
+  other.head_dim = 6;
+  expect_bad_input([&] { write_hf_config(other); }, {"head_dim must be width / heads"});
 }
 
 TEST(HfFamilies, OtherWords) {

@@ -357,7 +357,8 @@ void check_rotated_heads(std::int64_t R, std::int64_t n, std::int64_t D, std::in
   Stream s(2);
   p.run(s);
   const Values plain = p.y.read(s), scales = p.rstd.read(s);
-  rotary<T>(s, p.y.heads(n), positions.vector(), cosine.view(), sine.view(), false);
+  rotary<T>(s, p.y.heads(n), positions.vector(), cosine.view(), sine.view(), false, RotaryPairs::halves,
+            RotaryPart::first);
   const Values expected = p.y.read(s);
   EXPECT_FALSE(same_bits(plain, expected));
   p.dw.write(Values(D));
@@ -365,7 +366,8 @@ void check_rotated_heads(std::int64_t R, std::int64_t n, std::int64_t D, std::in
   p.run(s, positions.vector(), cosine.view(), sine.view());
   EXPECT_TRUE(same_bits(p.y.read(s), expected));
   EXPECT_TRUE(same_bits(p.rstd.read(s), scales));
-  rotary<T>(s, p.dy.heads(n), positions.vector(), cosine.view(), sine.view(), true);
+  rotary<T>(s, p.dy.heads(n), positions.vector(), cosine.view(), sine.view(), true, RotaryPairs::halves,
+            RotaryPart::first);
   check_heads(p, s, p.dy.read(s));
 }
 

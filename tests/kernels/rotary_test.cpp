@@ -16,7 +16,7 @@ struct Problem {
   Field<A> cosine, sine;
   Field<std::int32_t> positions;
 
-  // Of each head the last 2 · angles entries turn.
+  // Of each head the last, or the first, 2 · angles entries turn.
   Problem(std::int64_t rows, std::int64_t heads, std::int64_t head_dim, std::int64_t angles_of_head)
       : R(rows),
         n(heads),
@@ -40,13 +40,13 @@ struct Problem {
       }
     return v;
   }
-  void run(Stream& s, bool inverse, RotaryPairs pairs = RotaryPairs::halves) {
-    rotary<T>(s, x.heads(n), positions.vector(), cosine.view(), sine.view(), inverse, pairs);
+  void run(Stream& s, bool inverse, RotaryPairs pairs = RotaryPairs::halves, RotaryPart part = RotaryPart::last) {
+    rotary<T>(s, x.heads(n), positions.vector(), cosine.view(), sine.view(), inverse, pairs, part);
   }
 };
 
 template <class T>
-void check(std::int64_t R, std::int64_t n, std::int64_t D, std::int64_t h, RotaryPairs pairs) {
+void check(std::int64_t R, std::int64_t n, std::int64_t D, std::int64_t h, RotaryPairs pairs, RotaryPart part) {
   using A = acc_t<T>;
   using N = Tracked<A>;
   Problem<T> p(R, n, D, h);
@@ -54,13 +54,14 @@ void check(std::int64_t R, std::int64_t n, std::int64_t D, std::int64_t h, Rotar
   const Values x = p.x.read(s), c = p.cosine.read(s), si = p.sine.read(s), at = p.positions.read(s);
   for (const bool inverse : {false, true}) {
     p.x.write(x);
-    p.run(s, inverse, pairs);
+    p.run(s, inverse, pairs, part);
     std::vector<N> expected(x.begin(), x.end());
     for (std::int64_t r = 0; r < R; ++r)
       for (std::int64_t head = 0; head < n; ++head)
         for (std::int64_t j = 0; j < h; ++j) {
           const bool halves = pairs == RotaryPairs::halves;
-          const std::int64_t low = (r * n + head + 1) * D - 2 * h + (halves ? j : 2 * j), high = low + (halves ? h : 1);
+          const std::int64_t skipped = part == RotaryPart::first ? 0 : D - 2 * h;
+          const std::int64_t low = (r * n + head) * D + skipped + (halves ? j : 2 * j), high = low + (halves ? h : 1);
           const std::int64_t entry = static_cast<std::int64_t>(at[r]) * h + j;
           const N cos = c[entry], sin = inverse ? -si[entry] : si[entry], a = x[low], b = x[high];
           expected[low] = a * cos - b * sin;
@@ -76,12 +77,13 @@ TEST(Rotary, rotates_each_pair_by_its_position) {
         std::array<std::int64_t, 4>{33, 5, 64, 32}, std::array<std::int64_t, 4>{4, 1, 34, 17},
         std::array<std::int64_t, 4>{2, 2, 128, 64}, std::array<std::int64_t, 4>{9, 3, 11, 2},
         std::array<std::int64_t, 4>{5, 4, 192, 32}})
-    for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbours}) {
-      SCOPED_TRACE(::testing::Message() << R << " x " << n << " x " << D << ", " << h << " angles");
-      check<double>(R, n, D, h, pairs);
-      check<float>(R, n, D, h, pairs);
-      check<bf16>(R, n, D, h, pairs);
-    }
+    for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbours})
+      for (const RotaryPart part : {RotaryPart::last, RotaryPart::first}) {
+        SCOPED_TRACE(::testing::Message() << R << " x " << n << " x " << D << ", " << h << " angles");
+        check<double>(R, n, D, h, pairs, part);
+        check<float>(R, n, D, h, pairs, part);
+        check<bf16>(R, n, D, h, pairs, part);
+      }
 }
 
 // A rotation is linear: J v is the rotation of v, and Jᵀ u its inverse of u.

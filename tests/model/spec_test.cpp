@@ -61,6 +61,18 @@ TEST(Spec, LatentAttention) {
   EXPECT_EQ(standard.rotary_dim(), standard.D());
 }
 
+// The frequencies of a part of each head are those of a head of that size; layers without positions are counted from 1.
+TEST(Spec, PartsWithoutRotation) {
+  ModelDeck m = small(1);
+  const auto whole = rotary_frequencies(resolve_model(m)).inverse;
+  m.head_dim = 16, m.rope_fraction = 0.5, m.no_rope_every = 2, m.layers = 4;
+  const ModelSpec s = resolve_model(m);
+  EXPECT_EQ(s.rotary_dim(), 8);
+  EXPECT_EQ(rotary_frequencies(s).inverse, whole);
+  EXPECT_TRUE(s.rotates(0) && !s.rotates(1) && s.rotates(2) && !s.rotates(3));
+  EXPECT_FALSE(s.rotates(4)) << "multi-token prediction's are as the last one";
+}
+
 // DeepSeek's yarn changes the scale of the scores: by its mscale_all_dim, squared, whatever the factor on cosines is.
 TEST(Spec, SoftmaxScale) {
   ModelDeck m = test::mla_deck({2, 64, 96, 32, 4, 0, 8, 2, 1, 97, 1}, 0);

@@ -92,7 +92,7 @@ void head_norm_in_halves(Stream& stream, View<const T, 3> x, const HeadWeights<T
 
 }  // namespace
 
-// n = w ⊙ x · rstd of each head, rounded as a norm of its own would be; then, of its last 2h entries,
+// n = w ⊙ x · rstd of each head, rounded as a norm of its own would be; then, of its first 2h entries,
 // y = (n1 cos − n2 sin, n2 cos + n1 sin). A head is read once from memory: the second time the caches have it.
 template <class T>
 void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
@@ -117,15 +117,14 @@ void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>&
     const A scale = halves ? rstd_of(team.template sum<A>(n / 2, SquaresOfPair<A>{}, in, in + n / 2), n, A(epsilon))
                            : inverse_rms<A>(team, n, A(epsilon), in);
     team.map(
-        whole, [=](const T& w_j, const T& x_j, T& y_j) { y_j = T(normed(w_j, x_j, scale)); }, weight, in, out);
-    if (h > 0) {
-      const T *w1 = weight + whole, *x1 = in + whole;
+        whole, [=](const T& w_j, const T& x_j, T& y_j) { y_j = T(normed(w_j, x_j, scale)); }, weight + 2 * h,
+        in + 2 * h, out + 2 * h);
+    if (h > 0)
       team.map(
           h,
           [=](const T& w_low, const T& w_high, const T& x_low, const T& x_high, const A& cos, const A& sin, T& low,
               T& high) { rotate(normed(w_low, x_low, scale), normed(w_high, x_high, scale), cos, sin, low, high); },
-          w1, w1 + h, x1, x1 + h, cosine.row(positions[r]), sine.row(positions[r]), out + whole, out + whole + h);
-    }
+          weight, weight + h, in, in + h, cosine.row(positions[r]), sine.row(positions[r]), out, out + h);
     if (team.leads()) rstd.row(r)[head] = scale;
   };
   parallel_rows(stream, x.rows(), heads, row_width<T>(halves ? n / 2 : n), body);
@@ -142,7 +141,7 @@ struct HeadsOfWeight {
   View<acc_t<T>, 2> sums;
 };
 
-// By which the last 2h entries of a head were rotated.
+// By which the first 2h entries of a head were rotated.
 template <class A>
 struct HeadAngles {
   View<const std::int32_t, 1> positions;
@@ -203,7 +202,7 @@ void head_norm_backward_of(Stream& stream, const HeadsOfWeight<T>& of, View<T, 3
           const std::int64_t width = q + i < end ? n : 0;
           to[i] = d.row(row) + head * n;
           if (const std::int64_t h = whole ? 0 : angles.h(); h > 0) {
-            T* const low = to[i] + n - 2 * h;
+            T* const low = to[i];
             const std::int32_t position = angles.positions[row];
             team.map(width > 0 ? h : 0, TurnBack<A>{}, in_place(low), in_place(low + h), angles.cosine.row(position),
                      angles.sine.row(position));

@@ -24,7 +24,7 @@ struct Rotation {
   }
 };
 
-// Halves of h numbers, of several heads at a time; all begin at multiples of 16 bytes.
+// Halves of h numbers, a head's first ones, of several heads at a time; all begin at multiples of 16 bytes.
 template <class T>
 void rotary_halves(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
                    View<const acc_t<T>, 2> sine, Rotation<acc_t<T>> rotate) {
@@ -34,7 +34,7 @@ void rotary_halves(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> pos
     using Half = decltype(team.template row<1, true>(h, static_cast<const T*>(x.row(r))));
     Array<Half, together> lows, highs;
     const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
-    const auto place = [=](int head) { return x.row(r) + (head + 1) * head_dim - 2 * h; };
+    const auto place = [=](int head) { return x.row(r) + head * head_dim; };
     for_each_of<together>([&](int i) {
       const T* from = place(first + i < all ? first + i : first);
       lows[i] = team.template row<1, true>(h, from);
@@ -54,7 +54,7 @@ void rotary_halves(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> pos
 // (x1, x2) ← (x1 cos − x2 sin, x2 cos + x1 sin); the inverse has −sin.
 template <class T>
 void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
-            View<const acc_t<T>, 2> sine, bool inverse, RotaryPairs pairs) {
+            View<const acc_t<T>, 2> sine, bool inverse, RotaryPairs pairs, RotaryPart part) {
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), head_dim = x.extent(2), h = cosine.columns();
   require(2 * h <= head_dim, "rotary: more angles than pairs of a head");
@@ -62,12 +62,14 @@ void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions,
   note_rows(stream, "rotary", rotated, rotated);
   const Rotation<A> rotate{inverse ? A(-1) : A(1)};
   const bool halves = pairs == RotaryPairs::halves;
-  const bool whole = rows_at_a_time > 1 && aligned_rows(x, cosine, sine) && 2 * h == head_dim &&
-                     h * static_cast<int>(sizeof(T)) % 16 == 0 && row_width<T>(h).accesses <= 32;
+  const std::int64_t skipped = part == RotaryPart::first ? 0 : head_dim - 2 * h;
+  const auto aligned = [](std::int64_t count) { return count * static_cast<int>(sizeof(T)) % 16 == 0; };
+  const bool whole = rows_at_a_time > 1 && aligned_rows(x, cosine, sine) && skipped == 0 && aligned(head_dim) &&
+                     aligned(h) && row_width<T>(h).accesses <= 32;
   if (halves && whole) return rotary_halves<T>(stream, x, positions, cosine, sine, rotate);
   const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t head, Team team) {
     const A *c = cosine.row(positions[r]), *s = sine.row(positions[r]);
-    T* first = x.row(r) + (head + 1) * head_dim - 2 * h;
+    T* first = x.row(r) + head * head_dim + skipped;
     const auto turn = [=](T& lower, T& upper, const A& cos, const A& sin) {
       rotate(lower, upper, cos, sin, lower, upper);
     };
@@ -88,7 +90,7 @@ void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions,
 
 #define FORGE_ROTARY(T)                                                                              \
   template void rotary<T>(Stream&, View<T, 3>, View<const std::int32_t, 1>, View<const acc_t<T>, 2>, \
-                          View<const acc_t<T>, 2>, bool, RotaryPairs);
+                          View<const acc_t<T>, 2>, bool, RotaryPairs, RotaryPart);
 FORGE_COMPUTE_TYPES(FORGE_ROTARY)
 
 }  // namespace forge
