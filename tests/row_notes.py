@@ -7,7 +7,7 @@ import re
 import sys
 
 # No pass of a layer lists them: they belong to initial values, the update, checks of a step, or to a kernel that stands beside them.
-OTHERS = {"convert", "fill_normal", "sum_of_squares", "finish_scalars", "router_bias_update", "balanced_experts"}
+OTHERS = {"convert", "fill_normal", "fill_uniform", "sum_of_squares", "finish_scalars", "router_bias_update", "balanced_experts"}
 
 kernels = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent) / "src/kernels"
 declared = [name for header in ("kernels.hpp", "experts/expert_kernels.hpp")

@@ -144,7 +144,7 @@ void add_train(std::vector<Key>& keys) {
   k.integer<&T::validation_sequences>("validation_sequences", may_change, 0, most_sequences, "",
                                       "sequences of each held-out set, from its first one on; 0 = all");
   k.texts<&T::frozen>("frozen", stays,
-                      "patterns of tensors that stay as they are, by either name of show --all: whole "
+                      "patterns of tensors that stay as they are, by either name that forge show --all has: whole "
                       "blocks, experts of a layer, tables; without gradients and state, in the compute type alone");
 }
 

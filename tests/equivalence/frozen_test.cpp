@@ -72,8 +72,8 @@ TEST(Frozen, EqualsOneRank) {
 
 // What is trained has the gradients that it has where all is trained, to the last bit; what is frozen stays.
 TEST(Frozen, LeavesOtherGradientsAsTheyAre) {
-  std::vector<TestModel> models = test_models();
-  for (const TestModel& model : moe_models()) models.push_back(model);
+  const std::vector<TestModel> dense = test_models(), experts = moe_models();
+  const std::vector<TestModel> models{dense[0], dense[1], dense[4], experts[0], experts[3]};
   for (const TestModel& model : models)
     for (const auto& patterns : choices_of(model.deck)) {
       Deck all = one_rank(with_training(model.deck, 2));
@@ -89,12 +89,10 @@ TEST(Frozen, LeavesOtherGradientsAsTheyAre) {
       EXPECT_FALSE(part.gradients.empty()) << model.name;
       for (const auto& [name, values] : part.gradients)
         EXPECT_EQ(values, full.gradients.at(name)) << model.name << name;
-      Deck still = some;
-      still.optimizer.learning_rate = 0;
-      const LayoutResult start = run_threads(still, options);
+      const Tensors start = initial_tensors(some);
       for (const auto& [name, values] : part.parameters) {
         if (part.gradients.contains(name)) continue;
-        EXPECT_EQ(values, start.parameters.at(name)) << model.name << name;
+        EXPECT_EQ(values, start.at(name)) << model.name << name;
       }
     }
 }
