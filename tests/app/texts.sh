@@ -14,7 +14,7 @@ ln -s "$forge" build/cpu/forge
 ln -s "$forge" bin/forge
 export PATH=$work/bin:$PATH FORGE=$forge
 
-mapfile -t commands < <(sed -n '/^## Your own texts/,/^## What it has/p' "$root/README.md" | sed -n 's/^    //p' |
+mapfile -t commands < <(sed -n '/^## Your own texts/,/^## Features/p' "$root/README.md" | sed -n 's/^    //p' |
   sed 's/ *#.*//; s/ FOLDER / texts /; /chat/d')
 [ "${#commands[@]}" -eq 6 ] || fail "README.md has ${#commands[@]} commands, not 6"
 few=(--set train.steps=12 --set train.validate_every_steps=6 --set optimizer.warmup_steps=4 --set output.sample_tokens=8)
