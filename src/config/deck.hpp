@@ -59,7 +59,7 @@ struct AdapterDeck {
   std::int64_t rank = 8;             // r
   double alpha = 16;                 // scale = alpha / r, …
   bool rank_stabilised = false;      // … or alpha / sqrt(r) (Kalajdzievski 2023, arXiv 2312.03732)
-  double dropout = 0;                // of what A reads; no other value yet
+  double dropout = 0;                // of A's input; no other value yet
   std::vector<std::string> targets;  // Hugging Face's names of matrices; none: all of attention and MLP
   std::string load;                  // directory that PEFT or forge has written; "" = drawn A, zero B
 

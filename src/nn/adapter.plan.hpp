@@ -40,7 +40,7 @@ struct LowRank {
   void list(ParameterLister& l, BlockProduct product);
 };
 
-// x Aᵀ of a product, which forward makes for the gradient of B, and the gradient of it, which B leaves for that of A.
+// x Aᵀ of a product, which forward saves for the gradient of B, and its gradient, which B saves for the gradient of A.
 template <class T>
 struct LowRows {
   View<T, 2> u, d_u;  // (R, n r)

@@ -98,7 +98,7 @@ template <class T>
 View<const T, 2> attend_output_rows(const BlockPass<T>& p, const AttendBuffers<T>& b) {
   return output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out);
 }
-// d_branch → d_q, d_k, d_v; adapt(d_o) adds what an adapter does to the gradient of attention's output.
+// d_branch → d_q, d_k, d_v; adapt(d_o) adds an adapter's part of the gradient of attention's output.
 template <class T, class Adapt = NoAdapter>
 void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
                      const AttendScratch<T>& s, View<const T, 2> d_branch, const AttentionHeads<T>& in,

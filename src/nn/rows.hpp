@@ -91,7 +91,7 @@ struct NoAdapter {
   void operator()(const auto&) const {}
 };
 
-// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b; adapt(part of the sum) adds what an adapter does.
+// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b; adapt(part of the sum) adds an adapter's product.
 template <class T, class Adapt = NoAdapter>
 void row_parallel_forward(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& x, View<const T, 2> w,
                           View<const T, 1> b, View<T, 2> y, const RowScratch<T>& scratch, Adapt adapt = {}) {

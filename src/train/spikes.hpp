@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// What a run has seen of spikes, which every checkpoint has.
+// A run's state of spikes, which every checkpoint has.
 struct SpikeState {
   std::vector<NumberRange> excluded;  // places of the data's order that the run leaves out: ascending, apart
   std::vector<double> losses, norms;  // of the last steps with an update, the oldest first
@@ -33,7 +33,7 @@ class SpikeWatch {
   bool watches() const { return deck_.spike != SpikeAction::none; }
   // "loss 9.31 is 2.1 times the median of 100 steps"; "": the step, whose numbers are finite, is none.
   std::string spike_in(double loss, double norm) const;
-  // What is done about a spike: once there were train.spike_most, a line in the log.
+  // The action on a spike; behind train.spike_most of them a line in the log.
   SpikeAction action() const { return state_.acts < deck_.spike_most ? deck_.spike : SpikeAction::log; }
   void add_act() { ++state_.acts; }
   // Of a step that made an update.

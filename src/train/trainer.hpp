@@ -62,7 +62,7 @@ class Trainer {
   // Whether this rank writes the step's timeline.
   bool profiles(std::int64_t s) const;
   void say_steps_before() const;
-  // Whether the step makes no update for a spike (train/spikes.hpp), as all ranks say together; notes what comes of it.
+  // Whether the step makes no update for a spike (train/spikes.hpp), as all ranks say together; notes the consequence.
   bool holds_back(std::int64_t s, const StepResult& result);
   // Where the run can go back to, and has other data for step s: the checkpoints of Checkpoints::committed().
   std::optional<std::vector<std::string>> ways_back(std::int64_t s);
