@@ -1,5 +1,6 @@
 #include "kernels/rows/width_norm.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "fixture.hpp"
