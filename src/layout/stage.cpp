@@ -19,7 +19,7 @@ namespace {
 void mark_frozen(const StageContent& stage, const std::vector<LocalUnit>& units, std::vector<StageLayer>& list) {
   const auto frozen = [&](std::size_t u) { return u != no_unit && units[u].frozen; };
   const auto trains = [&](std::size_t u) { return u != no_unit && !units[u].frozen; };
-  bool idle = stage.embedding;
+  bool idle = stage.embedding && !units.empty();
   for (StageLayer& layer : list) {
     layer.frozen = frozen(layer.unit);
     layer.second_frozen = frozen(layer.second);

@@ -14,6 +14,7 @@ constexpr std::int64_t saved_step = 2, last_step = 4;
 // In bf16, with clipping left out: its coefficient comes from sums whose order a layout chooses.
 Deck deck_of(OptimizerName name, const std::string& directory, StateType type) {
   Deck deck = test_models()[0].deck;
+  deck.model.no_rope_every = 0;  // llama's config.json has no word for it
   deck.train.precision = PrecisionName::bf16;
   deck.train.steps = last_step;
   deck.train.global_batch_sequences = 2 * deck.train.microbatch_sequences;

@@ -24,7 +24,8 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  const auto dense = test_models();
+  auto dense = test_models();
+  dense[0].deck.model.no_rope_every = 0;  // llama's config.json has no word for it
   auto experts = moe_models();
   experts[0].deck.model.qk_norm = true;
   experts[2].deck.model.family = Family::deepseek_v3;

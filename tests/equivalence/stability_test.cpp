@@ -69,6 +69,7 @@ TEST(Stability, ClippedLogitsAreTheLimit) {
     ASSERT_NE(found, models.end());
     Deck deck = found->deck;
     deck.model.layers = 1;
+    deck.model.no_rope_every = 0;
     deck.model.dropout = 0;
     deck.model.sliding_window_layer = 0;
     deck.data.files = {token_file(23, deck.train.global_batch_sequences * deck.train.sequence_tokens + 1)};

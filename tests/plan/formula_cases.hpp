@@ -29,6 +29,7 @@ inline void simplify(Deck& deck) {
   ModelDeck& m = deck.model;
   const MeshDeck& mesh = deck.mesh;
   if (m.qkv_bias && mesh.tp > m.kv_heads) m.qkv_bias = false;
+  if (mesh.tp > m.kv_heads) m.qk_norm_whole = false;
   const bool closed = mesh.pp == 1 && !m.tied_embeddings && m.positions == PositionKind::rope &&
                       deck.schedule.name != ScheduleName::zb_v && deck.schedule.virtual_stages == 1;
   if (deck.train.zero_stage == 3 && !closed) deck.train.gather = GatherPolicy::step;

@@ -166,6 +166,8 @@ class Step {
     // Feed-forward: the same; its output is only recomputed where a gate reads it.
     tp.all_gather(S * C, e, M * mlps * (3 + full) - joined_mlps);
     tp.messages(S * C, e, M * mlps * 2 - joined_mlps);
+    // QK-norm of all heads together adds up two numbers a row, of queries and of keys, forward and backward.
+    if (m.qk_norm_whole) tp.all_reduce(2 * R, a, M * layers * (2 + full));
     if (m.shared_expert_gate) tp.messages(S * C, e, M * here(true) * full);
     for (const Held& h : held_) {
       if (h.embedding) tp.messages(S * C, e, M), tp.all_gather(S * C, e, M);

@@ -95,13 +95,15 @@ class Sizes {
     unit.replicated(m_.attention_out_bias * m_.width);
     unit.replicated(biases * m_.width);
     for (std::int64_t i = 0; i < 2 * vectors_of_norm(); ++i) unit.replicated(m_.width);
-    for (int i = 0; i < 2; ++i) unit.replicated(m_.qk_norm * m_.head_dim);
+    for (int i = 0; i < 2; ++i) unit.replicated(m_.qk_norm * !m_.qk_norm_whole * m_.head_dim);
     if (m_.attention == AttentionKind::mla) {
       unit.replicated(m_.q_lora);
       unit.replicated(m_.kv_lora);
     }
     if (moe) unit.replicated(m_.shared_expert_gate * m_.width);
     unit.split(m_.qkv_bias * (m_.heads / tp_ + 2 * key_heads()) * m_.head_dim);
+    for (const std::int64_t heads : {m_.heads / tp_, key_heads()})
+      unit.split(m_.qk_norm * m_.qk_norm_whole * heads * m_.head_dim);
     unit.split(biases * up);
     return unit.finish(shards_);
   }
