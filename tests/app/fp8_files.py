@@ -137,7 +137,7 @@ def check_export(plain, scaled, config):
     for name, (dtype, shape, _) in plain.items():
         values = numbers(plain[name])
         if not linear.search(name) or name.endswith("eh_proj.weight"):
-            expect(scaled[name][0] == ("F32" if name.endswith("correction_bias") else "BF16"), f"{name} is {scaled[name][0]}")
+            expect(scaled[name][0] == ("F32" if name.endswith(("correction_bias", "mlp.gate.weight")) else "BF16"), f"{name} is {scaled[name][0]}")
             module = name.removesuffix(".weight")
             listed = len(shape) == 2 and "embed_tokens" not in name
             expect(listed == (module in config["quantization_config"]["modules_to_not_convert"]), f"{module} in modules_to_not_convert")
