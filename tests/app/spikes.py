@@ -26,6 +26,8 @@ def write_tokens(name, noisy_samples):
     """Samples of a pattern; where they are noise, their first token is still the pattern's, which is the label before it."""
     count = (STEPS + 4) * G
     ids = [at % 8 for at in range(count * T + 1)]
+    for sample in range(count):  # no two samples are alike
+        ids[sample * T + 5] = 8 + sample % 24
     for sample in noisy_samples:
         for at in range(sample * T + 1, (sample + 1) * T):
             ids[at] = 32 + at * at % 31
