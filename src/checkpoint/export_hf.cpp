@@ -60,7 +60,7 @@ std::string type_of(const ModelSpec& spec, const Parameter& p, ExportType type) 
   return type == ExportType::coded && is_linear(p) ? code_type : "BF16";
 }
 
-// What is merged into a matrix of a model with adapters: its own, if it has one.
+// The adapter of a matrix, which --merge adds to it; empty where the matrix has none.
 Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
   for (const BlockProduct product : adapted_products)
     for (const AdaptedTensor& t : tensors_of(spec, product))

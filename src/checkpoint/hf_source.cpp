@@ -48,7 +48,7 @@ HfPlace find_packed(const TensorFiles& files, const Parameter& p) {
   return {info, p.expert * rows * p.shape[1] + (up ? p.shape[0] : 0), true, rows};
 }
 
-// What a packed tensor must be for the parameter.
+// Whether the packed tensor has the parameter's shape for each expert.
 bool packs(const HfPlace& place, const Parameter& p) {
   const std::int64_t rows = p.shape[0] * (p.name.ends_with(".down") ? 1 : 2);
   return place.row_length > 0 || is_packed(*place.tensor, p, rows, p.shape[1]);

@@ -26,8 +26,8 @@ template <class T>
 std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
                               Stream& stream, const Replicas& replicas = {}, Heartbeat* heartbeat = nullptr);
 
-// Likewise adapters from a directory of PEFT's, whose adapter_config.json must say what the deck does (model.adapter
-// of `spec`). load_hf_tensors() leaves them as they are.
+// Likewise adapters from a directory of PEFT's, whose adapter_config.json must agree with the deck (model.adapter of
+// `spec`). load_hf_tensors() leaves them as they are.
 template <class T>
 std::uint64_t load_hf_adapter(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
                               Stream& stream, const Replicas& replicas = {}, Heartbeat* heartbeat = nullptr);

@@ -46,7 +46,7 @@ struct CheckpointFacts {
   std::int64_t ranks = 1;  // that wrote it
   std::string deck;        // resolved
   std::string build;
-  std::string data;         // what the training files hold, in short: compared at a restart
+  std::string data;         // a fingerprint of the training files: compared at a restart
   std::string spikes = {};  // train/spikes.hpp; "": nothing
 };
 

@@ -15,7 +15,7 @@ std::string words_of(const std::vector<std::string>& words) {
   return text;
 }
 
-// A key that something is refused with: the deck's value and what is legal.
+// Refuses a key beside adapters or frozen units, with its value and the legal ones.
 class Refusals {
  public:
   Refusals(const Deck& deck, Report& report, std::string begin, std::string instead)

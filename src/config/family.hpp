@@ -43,7 +43,7 @@ struct TensorNames {
   const char* down = "down_proj";
   const char* shared = "shared_expert.";  // before the matrices of the shared expert
   const char* qkv = "";                   // of the tensor that has q, k and v, one behind the other; "": one each
-  const char* gate_up = "";               // the same of a gated feed-forward layer's gate and up
+  const char* gate_up = "";               // likewise the tensor of a gated feed-forward layer's gate and up
 };
 // In the order of the enumerators.
 inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
