@@ -27,12 +27,11 @@ agree() {
 numbers() { sed -n 's/^loss \([^ ]*\) .*grad_norm \([^ ]*\)$/\1 \2/p' "$1"; }
 
 twin() {
-  local deck=$1 shown=$work/shown pp replicate shard cp tp ranks axes small mesh
+  local deck=$1 shown=$work/shown pp replicate shard cp tp ranks axes small mesh data
   "$forge" show --all --deck "$deck" > "$shown"
   shrink_deck "$shown" most $most_ranks
-  small+=(--set "data.files=[$work/tokens.bin]" --set data.dtype=uint16 --set "output.directory=$work/run"
-    --set "checkpoint.directory=$work/saved" --set train.steps=2)
-  [ "$(value "$shown" data validation_files)" = "[]" ] || small+=(--set "data.validation_files=[$work/held_out.bin]")
+  shrink_data "$shown" "$work/tokens.bin" "$work/held_out.bin"
+  small+=("${data[@]}" --set "output.directory=$work/run" --set "checkpoint.directory=$work/saved" --set train.steps=2)
   local one=(--set mesh.pp=1 --set mesh.dp_replicate=1 --set mesh.dp_shard=1 --set mesh.cp=1 --set mesh.tp=1 --set mesh.ep=1 --set mesh.etp=0
     --set train.zero_stage=0 --set schedule.name=gpipe --set schedule.virtual_stages=1 --set schedule.split=even)
   local exact=(--set optimizer.moments=default --set optimizer.master_weights=default --set optimizer.gradients=default)

@@ -101,6 +101,19 @@ shrink_deck() {
     --set mesh.tp=$tp)
 }
 
+# shrink_data SHOWN TOKENS HELD_OUT: into the variable `data`, settings of a twin's data: these token files; where the deck's documents end by
+# an index, a Megatron pair of TOKENS' directory, which its file `text` becomes, with a mask where the deck has one.
+shrink_data() {
+  local shown=$1 place
+  data=(--set "data.files=[$2]" --set data.dtype=uint16)
+  [ "$(value "$shown" data validation_files)" = "[]" ] || data+=(--set "data.validation_files=[$3]")
+  [ "$(value "$shown" data document_ends)" = index ] || return 0
+  place=$(dirname "$2")
+  [ -e "$place/megatron.idx" ] || python3 "$(dirname "${BASH_SOURCE[0]}")/data_formats.py" "$place/text" "$place"
+  data=(--set "data.files=[$place/megatron.bin]")
+  [ "$(value "$shown" data mask_files)" = "[]" ] || data+=(--set "data.mask_files=[$place/mask.npy]")
+}
+
 # draw_deck NUMBER: one of inputs/, drawn by commit; another for each number below 5.
 draw_deck() {
   local commit decks=("$repository"/inputs/*.yaml)

@@ -11,13 +11,12 @@ install_forge
 
 # settings DECK RANKS: into the variable `settings`.
 settings() {
-  local pp replicate shard cp tp ranks axes small mesh
+  local pp replicate shard cp tp ranks axes small mesh data
   "$forge" show --all --deck "$1" > "$work/shown"
   shrink_deck "$work/shown" exactly "$2"
   [ "$ranks" -eq "$2" ] || fail "the twin of $1 has $ranks ranks, not $2"
-  settings=("${small[@]}" "${mesh[@]}" --set train.steps=3 --set "data.files=[$work/tokens.bin]" --set data.dtype=uint16
-    --set machine.threads=1)
-  [ "$(value "$work/shown" data validation_files)" = "[]" ] || settings+=(--set "data.validation_files=[$work/tokens.bin]")
+  shrink_data "$work/shown" "$work/tokens.bin" "$work/tokens.bin"
+  settings=("${small[@]}" "${mesh[@]}" "${data[@]}" --set train.steps=3 --set machine.threads=1)
 }
 
 # decks NUMBER: what the script of this number takes.
