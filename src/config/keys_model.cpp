@@ -38,9 +38,9 @@ void add_dimensions(Keys& k) {
   k.integer<&M::vocabulary>("vocabulary", stays, 1, most_vocabulary, "", "token ids, V").required = Required::dimension;
   k.choice<&M::new_rows>(
       "new_rows", may_change, {"none", "mean", "noise"},
-      "with a vocabulary larger than that of model.hf, whose weights are loaded: the rows of embedding and head behind "
-      "the files' start as the mean of those, or as the mean and numbers of deviation initial_std, drawn by row and "
-      "column (noise)");
+      "for a vocabulary larger than model.hf's, whose weights are loaded: rows of embedding and head that the "
+      "files lack start at the mean of the files' rows, or at this and numbers of deviation initial_std, drawn by row "
+      "and column (noise)");
 }
 
 void add_layers(Keys& k) {

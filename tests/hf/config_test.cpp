@@ -353,29 +353,6 @@ TEST(HfConfig, DeckKeysMayRepeatButNotContradict) {
       {"model.layers = 4", "config.json says 3", "legal: leave it out", "model.tied_embeddings = true", "says false"});
 }
 
-// model.new_rows: of the deck's vocabulary, which must be larger, config.json's rows are the first.
-TEST(HfConfig, NewRowsAreBehindItsVocabulary) {
-  ModelDeck deck;
-  deck.vocabulary = 130;
-  deck.given = {"vocabulary"};
-  expect_bad_input([&] { read(small("llama"), deck); },
-                   {"model.vocabulary = 130", "config.json says 97", "leave it out, or model.new_rows: mean | noise"});
-  deck.new_rows = NewRows::mean;
-  deck.given = {"vocabulary", "new_rows"};
-  const ModelDeck model = read(small("llama"), deck);
-  EXPECT_EQ(model.vocabulary, 130);
-  EXPECT_EQ(model.base_vocabulary, 97);
-  EXPECT_EQ(json::parse(write_hf_config(model))["vocab_size"], 130);
-  for (const std::int64_t vocabulary : {96, 97}) {
-    deck.vocabulary = vocabulary;
-    expect_bad_input(
-        [&] { read(small("llama"), deck); },
-        {"model.new_rows = mean with model.vocabulary = ", "config.json says 97", "legal: new_rows: none"});
-  }
-  deck.vocabulary = 0;
-  expect_bad_input([&] { read(small("llama"), deck); }, {"model.new_rows = mean without model.vocabulary"});
-}
-
 // What is written reads back as the same model.
 TEST(HfConfig, WrittenModelsReadBack) {
   const json yarn = {
