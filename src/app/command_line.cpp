@@ -131,14 +131,17 @@ void check_tokenize(const CommandLine& c) {
     throw BadInput("--train-bpe must be from 257 (the bytes and the end of documents) to 1048576");
   if (trains && !c.tokenizer.empty()) throw BadInput("--train-bpe and --tokenizer exclude each other");
   if (!c.pattern.empty() && c.tokenizer.empty() && !trains) throw BadInput("--pattern needs --tokenizer");
-  const bool given = !c.document_end_token.empty() || !c.format.empty() || c.field != "text";
+  const bool begins = c.document_begin || !c.document_begin_token.empty();
+  const bool given = begins || !c.document_end_token.empty() || !c.format.empty() || c.field != "text";
   if (c.tokenizer.empty() && !trains && given)
-    throw BadInput("--document-end-token, --format and --field need --tokenizer");
+    throw BadInput(
+        "--document-begin, --document-begin-token, --document-end-token, --format and --field need --tokenizer");
   if (std::find(output_format_words.begin(), output_format_words.end(), c.format) == output_format_words.end())
     throw BadInput("--format " + c.format + ": legal are uint16, uint32, npy, megatron, llm.c and ds");
-  if (trains && (c.document_end || !c.document_end_token.empty() || !c.format.empty()))
+  if (trains && (begins || c.document_end || !c.document_end_token.empty() || !c.format.empty()))
     throw BadInput(
-        "--train-bpe writes a tokenizer: --document-end, --document-end-token and --format belong to token files");
+        "--train-bpe writes a tokenizer: --document-begin, --document-end, their tokens and --format belong to token "
+        "files");
 }
 
 void check_values(const CommandLine& c) {

@@ -88,8 +88,8 @@ struct CommandLine {
   // evaluate
   std::int64_t text_bytes = 0;  // of the text that the tokens stand for; 0: one a token (byte vocabulary)
   // tokenize
-  bool document_end = false;
-  std::string document_end_token;  // its text or id; "": the tokenizer's own
+  bool document_begin = false, document_end = false;
+  std::string document_begin_token, document_end_token;  // their texts or ids; "": the tokenizer's own
   std::string tokenizer;       // a file or a directory, also of evaluate, score and generate; "": bytes, or the model's
   std::string pattern;         // of a tiktoken file: a name or a file
   std::string files_from;      // a file with the paths of more texts; "": none

@@ -53,7 +53,7 @@ Deck deck_of_checkpoint(const CommandLine& line, const std::vector<std::string>&
   std::vector<std::string> all;
   // The resolved deck has all that the directory has said.
   if (std::error_code ignored; !deck.model.hf.empty() && !fs::exists(deck.model.hf, ignored))
-    all = {"model.hf=\"\"", "model.load_weights=false"};
+    all = {"model.hf=\"\"", "model.load_weights=false", "model.new_rows=none"};
   const bool any_layout = line.verb == Verb::evaluate || line.verb == Verb::score || !line.prompts.empty();
   if (any_layout && world_size > 0 && ranks_of(deck.mesh) != world_size && !sets(options, "mesh."))
     for (const std::string& option : plain_layout()) all.push_back(option);

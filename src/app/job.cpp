@@ -212,7 +212,8 @@ void Job<T>::load_parameters() {
     biases = session->routers().read_biases(stream);
   } else if (deck.model.load_weights) {
     session->load([&](ParameterStorage<T>& storage, Stream&) {
-      load_hf_tensors(deck.model.hf, setup.spec, storage, stream, replicas_of(mesh), session->heartbeat());
+      load_hf_tensors(deck.model.hf, setup.spec, deck.train.seed, storage, stream, replicas_of(mesh),
+                      session->heartbeat());
       start_adapters(deck, setup.spec, storage, stream, replicas_of(mesh), session->heartbeat());
     });
     biases = load_router_biases(deck.model.hf, setup.spec, &mesh.world());

@@ -88,6 +88,7 @@ constexpr std::array other_options = {
     OfOtherVerb{Verb::tokenize, "input i file files text data", "the texts themselves, without an option"},
     OfOtherVerb{Verb::tokenize, "outputprefix out o outputfile", "--output FILE"},
     OfOtherVerb{Verb::tokenize, "appendeod eod eos addeos appendeos", "--document-end"},
+    OfOtherVerb{Verb::tokenize, "prependbos bos addbos", "--document-begin"},
     OfOtherVerb{Verb::tokenize, "jsonkeys jsonkey key textkey column", "--field NAME"},
     OfOtherVerb{Verb::tokenize, "vocabsize vocab vocabulary", "--train-bpe IDS"},
     OfOtherVerb{Verb::tokenize, "workers numworkers numproc nproc n j jobs", "--threads N"},

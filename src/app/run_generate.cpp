@@ -99,7 +99,7 @@ struct WholeModel {
     if (!deck.checkpoint.model_from.empty()) {
       from = load_checkpoint(deck, rank, stream, notes);
     } else if (deck.model.load_weights) {
-      load_hf_tensors(deck.model.hf, spec, storage, stream);
+      load_hf_tensors(deck.model.hf, spec, deck.train.seed, storage, stream);
       start_adapters(deck, spec, storage, stream, {}, nullptr);
       biases = load_router_biases(deck.model.hf, spec);
       from = model_hf_text(deck, spec, notes) + adapter_text(deck);

@@ -110,20 +110,38 @@ void tokenize_as_bytes(const CommandLine& line) {
                    line.document_end ? byte_document_end : -1);
 }
 
-std::int32_t document_end_of(const CommandLine& line, const Tokenizer& tokenizer) {
-  const std::string& given = line.document_end_token;
-  if (given.empty() && !line.document_end) return -1;
-  if (given.empty()) {
-    if (tokenizer.document_end() >= 0) return tokenizer.document_end();
-    throw BadInput("--document-end: " + tokenizer.name() +
-                   " names no token that ends a document (eos_token of tokenizer_config.json beside it); legal: "
-                   "--document-end-token with its text or id");
+// The id that stands before or behind each document; -1: none.
+struct DocumentToken {
+  const char *option, *verb, *name;  // --document-end, "ends", eos_token of tokenizer_config.json
+  bool wanted;
+  const std::string& given;  // its text or id; "": the tokenizer's own
+  std::int32_t own;          // -1: the tokenizer names none
+
+  std::int32_t id(const Tokenizer& tokenizer) const {
+    if (given.empty() && !wanted) return -1;
+    if (given.empty()) {
+      if (own >= 0) return own;
+      throw BadInput(std::string(option) + ": " + tokenizer.name() + " names no token that " + verb + " a document (" +
+                     name + " of tokenizer_config.json beside it); legal: " + option + "-token with its text or id");
+    }
+    if (const std::int32_t found = tokenizer.id_of(given); found >= 0) return found;
+    std::int64_t found = -1;
+    if (reads_as(given, found) && found >= 0 && found < tokenizer.vocabulary()) return static_cast<std::int32_t>(found);
+    throw BadInput(std::string(option) + "-token " + shown(given) + ": no token of " + tokenizer.name() +
+                   "; legal: a token's text, or an id from 0 to " + std::to_string(tokenizer.vocabulary() - 1));
   }
-  if (const std::int32_t id = tokenizer.id_of(given); id >= 0) return id;
-  std::int64_t id = -1;
-  if (reads_as(given, id) && id >= 0 && id < tokenizer.vocabulary()) return static_cast<std::int32_t>(id);
-  throw BadInput("--document-end-token " + shown(given) + ": no token of " + tokenizer.name() +
-                 "; legal: a token's text, or an id from 0 to " + std::to_string(tokenizer.vocabulary() - 1));
+};
+
+std::int32_t document_begin_of(const CommandLine& line, const Tokenizer& tokenizer) {
+  return DocumentToken{"--document-begin",        "begins", "bos_token", line.document_begin, line.document_begin_token,
+                       tokenizer.document_begin()}
+      .id(tokenizer);
+}
+
+std::int32_t document_end_of(const CommandLine& line, const Tokenizer& tokenizer) {
+  return DocumentToken{"--document-end",        "ends", "eos_token", line.document_end, line.document_end_token,
+                       tokenizer.document_end()}
+      .id(tokenizer);
 }
 
 // Files that a tokenizer is read from, which the output must not take the place of.
@@ -175,6 +193,7 @@ void run_tokenize(const CommandLine& line) {
   options.inputs = inputs_of(line);
   options.output = line.output;
   options.field = line.field;
+  options.document_begin = document_begin_of(line, tokenizer);
   options.document_end = document_end_of(line, tokenizer);
   const auto& words = output_format_words;
   options.format = static_cast<OutputFormat>(std::find(words.begin(), words.end(), line.format) - words.begin());
@@ -184,10 +203,12 @@ void run_tokenize(const CommandLine& line) {
   const TokenizeTextResult result = tokenize_text(tokenizer, options);
   warn_of(result.ill_formed, "became U+FFFD");
   const std::int64_t ends = options.document_end >= 0 ? result.documents : 0;
-  std::printf("%s: %s (%s, vocabulary %lld) of %s, %s, %s\n", line.output.c_str(),
+  const std::string begins =
+      options.document_begin >= 0 ? ", " + counted(result.documents, "document begin") : std::string();
+  std::printf("%s: %s (%s, vocabulary %lld) of %s, %s%s, %s\n", line.output.c_str(),
               counted(result.tokens, "token").c_str(), result.wide ? "uint32" : "uint16",
               static_cast<long long>(tokenizer.vocabulary()), counted(result.bytes, "byte").c_str(),
-              counted(result.documents, "document").c_str(), counted(ends, "document end").c_str());
+              counted(result.documents, "document").c_str(), begins.c_str(), counted(ends, "document end").c_str());
   const bool raw = options.format != OutputFormat::npy && options.format != OutputFormat::megatron &&
                    options.format != OutputFormat::llm_c;
   print_deck_lines(line, !raw ? "" : result.wide ? "uint32" : "uint16", tokenizer.vocabulary(), options.document_end);

@@ -102,7 +102,9 @@ std::string adapter_text(const Deck& deck) {
 std::string model_hf_text(const Deck& deck, const ModelSpec& spec, std::vector<std::string>& notes) {
   const HfSummary summary = summary_of(deck.model.hf, spec);
   if (!summary.unread.empty()) notes.push_back("model.hf " + deck.model.hf + ": " + summary.unread);
-  return "model.hf " + deck.model.hf + ", " + std::to_string(summary.tensors) + " tensors";
+  const std::int64_t base = deck.model.base_vocabulary;
+  return "model.hf " + deck.model.hf + ", " + std::to_string(summary.tensors) + " tensors" +
+         (base > 0 ? ", " + counted(deck.model.vocabulary - base, "new row") + " behind " + std::to_string(base) : "");
 }
 
 std::string parameters_line(const std::string& parameters) {

@@ -116,6 +116,10 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
       "ext", po::value(&c.endings)->value_name("EXT,…|all"),
       "endings of the files that are taken of a folder (default txt,text,md,rst,jsonl,ndjson,jl)")(
       "field", po::value(&c.field)->value_name("NAME"), "whose text is a document, of lines of JSON (default text)")(
+      "document-begin", po::bool_switch(&c.document_begin),
+      "write the id that begins a document before each; needs --tokenizer")(
+      "document-begin-token", po::value(&c.document_begin_token)->value_name("TEXT|ID"),
+      "that id, where it isn't the tokenizer's own; implies --document-begin")(
       "document-end", po::bool_switch(&c.document_end),
       "write the id that ends a document after each (of bytes: 256 after each file)")(
       "document-end-token", po::value(&c.document_end_token)->value_name("TEXT|ID"),

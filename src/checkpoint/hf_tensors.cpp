@@ -6,6 +6,7 @@
 #include <span>
 
 #include "checkpoint/hf_source.hpp"
+#include "checkpoint/new_rows.hpp"
 #include "config/report.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
@@ -47,8 +48,10 @@ template <class A>
 class HfReader {
  public:
   // `adapter`: of PEFT's files.
-  HfReader(const std::string& directory, const ModelSpec& spec, bool adapter, int threads)
+  HfReader(const std::string& directory, const ModelSpec& spec, std::uint64_t seed, bool adapter, int threads)
       : threads_(threads),
+        model_(spec.options),
+        seed_(seed),
         directory_(directory),
         files_(TensorFiles::open(directory, adapter ? adapter_stem : "model")),
         coded_(!adapter && has_quantization(directory)) {
@@ -57,12 +60,13 @@ class HfReader {
 
   void check(const LocalUnit& unit, Report& report) const {
     for (const Parameter& p : unit.parameters) {
-      std::string problem = problem_of(files_, p);
+      std::string problem = problem_of(files_, has_new_rows(unit) ? without_new_rows(p) : p);
       if (problem.empty()) problem = type_problem(find_values(files_, p));
       if (!problem.empty()) report.add("", problem);
     }
     if (!head_ || unit.kind != UnitKind::token_table) return;
-    if (const Parameter& table = unit.parameters.front(); head_->shape != table.shape)
+    const Parameter& table = unit.parameters.front();
+    if (head_->shape != (has_new_rows(unit) ? without_new_rows(table) : table).shape)
       report.add("", two_heads(table, "another shape"));
   }
 
@@ -75,14 +79,19 @@ class HfReader {
     const Range range = turned ? Range{0, p.elements()} : elements;
     first_ = range.begin;
     values_.resize(to_size(range.size()));
+    // Elements of the range that the files have.
+    const std::int64_t in_files = has_new_rows(unit) ? without_new_rows(p).elements() : p.elements();
+    const std::span<A> there =
+        std::span(values_).first(to_size(std::clamp<std::int64_t>(in_files - range.begin, 0, range.size())));
     if (place.row_length > 0)
       for (std::int64_t row = 0; row < p.shape[1]; ++row)
-        read(*place.tensor, std::span(values_).subspan(to_size(row * p.shape[0]), to_size(p.shape[0])),
+        read(*place.tensor, there.subspan(to_size(row * p.shape[0]), to_size(p.shape[0])),
              place.first + row * place.row_length);
     else
-      read(*place.tensor, values_, place.first + range.begin);
-    bytes_ += values_.size() * place.tensor->bytes / to_size(place.tensor->elements());
-    if (head_ && unit.kind == UnitKind::token_table) compare_head(p, range);
+      read(*place.tensor, there, place.first + range.begin);
+    count_bytes(*place.tensor, there.size());
+    if (head_ && unit.kind == UnitKind::token_table) compare_head(p, there, range.begin);
+    if (there.size() < values_.size()) add_new_rows(p, *place.tensor, there.size());
     if (turned) values_ = transposed(values_, p.shape[1], p.shape[0], threads_);
   }
   A value(std::int64_t element) const { return values_[to_size(element - first_)]; }
@@ -100,7 +109,35 @@ class HfReader {
            head_->name + " with " + what + " than " + table.hf_name +
            "; legal: tie_word_embeddings: false in config.json, which takes that head, or files without it";
   }
-  void read(const TensorInfo& tensor, std::span<A> to, std::int64_t first) const {
+  // Whether the unit is a table with more rows than the files have (model.new_rows).
+  bool has_new_rows(const LocalUnit& unit) const {
+    return model_.base_vocabulary > 0 && (unit.kind == UnitKind::token_table || unit.kind == UnitKind::output);
+  }
+  Parameter without_new_rows(Parameter table) const {
+    table.shape[0] = model_.base_vocabulary;
+    return table;
+  }
+  // The values behind the first ones, which the files have.
+  void add_new_rows(const Parameter& table, const TensorInfo& tensor, std::size_t first) {
+    if (extended_ != &table)
+      new_rows_ = std::make_unique<NewRowValues>(
+          model_, table, seed_,
+          [&](std::int64_t begin, std::span<double> to) {
+            read(tensor, to, begin);
+            count_bytes(tensor, to.size());
+          },
+          threads_);
+    extended_ = &table;
+    const std::int64_t count = std::ssize(values_);
+#pragma omp parallel for num_threads(threads_)
+    for (std::int64_t i = static_cast<std::int64_t>(first); i < count; ++i)
+      values_[to_size(i)] = static_cast<A>((*new_rows_)(first_ + i));
+  }
+  void count_bytes(const TensorInfo& tensor, std::size_t elements) {
+    bytes_ += elements * tensor.bytes / to_size(tensor.elements());
+  }
+  template <class V>
+  void read(const TensorInfo& tensor, std::span<V> to, std::int64_t first) const {
     constexpr std::size_t part = std::size_t{1} << 17;
     const auto read_part = [&](std::size_t i) {
       read_weight(files_, tensor, to.subspan(i * part, std::min(part, to.size() - i * part)),
@@ -108,16 +145,19 @@ class HfReader {
     };
     in_parallel((to.size() + part - 1) / part, read_part, threads_);
   }
-  void compare_head(const Parameter& table, const Range& range) {
-    std::vector<A> head(values_.size());
-    read(*head_, head, range.begin);
-    bytes_ += head.size() * head_->bytes / to_size(head_->elements());
+  // `values`: of the table, from element `first` on.
+  void compare_head(const Parameter& table, std::span<const A> values, std::int64_t first) {
+    std::vector<A> head(values.size());
+    read(*head_, std::span(head), first);
+    count_bytes(*head_, head.size());
     const auto differ = [](A a, A b) { return a != b && !(std::isnan(a) && std::isnan(b)); };
     for (std::size_t i = 0; i < head.size(); ++i)
-      if (differ(head[i], values_[i])) throw BadInput(two_heads(table, "other values"));
+      if (differ(head[i], values[i])) throw BadInput(two_heads(table, "other values"));
   }
 
   int threads_;
+  ModelDeck model_;
+  std::uint64_t seed_;  // of new rows
   std::string directory_;
   TensorFiles files_;
   bool coded_;
@@ -125,6 +165,8 @@ class HfReader {
   std::vector<A> values_;
   std::int64_t first_ = 0;  // in the tensor
   const Parameter* whole_ = nullptr;
+  std::unique_ptr<NewRowValues> new_rows_;  // of the table below
+  const Parameter* extended_ = nullptr;
   std::uint64_t bytes_ = 0;
 };
 
@@ -164,7 +206,7 @@ namespace {
 
 // Of the units that are adapters, or of all others.
 template <class T>
-std::uint64_t load_units(const std::string& directory, const ModelSpec& spec, bool adapters,
+std::uint64_t load_units(const std::string& directory, const ModelSpec& spec, std::uint64_t seed, bool adapters,
                          ParameterStorage<T>& storage, Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
   using A = acc_t<T>;
   std::vector<Communicator*> others;
@@ -175,7 +217,7 @@ std::uint64_t load_units(const std::string& directory, const ModelSpec& spec, bo
     Communicator* const group = replicas ? replicas(unit) : nullptr;
     others.push_back(group && group->size() > 1 ? group : nullptr);
     if (!wanted(unit) || (others.back() && others.back()->rank() > 0)) continue;
-    if (!reader) reader = std::make_unique<HfReader<A>>(directory, spec, adapters, stream.threads());
+    if (!reader) reader = std::make_unique<HfReader<A>>(directory, spec, seed, adapters, stream.threads());
     reader->check(unit, report);
   }
   report.throw_if_any((adapters ? "adapter.load " : "model.hf ") + directory);
@@ -199,16 +241,17 @@ std::uint64_t load_units(const std::string& directory, const ModelSpec& spec, bo
 }  // namespace
 
 template <class T>
-std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
-                              Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
-  return load_units(directory, spec, false, storage, stream, replicas, heartbeat);
+std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, std::uint64_t seed,
+                              ParameterStorage<T>& storage, Stream& stream, const Replicas& replicas,
+                              Heartbeat* heartbeat) {
+  return load_units(directory, spec, seed, false, storage, stream, replicas, heartbeat);
 }
 
 template <class T>
 std::uint64_t load_hf_adapter(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
                               Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
   check_adapter_config(directory, spec.options);
-  return load_units(directory, spec, true, storage, stream, replicas, heartbeat);
+  return load_units(directory, spec, 0, true, storage, stream, replicas, heartbeat);
 }
 
 std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec, Communicator* ranks) {
@@ -304,14 +347,14 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
   return worst;
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                      \
-  template std::uint64_t load_hf_tensors<T>(const std::string&, const ModelSpec&, ParameterStorage<T>&, Stream&,  \
-                                            const Replicas&, Heartbeat*);                                         \
-  template std::uint64_t load_hf_adapter<T>(const std::string&, const ModelSpec&, ParameterStorage<T>&, Stream&,  \
-                                            const Replicas&, Heartbeat*);                                         \
-  template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource, \
-                                    Stream&, const std::map<std::string, std::string>&, const ModelSpec*,         \
-                                    const std::vector<double>&);                                                  \
+#define FORGE_INSTANTIATE(T)                                                                                           \
+  template std::uint64_t load_hf_tensors<T>(const std::string&, const ModelSpec&, std::uint64_t, ParameterStorage<T>&, \
+                                            Stream&, const Replicas&, Heartbeat*);                                     \
+  template std::uint64_t load_hf_adapter<T>(const std::string&, const ModelSpec&, ParameterStorage<T>&, Stream&,       \
+                                            const Replicas&, Heartbeat*);                                              \
+  template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource,      \
+                                    Stream&, const std::map<std::string, std::string>&, const ModelSpec*,              \
+                                    const std::vector<double>&);                                                       \
   template double compare_gradients<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, Stream&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE

@@ -20,11 +20,13 @@ Replicas replicas_of(Mesh& mesh);
 // weights their values. Of replicas the first one reads and gives the others what it has read. One BadInput lists every
 // tensor that is missing or has another shape or type; another one says so where config.json ties the head to the
 // embedding and the files have a head of other values. Holds one tensor at a time on the host. Returns the bytes of
-// tensors that this rank has read. Whoever calls it tells the session that the parameters have changed. The heartbeat,
-// if any, beats behind each.
+// tensors that this rank has read, those for the means of new rows included (checkpoint/new_rows.hpp; `seed` is their
+// noise's). Whoever calls it tells the session that the parameters have changed. The heartbeat, if any, beats behind
+// each.
 template <class T>
-std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
-                              Stream& stream, const Replicas& replicas = {}, Heartbeat* heartbeat = nullptr);
+std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, std::uint64_t seed,
+                              ParameterStorage<T>& storage, Stream& stream, const Replicas& replicas = {},
+                              Heartbeat* heartbeat = nullptr);
 
 // Likewise adapters from a directory of PEFT's, whose adapter_config.json must agree with the deck (model.adapter of
 // `spec`). load_hf_tensors() leaves them as they are.

@@ -83,6 +83,8 @@ void check_adapter(const Deck& deck, bool trains, Report& report) {
   const TensorNames& names = tensor_names(deck.model.family);
   refuse(!names.gpt2 && *names.qkv != 0, "model", "family", "one with q_proj, k_proj and v_proj");
   refuse(adapter.dropout > 0, "adapter", "dropout", "0");
+  refuse(deck.model.new_rows != NewRows::none, "model", "new_rows",
+         "none (a run without adapters writes the model with those rows)");
   check_targets(deck, report);
   if (!trains) return refuse(deck.train.precision == PrecisionName::fp8, "train", "precision", "fp64 | fp32 | bf16");
   check_with(refuse, deck);

@@ -113,6 +113,14 @@ void check_family(const ModelDeck& m, Report& report) {
     report.add("model.attention = mla with model.family = gpt2; legal: standard, or another family");
 }
 
+// Whether the vocabulary is larger is told where config.json is read.
+void check_new_rows(const ModelDeck& m, Report& report) {
+  if (m.new_rows == NewRows::none || (m.load_weights && !m.hf.empty())) return;
+  report.add(std::string("model.new_rows = ") + (m.new_rows == NewRows::mean ? "mean" : "noise") +
+             " without weights of model.hf, whose tables it extends; legal: none, or model.hf with load_weights: true "
+             "(`forge export` writes a checkpoint as such a directory)");
+}
+
 }  // namespace
 
 void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report) {
@@ -127,6 +135,7 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
   check_family(model, report);
   if (model.load_weights && model.hf.empty())
     report.add("model.load_weights = true without model.hf; legal: false, or give model.hf");
+  check_new_rows(model, report);
 }
 
 void check_epsilons(const Deck& deck, bool trains, Report& report) {

@@ -18,6 +18,7 @@ enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
 enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
 enum class AttentionKind { standard, mla };
+enum class NewRows { none, mean, noise };
 enum class ScoreKind : int;       // config/router_score.hpp
 enum class GroupScoreKind : int;  // config/router_score.hpp
 enum class AuxiliaryScope { sequence, microbatch };
@@ -72,13 +73,15 @@ struct ModelDeck {
   bool load_weights = false;
   std::string tokenizer;  // directory or file; "" = that of hf, if it has one
   Family family{};
-  std::int64_t layers = 0;      // L
-  std::int64_t width = 0;       // C
-  std::int64_t heads = 0;       // H
-  std::int64_t kv_heads = 0;    // K; 0 = H
-  std::int64_t head_dim = 0;    // D; 0 = C / H
-  std::int64_t ffn = 0;         // F
-  std::int64_t vocabulary = 0;  // V
+  std::int64_t layers = 0;           // L
+  std::int64_t width = 0;            // C
+  std::int64_t heads = 0;            // H
+  std::int64_t kv_heads = 0;         // K; 0 = H
+  std::int64_t head_dim = 0;         // D; 0 = C / H
+  std::int64_t ffn = 0;              // F
+  std::int64_t vocabulary = 0;       // V
+  NewRows new_rows = NewRows::none;  // of embedding and head, where V is larger than config.json's
+  std::int64_t base_vocabulary = 0;  // config.json's then; 0: no rows are new
   NormKind norm = NormKind::rmsnorm;
   double norm_epsilon = 1e-5;
   Activation activation = Activation::swiglu;

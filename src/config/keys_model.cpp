@@ -16,7 +16,8 @@ void add_dimensions(Keys& k) {
       "hf", may_change,
       "Hugging Face directory whose config.json gives the model; then the other keys of this section may only repeat "
       "what it says, except load_weights, tokenizer, dropout, soft caps, initial_std, residual_scaling, auxiliary "
-      "losses, router jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
+      "losses, router jitter and bias rate, balance, capacity, dispatch, multi-token prediction, and vocabulary with "
+      "new_rows");
   k.flag<&M::load_weights>("load_weights", may_change,
                            "start from the safetensors files of model.hf, not from initial values; where the deck "
                            "doesn't say it, true if that directory has weights and checkpoint.model_from is empty");
@@ -35,6 +36,11 @@ void add_dimensions(Keys& k) {
   k.integer<&M::ffn>("ffn", stays, 1, most_ffn, "", "inner width of the feed-forward layer, F").required =
       Required::dimension;
   k.integer<&M::vocabulary>("vocabulary", stays, 1, most_vocabulary, "", "token ids, V").required = Required::dimension;
+  k.choice<&M::new_rows>(
+      "new_rows", may_change, {"none", "mean", "noise"},
+      "for a vocabulary larger than model.hf's, whose weights are loaded: rows of embedding and head that the "
+      "files lack start at the mean of the files' rows, or at this and numbers of deviation initial_std, drawn by row "
+      "and column (noise)");
 }
 
 void add_layers(Keys& k) {

@@ -202,7 +202,8 @@ void read_model(const JsonObject& config, const json& root, const HfModelType& t
 // The deck's own keys, which no config.json has or decides; and those of which config.json has a value that the deck
 // may replace.
 constexpr const char* own_keys =
-    "hf load_weights tokenizer dropout attention_soft_cap logit_soft_cap residual_scaling auxiliary_loss_scope "
+    "hf load_weights tokenizer new_rows dropout attention_soft_cap logit_soft_cap residual_scaling "
+    "auxiliary_loss_scope "
     "mtp_depth mtp_loss_factor forced_balance router_bias_rate router_z_coefficient router_jitter capacity_factor "
     "capacity_drop dispatch dispatch_rows";
 constexpr const char* replaceable_keys = "initial_std auxiliary_loss_coefficient";
@@ -226,6 +227,23 @@ void take_own_keys(const ModelDeck& from_deck, ModelDeck& model) {
 constexpr const char* derived_keys =
     "layers width heads kv_heads head_dim ffn vocabulary expert_ffn value_dim router_groups_used";
 
+// model.new_rows: the vocabulary is the deck's, larger than config.json's.
+void extend_vocabulary(const ModelDeck& from_deck, ModelDeck& model, const std::string& file, Report& report) {
+  if (model.new_rows == NewRows::none) return;
+  if (from_deck.vocabulary > model.vocabulary) {
+    model.base_vocabulary = model.vocabulary;
+    model.vocabulary = from_deck.vocabulary;
+    return;
+  }
+  Deck deck;
+  deck.model = from_deck;
+  report.add("model.new_rows = " + value_text(*find_key("model", "new_rows"), deck) +
+             (from_deck.vocabulary > 0 ? " with model.vocabulary = " + std::to_string(from_deck.vocabulary)
+                                       : " without model.vocabulary") +
+             ", and " + file + " says " + std::to_string(model.vocabulary) +
+             "; legal: new_rows: none, or a vocabulary that is larger than this");
+}
+
 // Keys of the deck that say something else than config.json.
 void refuse_conflicts(const ModelDeck& from_deck, const ModelDeck& model, const std::string& file, Report& report) {
   Deck theirs, ours;
@@ -236,9 +254,10 @@ void refuse_conflicts(const ModelDeck& from_deck, const ModelDeck& model, const 
     if (!key || has_word(own_keys, name) || has_word(replaceable_keys, name)) continue;
     if (has_word(derived_keys, name) && is_default(*key, ours)) continue;
     const std::string deck_value = value_text(*key, ours), file_value = value_text(*key, theirs);
-    if (deck_value != file_value)
-      report.add(key->qualified() + " = " + deck_value + ", but " + file + " says " + file_value +
-                 "; legal: leave it out");
+    if (deck_value == file_value) continue;
+    const bool more = name == "vocabulary" && from_deck.vocabulary > model.vocabulary;
+    report.add(key->qualified() + " = " + deck_value + ", but " + file + " says " + file_value +
+               "; legal: leave it out" + (more ? ", or model.new_rows: mean | noise, which add rows" : ""));
   }
 }
 
@@ -255,6 +274,7 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
   check_quantization(config, model.family == Family::gpt2);
   take_own_keys(from_deck, model);
   model.hf = directory;
+  if (report.empty()) extend_vocabulary(from_deck, model, file, report);
   if (report.empty()) refuse_conflicts(from_deck, model, file, report);
   report.throw_if_any(file);
   return model;

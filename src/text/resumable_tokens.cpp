@@ -23,7 +23,7 @@ std::string call_of(const Tokenizer& tokenizer, const TokenizeTextOptions& optio
   text << tokenizer.name() << '\n'
        << tokenizer.digest() << '\n'
        << options.field << '\n'
-       << options.document_end << ' ' << wide;
+       << options.document_begin << ' ' << options.document_end << ' ' << wide;
   for (const std::string& input : options.inputs)
     text << '\n'
          << input << ' ' << fs::file_size(input) << ' ' << fs::last_write_time(input).time_since_epoch().count();

@@ -56,8 +56,14 @@ class RoundEncoder {
  private:
   template <class Encode>
   void add_document(const TextTask& task, Encoded& to, const Encode& encode) const {
-    if (use_text(options_, task, to.ill_formed, [&](std::string_view text) { encode(text, to.ids); }))
-      end_document(task.bytes, to);
+    const auto begin_and_encode = [&](std::string_view text) {
+      begin_document(to);
+      encode(text, to.ids);
+    };
+    if (use_text(options_, task, to.ill_formed, begin_and_encode)) end_document(task.bytes, to);
+  }
+  void begin_document(Encoded& to) const {
+    if (options_.document_begin >= 0) to.ids.push_back(options_.document_begin);
   }
   void end_document(std::string_view bytes, Encoded& to) const {
     to.bytes += static_cast<std::int64_t>(bytes.size());
@@ -69,6 +75,7 @@ class RoundEncoder {
     // The text of a line is valid UTF-8.
     use_lines(options_, task, to.ill_formed, [&](std::string_view text) {
       if (text.empty()) return;
+      begin_document(to);
       encoder.encode(text, to.ids);
       end_document(text, to);
     });

@@ -19,8 +19,9 @@ inline constexpr std::array output_format_words{"", "uint16", "uint32", "npy", "
 struct TokenizeTextOptions {
   std::vector<std::string> inputs;  // one behind the other
   std::string output;
-  std::string field = "text";      // of lines of JSON
-  std::int32_t document_end = -1;  // the id behind each document; -1: none
+  std::string field = "text";        // of lines of JSON
+  std::int32_t document_begin = -1;  // the id before each document; -1: none
+  std::int32_t document_end = -1;    // the id behind each
   OutputFormat format = OutputFormat::smallest;
   int threads = 0;                                // 0: as many as there are cores
   std::size_t round_bytes = 0;                    // of text that is worked on at a time; 0: 2 MiB a thread

@@ -275,6 +275,7 @@ void add_directory_tokens(const DirectoryConfig& directory, MainFile kind, bool 
                           TokenizerParts& parts) {
   if (!directory.given) return;
   const Named named(directory, kind, own);
+  if (const json* begin = member(named.values(), "bos_token")) parts.document_begin = content_of(*begin);
   if (const json* end = member(named.values(), "eos_token")) parts.document_end = content_of(*end);
   if (kind == MainFile::tiktoken) return add_stated(directory, named, parts);
   parts.splits_special = directory.flag("split_special_tokens", false);

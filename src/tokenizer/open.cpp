@@ -91,10 +91,9 @@ TokenizerParts read_model(const std::string& text, const std::string& file, cons
 }
 
 // Where no file says it: the special token of the usual names, if there is just one.
-std::string usual_document_end(const TokenizerParts& parts) {
+std::string usual_token(const TokenizerParts& parts, std::initializer_list<const char*> names) {
   std::string found;
-  for (const char* name :
-       {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "<｜end▁of▁sentence｜>"}) {
+  for (const char* name : names) {
     const auto at = parts.ids.find(name);
     if (at == parts.ids.end() || static_cast<std::size_t>(at->second) >= parts.special.size() ||
         !parts.special[static_cast<std::size_t>(at->second)])
@@ -136,7 +135,11 @@ Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
                                          : read_tiktoken(text, file, cut);
   if (!json && !sentencepiece) add_directory_tokens(beside, MainFile::tiktoken, false, nullptr, parts);
   parts.digest = std::hash<std::string>()(text + '\n' + cut + '\n' + beside.text);
-  if (parts.document_end.empty() && json) parts.document_end = usual_document_end(parts);
+  if (parts.document_begin.empty() && json)
+    parts.document_begin = usual_token(parts, {"<|begin_of_text|>", "<s>", "<bos>", "<｜begin▁of▁sentence｜>"});
+  if (parts.document_end.empty() && json)
+    parts.document_end = usual_token(
+        parts, {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "<｜end▁of▁sentence｜>"});
   return Tokenizer(std::move(parts));
 }
 

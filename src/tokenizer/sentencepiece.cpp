@@ -290,6 +290,7 @@ TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& nam
   if (spec.begin_id >= 0) parts.own_specials.emplace_back("bos_token", spec.begin_piece);
   if (spec.end_id >= 0) parts.own_specials.emplace_back("eos_token", spec.end_piece);
   if (spec.unknown_id >= 0) parts.own_specials.emplace_back("unk_token", spec.unknown_piece);
+  if (spec.begin_id >= 0) parts.document_begin = spec.begin_piece;
   if (spec.end_id >= 0) parts.document_end = spec.end_piece;
   parts.decoders.push_back(make_sentencepiece_decoder(
       spec.unknown_surface, spec.dummy_prefix || spec.remove_extra_spaces, spec.remove_extra_spaces));

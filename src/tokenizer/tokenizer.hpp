@@ -45,7 +45,8 @@ struct TokenizerParts {
   bool prefixed_parts = false;          // each part between added tokens is normalised as a text of its own
   SpecialNames own_specials;            // that the main file names
   std::vector<AddedToken> own_further;  // of a SentencePiece model: control and user-defined pieces
-  std::string document_end;             // the text of the token that ends a document; "": the file names none
+  std::string document_begin;           // the text of the token that begins a document; "": the file names none
+  std::string document_end;             // of the token that ends one
   std::string name;                     // "llama/tokenizer.json"
   std::uint64_t digest = 0;             // of its file, to tell it from another one
 };
@@ -63,7 +64,8 @@ class Tokenizer {
   std::int64_t vocabulary() const { return static_cast<std::int64_t>(parts_.texts.size()); }
   // Of a token by its text; -1: there is none.
   std::int32_t id_of(const std::string& text) const;
-  // Of the token that ends a document: tokenizer_config.json's or the model's own; -1: none is named.
+  // Of the tokens that begin and end a document: tokenizer_config.json's or the model's own; -1: none is named.
+  std::int32_t document_begin() const { return id_of(parts_.document_begin); }
   std::int32_t document_end() const { return id_of(parts_.document_end); }
   const TokenizerParts& parts() const { return parts_; }
   const std::string& name() const { return parts_.name; }

@@ -61,6 +61,8 @@ expect 2 "the tokenizer none" forge generate inputs/texts.yaml "${few[@]}" --ini
 # what forge tokenize refuses
 tokenize=(forge tokenize texts/data.txt --tokenizer data/texts/tokenizer.json)
 expect 2 "--document-end-token 'nothing at all'" "${tokenize[@]}" --document-end-token "nothing at all" --output x.bin
+expect 2 "--document-begin-token 'nothing at all'" "${tokenize[@]}" --document-begin-token "nothing at all" --output x.bin
+expect 0 "1 document begin, 0 document ends" "${tokenize[@]}" --document-begin-token "<|endoftext|>" --output x.bin
 expect 2 "--format npy and a name" "${tokenize[@]}" --format npy --output x.bin
 expect 2 "has its own" "${tokenize[@]}" --pattern gpt2 --output x.bin
 expect 2 "need --tokenizer" forge tokenize texts/data.txt --format npy --output x.npy

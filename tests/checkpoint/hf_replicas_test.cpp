@@ -47,8 +47,8 @@ Loaded loaded(const std::string& problem, const Layout& layout) {
     bool reads = false;
     for (const LocalUnit& unit : rank.setup.share.units) reads = reads || replicas(unit)->rank() == 0;
     rank.session->load([&](ParameterStorage<double>& storage, Stream& stream) {
-      result.bytes[static_cast<std::size_t>(world.rank())] =
-          load_hf_tensors(reads ? deck.model.hf : "/nonexistent", rank.setup.spec, storage, stream, replicas);
+      result.bytes[static_cast<std::size_t>(world.rank())] = load_hf_tensors(
+          reads ? deck.model.hf : "/nonexistent", rank.setup.spec, deck.train.seed, storage, stream, replicas);
     });
     WholeTensors<double> whole(rank.session->storage(), rank.mesh);
     for (const Unit& unit : rank.setup.units)

@@ -117,6 +117,8 @@ TEST(Check, WindowAndFamily) {
                  {"less than model.layers = 2"});
   expect_refused([](Deck& d) { d.model.family = Family::gpt2; }, {"swiglu", "gpt2", "gelu"});
   expect_refused([](Deck& d) { d.model.load_weights = true; }, {"load_weights", "model.hf"});
+  expect_refused([](Deck& d) { d.model.new_rows = NewRows::noise; },
+                 {"model.new_rows = noise without weights of model.hf", "legal: none"});
   expect_refused([](Deck& d) { d.output.save_hf = true, d.model.norm = NormKind::layernorm; },
                  {"output.save_hf", "family llama", "norm must be rmsnorm"});
 }

@@ -121,6 +121,22 @@ TEST(TokenizeText, DocumentsEndWithTheirId) {
   EXPECT_EQ(ids.back(), 0);
 }
 
+// Each document with text, a file or a line, has the id before it; an empty one has none.
+TEST(TokenizeText, DocumentsBeginWithTheirId) {
+  const Directory dir;
+  write_text(dir / "a.txt", "a");
+  write_text(dir / "none.txt", "");
+  write_text(dir / "b.jsonl", "{\"text\": \"b\"}\n{\"text\": \"\"}\n{\"text\": \"a\"}\n");
+  TokenizeTextOptions options{{dir / "a.txt", dir / "none.txt", dir / "b.jsonl"}, dir / "out.bin"};
+  tokenize_text(tokenizer(), options);
+  const auto plain = ids_at(dir / "out.bin");
+  ASSERT_EQ(plain.size(), 3U);
+  options.document_begin = 1, options.document_end = 0;
+  EXPECT_EQ(tokenize_text(tokenizer(), options).tokens, 9);
+  using Ids = std::remove_const_t<decltype(plain)>;
+  EXPECT_EQ(ids_at(dir / "out.bin"), (Ids{1, plain[0], 0, 1, plain[1], 0, 1, plain[2], 0}));
+}
+
 // A run that is killed leaves what it has; here the process lives on, and the failure of a later file is what ends it.
 TEST(TokenizeText, GoesOnWhereAKilledRunStopped) {
   const Directory dir;
@@ -150,11 +166,13 @@ TEST(TokenizeText, GoesOnWhereAKilledRunStopped) {
     EXPECT_EQ(read_text(dir / "out.bin"), read_text(dir / "whole.bin")) << stop;
     EXPECT_FALSE(std::filesystem::exists(note));
     // Of another call nothing is taken.
-    std::filesystem::copy_file(dir / "kept", partial, over);
-    std::filesystem::copy_file(dir / "kept.note", note, over);
-    auto other = options;
-    other.document_end = 0;
-    EXPECT_FALSE(tokenize_text(tokenizer(), other).resumed);
+    for (const auto token : {&TokenizeTextOptions::document_begin, &TokenizeTextOptions::document_end}) {
+      std::filesystem::copy_file(dir / "kept", partial, over);
+      std::filesystem::copy_file(dir / "kept.note", note, over);
+      auto other = options;
+      other.*token = 0;
+      EXPECT_FALSE(tokenize_text(tokenizer(), other).resumed);
+    }
   }
 }
 
