@@ -52,7 +52,7 @@ TEST_F(MachineFile, ShippedOnesAreRead) {
     EXPECT_FALSE(m.description.empty()) << m.name;
     ++files;
   }
-  EXPECT_EQ(files, 10);
+  EXPECT_EQ(files, 11);
   const Machine h100 = read_machine("h100_8_efa");
   EXPECT_EQ(h100.ranks_per_node, 8);
   EXPECT_EQ(h100.memory_bytes, std::size_t{81559} << 20);
