@@ -346,7 +346,7 @@ def main():
         for line in examples.split("\n"):
             if line.strip():
                 check_command(f"forge {verb} --help: {line.strip()}", line.strip(), "")
-    docs = ["README.md", "verify/README.md", *sorted(glob.glob("docs/*.md")), *sorted(glob.glob("tests/*/README.md"))]
+    docs = ["README.md", "inputs/README.md", "verify/README.md", *sorted(glob.glob("docs/*.md")), *sorted(glob.glob("tests/*/README.md"))]
     for doc in docs:
         text = read(doc)
         commands = commands_of(text)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/app/texts.sh FORGE: README's walk from a folder of texts to a trained model, as it is typed there but for fewer steps; text in
+# tests/app/texts.sh FORGE: the walk from a folder of texts to a trained model, as README and docs/data.md have it but for fewer steps; text in
 # and out of the model; a killed forge tokenize goes on. The curve and the chats need Python's packages: verify/ has those tests.
 set -euo pipefail
 forge=$(realpath "$1")
@@ -14,9 +14,11 @@ ln -s "$forge" build/cpu/forge
 ln -s "$forge" bin/forge
 export PATH=$work/bin:$PATH FORGE=$forge
 
-mapfile -t commands < <(sed -n '/^## Your own texts/,/^## Features/p' "$root/README.md" | sed -n 's/^    //p' |
-  sed 's/ *#.*//; s/ FOLDER / texts /; /chat/d')
-[ "${#commands[@]}" -eq 6 ] || fail "README.md has ${#commands[@]} commands, not 6"
+mapfile -t commands < <({
+  sed -n '/^## Your own texts/,/^## Your Hugging/p' "$root/README.md"
+  sed -n '/^## From a folder of texts/,/^## The quickstart/p' "$root/docs/data.md"
+} | sed -n 's/^    //p' | sed 's/ *#.*//; s/ FOLDER / texts /')
+[ "${#commands[@]}" -eq 6 ] || fail "README.md and docs/data.md have ${#commands[@]} commands, not 6"
 few=(--set train.steps=12 --set train.validate_every_steps=6 --set optimizer.warmup_steps=4 --set output.sample_tokens=8)
 for command in "${commands[@]}"; do
   words=()
