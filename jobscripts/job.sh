@@ -27,8 +27,8 @@ find_forge() {
 #   5, 6          input or output failed, a device or communication library failed
 #   138, 143      SIGUSR1 or SIGTERM came before the program could listen to them
 # but for FORGE_MOST_FAILURES of the latter in a row, without a checkpoint of a newer step in between. Never on others: bad input, no
-# usable checkpoint and NaN would only come back. Slurm by itself starts jobs again only where it preempts them or sees that a node is
-# lost. docs/cluster.md has the files in runs/jobs.
+# usable checkpoint and NaN would only come back, and so would 7, a node with a broken memory or processor. Slurm by itself starts jobs
+# again only where it preempts them or sees that a node is lost. docs/cluster.md has the files in runs/jobs.
 run_job() {
   local code
   # A task of an array: the number alone may stand for all of its tasks.

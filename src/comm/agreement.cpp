@@ -32,16 +32,6 @@ int rank_of_most(const std::vector<std::string>& hashes) {
   return static_cast<int>(std::max_element(hashes.begin(), hashes.end(), more) - hashes.begin());
 }
 
-// "rank 3 on node07", "ranks 3, 4 and 12 more on node07"; the node is that of the first.
-std::string ranks_text(const std::vector<int>& ranks, const World& world) {
-  constexpr std::size_t most = 4;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), most); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  if (ranks.size() > most) text += " and " + std::to_string(ranks.size() - most) + " more";
-  const std::string node = world.node_name(ranks.front());
-  return node.empty() ? text : text + (ranks.size() == 1 ? " on " : ", the first on ") + node;
-}
-
 [[noreturn]] void refuse(const CommonFact& fact, Communicator& all, const World& world) {
   const std::vector<std::string> hashes = all.gather_host(std::to_string(hash_of(fact.value)));
   const int right = rank_of_most(hashes);
@@ -51,13 +41,22 @@ std::string ranks_text(const std::vector<int>& ranks, const World& world) {
   std::string theirs = fact.value, most = fact.value;
   all.broadcast_host(theirs, odd.front());
   all.broadcast_host(most, right);
-  throw BadInput(fact.name + " of " + ranks_text(odd, world) + " differs from that of rank " + std::to_string(right) +
+  throw BadInput(fact.name + " of " + ranks_text(odd, &world) + " differs from that of rank " + std::to_string(right) +
                  " and " + std::to_string(hashes.size() - odd.size() - 1) + " more: \"" +
                  first_difference(theirs, most) + "\" there, \"" + first_difference(most, theirs) + "\" here; " +
                  fact.rule);
 }
 
 }  // namespace
+
+std::string ranks_text(const std::vector<int>& ranks, const World* world) {
+  constexpr std::size_t most = 4;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), most); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > most) text += " and " + std::to_string(ranks.size() - most) + " more";
+  const std::string node = world ? world->node_name(ranks.front()) : "";
+  return node.empty() ? text : text + (ranks.size() == 1 ? " on " : ", the first on ") + node;
+}
 
 void agree_on(const std::vector<CommonFact>& facts, const World& world) {
   if (world.size() == 1) return;

@@ -19,4 +19,7 @@ struct CommonFact {
 // rank sends two numbers for each fact.
 void agree_on(const std::vector<CommonFact>& facts, const World& world);
 
+// "rank 3 on node07", "ranks 3, 4 and 12 more, the first on node07"; `world`: null: without the node.
+std::string ranks_text(const std::vector<int>& ranks, const World* world);
+
 }  // namespace forge

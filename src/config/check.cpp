@@ -350,6 +350,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
     if (good({"train"})) check_zero(deck.train, report);
     if (good({"train"})) check_ramp(deck.train, report);
     if (good({"train", "checkpoint"})) check_spikes(deck, report);
+    if (good({"train"})) check_replicas(deck, report);
     if (good({"schedule"})) check_chunks(deck.schedule, report);
     if (good({"train", "optimizer"})) check_optimizer(deck, report);
     if (good({"model", "train", "optimizer"})) check_frozen(deck, report);

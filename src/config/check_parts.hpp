@@ -25,6 +25,7 @@ void check_experts(ModelDeck& model, Report& report);
 
 // The keys of spikes, which rule nothing without train.spike.
 void check_spikes(const Deck& deck, Report& report);
+void check_replicas(const Deck& deck, Report& report);
 // train.frozen and the adapter section: keys that exclude them are refused. `trains`: the deck is to be trained.
 void check_frozen(const Deck& deck, Report& report);
 void check_adapter(const Deck& deck, bool trains, Report& report);

@@ -31,4 +31,11 @@ void check_spikes(const Deck& deck, Report& report) {
     report.add("train.spike = back without checkpoint.directory; legal: a directory of checkpoints, or spike: skip");
 }
 
+void check_replicas(const Deck& deck, Report& report) {
+  if (deck.train.check_replicas_steps == 0 && deck.train.replicas_differ != ReplicaAction::stop)
+    report.add(
+        "train.replicas_differ = repair without train.check_replicas_steps; legal: a number of steps, or "
+        "replicas_differ: stop");
+}
+
 }  // namespace forge

@@ -31,6 +31,7 @@ enum class Fp8Carrier { bf16, fp64 };  // type of all that isn't quantised
 enum class Recompute { none, selective, full };
 // On a spike of loss or gradient norm: a line, no update, or the newest checkpoint again without the step's data.
 enum class SpikeAction { none, log, skip, back };
+enum class ReplicaAction { stop, repair };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
@@ -208,6 +209,8 @@ struct TrainDeck {
   double spike_loss = 1.5, spike_norm = 10;  // times the median of the last steps; 0 = no limit
   std::int64_t spike_window = 100;           // steps of the medians
   std::int64_t spike_most = 10;              // updates left out, or returns to a checkpoint, of a run
+  std::int64_t check_replicas_steps = 0;     // 0 = never
+  ReplicaAction replicas_differ = ReplicaAction::stop;
   std::int64_t validate_every_steps = 0;     // 0 = never
   std::int64_t validation_sequences = 0;     // of each held-out set; 0 = all
   std::vector<std::string> frozen;           // patterns of names of units' tensors that training leaves as they are

@@ -37,7 +37,8 @@ struct Kind {
 constexpr Kind kinds[] = {{"kill", Argument::none, 0, false},      {"stop", Argument::none, 0, false},
                           {"hang", Argument::none, 0, false},      {"slow", Argument::required, 0, false},
                           {"throw", Argument::optional, 1, false}, {"nan", Argument::optional, 1, true},
-                          {"flip", Argument::optional, -1, true},  {"fail", Argument::required, 0, true}};
+                          {"flip", Argument::optional, -1, true},  {"fail", Argument::required, 0, true},
+                          {"upset", Argument::optional, 0, true}};
 constexpr const char* places[] = {"init",       "start",    "mesh",   "gradients",  "save", "write",
                                   "validation", "sampling", "export", "evaluation", "end",  "finalize"};
 
@@ -80,7 +81,7 @@ std::vector<Fault> environment_faults() {
       for (const char* place : places) names += (names.empty() ? "" : ", ") + std::string(place);
       throw BadInput("FORGE_FAULT=" + std::string(part) +
                      ": legal are kill:RANK:WHERE, stop:RANK:WHERE, hang:RANK:WHERE, slow:RANK:WHERE:SECONDS, "
-                     "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT] and fail:RANK:STEP:CALL, "
+                     "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT], fail:RANK:STEP:CALL and upset:RANK:STEP[:TENSOR], "
                      "several with commas between; WHERE is a step or one of " +
                      names);
     }
@@ -136,6 +137,13 @@ bool nan_fault(int rank, std::int64_t step) {
         static_cast<double>(step - fault.step) < fault.argument)
       return true;
   return false;
+}
+
+std::int64_t upset_fault(int rank, std::int64_t step) {
+  for (const Fault& fault : environment_faults())
+    if (fault.kind == "upset" && rank == fault.rank && step == fault.step)
+      return static_cast<std::int64_t>(fault.argument);
+  return -1;
 }
 
 SaveFaults::SaveFaults(int rank, std::int64_t step) {

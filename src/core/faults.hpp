@@ -19,6 +19,9 @@ void inject_fault(int rank, const char* place, const std::function<bool()>& stop
 // nan: whether a gradient of this rank is NaN in this step.
 bool nan_fault(int rank, std::int64_t step);
 
+// upset: the number of the tensor that loses a bit in this rank's memory behind this step; negative: none.
+std::int64_t upset_fault(int rank, std::int64_t step);
+
 // The place "save", and fail, flip, slow at the place "write": a save of one rank and step, for as long as this object
 // lives, on the thread that made it.
 class SaveFaults {

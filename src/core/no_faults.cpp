@@ -14,6 +14,10 @@ bool nan_fault(int, std::int64_t) {
   return false;
 }
 
+std::int64_t upset_fault(int, std::int64_t) {
+  return -1;
+}
+
 SaveFaults::SaveFaults(int, std::int64_t) {}
 
 SaveFaults::~SaveFaults() = default;

@@ -71,12 +71,16 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       bad_in_a_row_(start.bad_in_a_row),
       busy_cores_(session.stream().threads()),
       slow_ranks_(session.mesh().world(), session.mesh().shape().pp, world),
-      spikes_(train(), start.spikes) {}
+      spikes_(train(), start.spikes) {
+  if (train().check_replicas_steps > 0) replicas_.emplace(session, world);
+}
 
 template <class T>
 void Trainer<T>::run() {
   if (checkpoints_ && first_ <= train().steps) checkpoints_->before_first_step(first_);
   say_steps_before();
+  if (replicas_ && !replicas_->compares())
+    log_.say("  replicas  none: each rank is the only one that holds its weights; train.check_replicas_steps has no effect\n");
   log_.say(step_titles());
   if (first_ == 1 && validations_.due(0)) validate_at_start();
   since_ = PhaseTimers::Clock::now();
@@ -86,6 +90,7 @@ void Trainer<T>::run() {
       s = go_back(s);
       continue;
     }
+    if (replicas_) check_replicas(s);
     StepTimes times{step_seconds_};
     const bool validates = validations_.due(s);
     if (validates) validations_.run(s, times);
@@ -95,6 +100,14 @@ void Trainer<T>::run() {
       if (const std::string lost = log_.lost(); !lost.empty()) throw IoFailed(lost);
     if (validates || saved) since_ = PhaseTimers::Clock::now();
   }
+}
+
+template <class T>
+void Trainer<T>::check_replicas(std::int64_t s) {
+  enter("replicas");
+  const std::string repaired = replicas_->after_step(s);
+  if (!repaired.empty()) log_.say("  replicas differ; the odd ranks have the numbers of most now:" + repaired + "\n");
+  since_ = PhaseTimers::Clock::now();
 }
 
 // Of those whose profile was wanted.

@@ -12,6 +12,7 @@
 #include "train/busy_cores.hpp"
 #include "train/checkpoints.hpp"
 #include "train/job_report.hpp"
+#include "train/replica_check.hpp"
 #include "train/session.hpp"
 #include "train/slow_ranks.hpp"
 #include "train/spikes.hpp"
@@ -68,6 +69,8 @@ class Trainer {
   std::optional<std::vector<std::string>> ways_back(std::int64_t s);
   // The data's places of step s.
   std::vector<NumberRange> places_of(std::int64_t s) const;
+  // Behind step s, where ranks compare their weights.
+  void check_replicas(std::int64_t s);
   // Behind step s, a spike: to the checkpoint, whose step it returns, without the places of s.
   std::int64_t go_back(std::int64_t s);
   // Of the step that has just ended.
@@ -95,6 +98,7 @@ class Trainer {
   PhaseTimers::Clock::time_point since_;
   BusyCores busy_cores_;
   SlowRanks slow_ranks_;
+  std::optional<ReplicaCheck<T>> replicas_;  // with train.check_replicas_steps
   SpikeWatch spikes_;
   std::string spike_;                                // of this step, or of the one that the run has gone back for
   std::optional<std::vector<std::string>> returns_;  // to the first of these that is whole, behind this step

@@ -1,0 +1,34 @@
+#include "kernels/rows/bit_sums.hpp"
+
+#include "core/random.hpp"
+#include "device/parallel.hpp"
+
+namespace forge {
+
+template <class W>
+void sum_bits(Stream& stream, View<const W, 1> x, View<std::uint64_t, 1> partial, View<std::uint64_t, 1> out) {
+  const std::int64_t n = x.rows(), block = (n + sum_partials - 1) / sum_partials;
+  const std::int64_t blocks = block > 0 ? (n + block - 1) / block : 0;
+  parallel_rows(stream, blocks, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    const std::int64_t begin = b * block, size = n - begin < block ? n - begin : block;
+    const std::uint64_t sum = team.template sum<std::uint64_t>(
+        size, [=](std::int64_t j) { return mix(static_cast<std::uint64_t>(begin + j), x[begin + j]); });
+    if (team.leads()) partial[b] = sum;
+  });
+  parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
+    const std::uint64_t sum =
+        team.template sum<std::uint64_t>(blocks, [=](std::int64_t b) { return partial[b]; });
+    if (team.leads()) out[0] = sum;
+  });
+}
+
+template void sum_bits<std::uint8_t>(Stream&, View<const std::uint8_t, 1>, View<std::uint64_t, 1>,
+                                     View<std::uint64_t, 1>);
+template void sum_bits<std::uint16_t>(Stream&, View<const std::uint16_t, 1>, View<std::uint64_t, 1>,
+                                      View<std::uint64_t, 1>);
+template void sum_bits<std::uint32_t>(Stream&, View<const std::uint32_t, 1>, View<std::uint64_t, 1>,
+                                      View<std::uint64_t, 1>);
+template void sum_bits<std::uint64_t>(Stream&, View<const std::uint64_t, 1>, View<std::uint64_t, 1>,
+                                      View<std::uint64_t, 1>);
+
+}  // namespace forge

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world.hpp"
+#include "parallel/replica_parts.hpp"
+#include "train/session.hpp"
+
+namespace forge {
+
+// Compares the numbers that ranks hold alike (layout/replicas.hpp) by checksums, to find a bit that flipped in a memory
+// or a rank whose update went wrong. Where all agree, a rank sends one number to each of its groups; in a group that
+// differs the checksums of tensors follow.
+template <class T>
+class ReplicaCheck {
+ public:
+  // Collective over all ranks. `world`: for the names of nodes; null: none.
+  ReplicaCheck(Session<T>& session, const World* world);
+
+  // Whether any ranks hold anything alike, on every rank.
+  bool compares() const { return compares_; }
+  // Collective, behind a step: check() where train.check_replicas_steps says so. Before it the fault `upset`.
+  std::string after_step(std::int64_t step);
+
+ private:
+  // "" where all agree. Else, on every rank, which ranks differ in which tensors; with
+  // `repair` these have been given the value of most of their group, and where no value has a majority, or the ranks
+  // differ once more, that is thrown with `replicas_differ`, as everything is without `repair`.
+  std::string check(std::int64_t step, bool repair);
+  void upset(std::int64_t tensor);
+  struct GroupOf {
+    Replicas kind;
+    std::unique_ptr<Communicator> ranks;
+    std::vector<int> world_ranks;
+  };
+  // The result of a comparison on this rank: text of the groups that it is the first rank of.
+  struct Found {
+    std::string text;
+    bool repairable = true;
+  };
+  std::vector<ReplicaPart> parts(Replicas kind, bool by_tensor) const;
+  bool differ(const GroupOf& group) const;
+  Found compare(bool repair);
+  void compare_tensors(const GroupOf& group, bool repair, Found& found);
+  // The part's bytes of the group's rank `from`, on those of `odd`.
+  void give(const GroupOf& group, const ReplicaPart& part, int from, const std::vector<int>& odd);
+  // The texts of all ranks, on every rank.
+  std::string told_by_all(const std::string& text);
+
+  Session<T>& session_;
+  const World* world_;
+  std::vector<GroupOf> groups_;
+  bool compares_ = false;
+};
+
+}  // namespace forge
