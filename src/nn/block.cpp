@@ -20,14 +20,6 @@ struct Halves {
   Moe<T> moe{k.p.ctx, k.p.layer, k.p.batch, k.b.n2, k.b.moe, k.w.moe, k.g.moe};
 };
 
-// out = residual + dropout(y), y = norm(branch)
-template <class T>
-void normed_sum(const BlockPass<T>& p, DropoutPlace place, View<const T, 2> residual, View<const T, 2> branch,
-                const NormParameters<const T>& w, const NormStatistics<T>& n, View<T, 2> y, View<T, 2> out) {
-  norm_forward<T>(p.ctx, branch, w.weight, w.bias, n, y);
-  residual_add<T>(p.ctx.stream, residual, y, out, dropout_of(p.ctx, p.layer, place, p.batch));
-}
-
 }  // namespace
 
 // x → h = x + dropout(attention), n2; where norms stand behind, x → h = x + dropout(norm1(attention))
@@ -40,7 +32,8 @@ RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
   if (m.norms_behind()) {
     const AttendParameters<const T>& of = of_attention(
         m, w, [](const AttendParameters<const T>& half) -> const auto& { return half; });
-    normed_sum<T>(p, DropoutPlace::attention_out, p.x, branch, of.norm1, a.norm1, s.branch, a.h);
+    norm_forward<T>(p.ctx, branch, of.norm1.weight, of.norm1.bias, a.norm1, s.branch);
+    residual_add<T>(p.ctx.stream, p.x, s.branch, a.h, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch));
     return a.h;
   }
   const std::int64_t ffn = m.is_moe(p.layer) ? m.Fs() : m.F();
@@ -68,8 +61,7 @@ void Block<T>::forward(View<T, 2> out) {
       p.spec(), p.layer, Halves<T>{*this},
       [&](const Mlp<T>& mlp) { mlp.forward_output(mlp.forward_to_activation(normed, s.rows), branch, s.rows); },
       [&](const Moe<T>& moe) { moe.forward(normed, branch, s.moe, s.rows); });
-  if (p.spec().norms_behind())
-    return normed_sum<T>(p, DropoutPlace::feed_forward, b.attend(p.spec()).h, branch, w.norm2, b.norm2, s.branch, out);
+  if (p.spec().norms_behind()) norm_forward<T>(p.ctx, branch, w.norm2.weight, w.norm2.bias, b.norm2, s.branch);
   residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
                   dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
 }

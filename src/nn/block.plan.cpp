@@ -69,7 +69,7 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   attention();
   list_residual_norm(list);
   feed_forward();
-  if (s.norms_behind()) return list_normed_sum(list, !recompute);
+  if (s.norms_behind()) list_norm(list, Pass::forward, list.S, s.C());
   if (!recompute) list.over_rows("residual_add", list.S, s.C(), 2, 1);
 }
 

@@ -55,15 +55,14 @@ inline void list_stream_gradient(Segments& list) {
   else
     list_norm(list, Pass::backward_input, list.S, list.spec.C());
 }
-// A result that joins the stream, behind its norm.
-inline void list_normed_sum(Segments& list, bool sum = true) {
-  list_norm(list, Pass::forward, list.S, list.spec.C());
-  if (sum) list.over_rows("residual_add", list.S, list.spec.C(), 2, 1);
-}
 // What attention adds to the stream, and the norm of the sum, where norms stand before.
 inline void list_residual_norm(Segments& list) {
   const std::int64_t S = list.S, C = list.spec.C();
-  if (list.spec.norms_behind()) return list_normed_sum(list);
+  if (list.spec.norms_behind()) {
+    list_norm(list, Pass::forward, S, C);
+    list.over_rows("residual_add", S, C, 2, 1);
+    return;
+  }
   if (list.spec.options.dropout == 0) {
     list.over_rows("residual_norm_forward", S, C, 2, 2);
     return;
