@@ -624,7 +624,7 @@ PROBLEMS = {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
             },
         ),
-        train=run(30, 2, 2, recompute="selective"),
+        train=run(32, 2, 2, recompute="selective"),
         optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
     ),
     "mtp": Problem(
