@@ -78,7 +78,8 @@ def losses(model, inputs, labels, documents, end_token, mask, masked):
     if isinstance(mask, dict):
         mask = mask[model.config.layer_types[-1]]
     positions = torch.arange(inputs.shape[1])[None, :]
-    turned = model.model.rotary_emb(hidden, positions)
+    by_type = [model.config.layer_types[-1]] if model.config.model_type == "olmo3" else []
+    turned = model.model.rotary_emb(hidden, positions, *by_type)
     for depth, module in enumerate(model.multi_token, 1):
         tokens, targets = shifted(inputs, labels, documents, end_token, depth, masked)
         embedded = model.model.embed_tokens(tokens.clamp(min=0)) * (tokens >= 0)[..., None]

@@ -159,6 +159,25 @@ def document_numbers(inputs, end_token):
     return documents
 
 
+def has_window(config, layer):
+    """Of OLMo 3: three of four layers, where config.json doesn't list them."""
+    types = config.get("layer_types")
+    return types[layer] == "sliding_attention" if types else (layer + 1) % 4 != 0
+
+
+def rotary_config(config, layer):
+    """A config whose rotary parameters are those of the layer: OLMo 3 stretches those of layers without a window."""
+    if config["model_type"] != "olmo3":
+        return config
+    by_type = config.get("rope_parameters") or {}
+    if has_window(config, layer):
+        rope = {"rope_theta": 500000.0} | by_type.get("sliding_attention", {})
+    else:
+        rope = {"rope_theta": config.get("rope_theta", 500000.0)} | by_type.get("full_attention", {})
+        rope |= config.get("rope_scaling") or {}
+    return config | {"rope_scaling": None, "rope_theta": rope["rope_theta"], "rope_parameters": rope}
+
+
 def silu(x):
     return x / (1 + numpy.exp(-x))
 
@@ -178,18 +197,20 @@ def plain_attention(config, w, p, rows, layer, documents):
         window = config["sliding_window"]
     if kind == "qwen3_moe" and config.get("use_sliding_window"):
         window = config["sliding_window"]
+    if kind == "olmo3" and has_window(config, layer):
+        window = config["sliding_window"]
     if p + "self_attn.qkv_proj.weight" in w:
         parts = numpy.split(linear("self_attn.qkv_proj", rows), [heads * dim, (heads + kv_heads) * dim], axis=-1)
     else:
         parts = [linear(f"self_attn.{name}_proj", rows) for name in "qkv"]
-    if kind == "olmoe":
+    if kind in ("olmoe", "olmo2", "olmo3"):
         parts[:2] = (rms_norm(parts[i], w[f"{p}self_attn.{'qk'[i]}_norm.weight"], eps) for i in range(2))
     q, k, v = (x.reshape(*rows.shape[:2], -1, dim) for x in parts)
     if kind in ("qwen3", "qwen3_moe") or config.get("use_qk_norm"):
         q = rms_norm(q, w[p + "self_attn.q_norm.weight"], eps)
         k = rms_norm(k, w[p + "self_attn.k_norm.weight"], eps)
     if config.get("no_rope_layers", [1] * (layer + 1))[layer]:
-        q, k = rotate(q, config), rotate(k, config)
+        q, k = (rotate(x, rotary_config(config, layer)) for x in (q, k))
     out = attention(q, k, v, window, documents, own=config.get("own"), layer=p)
     return linear("self_attn.o_proj", out)
 
@@ -340,6 +361,10 @@ def llama_layer(config, w, layer, x, documents, routing):
     """Layers behind the last one, of multi-token prediction, are of its kind."""
     eps, p = config["rms_norm_eps"], f"model.layers.{layer}."
     layer = min(layer, config["num_hidden_layers"] - 1)
+    if config["model_type"] in ("olmo2", "olmo3"):  # norms of what joins the stream
+        out = plain_attention(config, w, p, x, layer, documents)
+        x = x + rms_norm(out, w[p + "post_attention_layernorm.weight"], eps)
+        return x + rms_norm(feed_forward(w, p + "mlp.", x), w[p + "post_feedforward_layernorm.weight"], eps)
     rows = rms_norm(x, w[p + "input_layernorm.weight"], eps)
     if config["model_type"] in ("deepseek_v2", "deepseek_v3"):
         x = x + latent_attention(config, w, p, rows, documents)

@@ -227,6 +227,27 @@ def olmoe(**changes):
     return llama(**(own | changes))
 
 
+def olmo2(**changes):
+    own = {
+        "architectures": ["Olmo2ForCausalLM"],
+        "model_type": "olmo2",
+        "mlp_bias": "absent",
+        "pad_token_id": None,  # the class leaves that row of the table as it is
+    }
+    return llama(**(own | changes))
+
+
+def olmo3(**changes):
+    own = {
+        "architectures": ["Olmo3ForCausalLM"],
+        "model_type": "olmo3",
+        "num_hidden_layers": 4,
+        "sliding_window": 7,
+        "rope_theta": "absent",
+    }
+    return olmo2(**(own | changes))
+
+
 def run(tokens, batch=2, microbatch=2, **more):
     return {
         "steps": 10,
@@ -578,6 +599,33 @@ PROBLEMS = {
         end_token=5,
         token_files={"tokens.bin": 1121},
         optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "olmo2": Problem(
+        shows=(
+            "OLMo 2: no norms before attention and the feed-forward layer, but of what they add to the residual stream; "
+            "norms of the queries of all heads together, and of the keys; biases of attention's projections. Full "
+            "recomputation, which makes the layers' outputs again."
+        ),
+        config=olmo2(attention_bias=True),
+        train=run(28, 4, 2, recompute="full"),
+        end_token=5,
+        token_files={"tokens.bin": 1121},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "olmo3": Problem(
+        shows=(
+            "OLMo 3: OLMo 2's norms; the first and third of four layers have a window of 7 tokens, the others see all and "
+            "have wavelengths stretched by yarn, which the layers with a window have not."
+        ),
+        config=olmo3(
+            layer_types=["sliding_attention", "full_attention"] * 2,
+            rope_parameters={
+                "full_attention": YARN | {"rope_theta": 10000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+            },
+        ),
+        train=run(32, 2, 2, recompute="selective"),
+        optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
     ),
     "mtp": Problem(
         shows=(

@@ -42,6 +42,8 @@ CLASSES = {
     "glm4_moe": "Glm4MoeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "olmoe": "OlmoeForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "olmo3": "Olmo3ForCausalLM",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
@@ -75,7 +77,10 @@ def random_rope(r, config, family):
         )
     if kind in ("llama3", "yarn"):
         rope["original_max_position_embeddings"] = r.choice([32, 64, 128])
-    if r.random() < 0.5:
+    if family == "olmo3" and r.random() < 0.5:
+        inner = {"rope_type": "default", "rope_theta": r.choice([100.0, theta])}
+        config["rope_parameters"] = {"full_attention": rope | {"rope_theta": theta}, "sliding_attention": inner}
+    elif family != "olmo3" and r.random() < 0.5:
         config["rope_parameters"] = rope | {"rope_theta": theta}
     else:
         config["rope_theta"] = theta
@@ -255,9 +260,9 @@ def random_config(r, tokens, families):
     special = [random_rope(r, config, family), f"{heads}/{kv_heads}"]
     if family in EXPERTS:
         special.append(EXPERTS[family](r, config))
-    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", *NESTED):
+    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", "olmo2", "olmo3", *NESTED):
         config["attention_bias"] = r.random() < 0.4
-    if family in ("phi3", "smollm3", "olmoe"):
+    if family in ("phi3", "smollm3", "olmoe", "olmo2", "olmo3"):
         config["pad_token_id"] = None  # the class leaves that row of the table as it is
     if family in ("phi3", "glm4_moe"):
         dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -270,6 +275,11 @@ def random_config(r, tokens, families):
     if family in ("llama", "smollm3"):
         config["mlp_bias"] = r.random() < 0.4
     window = r.choice([None, 1, 5, 12, 1000])
+    if family == "olmo3":
+        every = r.choice([1, 2, 3, 4, 9])
+        types = ["full_attention" if number % every == 0 else "sliding_attention" for number in range(1, layers + 1)]
+        config |= {"sliding_window": window or 3} | ({} if every == 4 else {"layer_types": types})
+        special.append(f"window {config['sliding_window']} but in each {every}th layer")
     if family in WINDOWS_OF_ALL:
         config["sliding_window"] = window
     if family in WINDOWS_FROM_LAYER:

@@ -211,7 +211,7 @@ def attention_masks(config, documents, dtype):
     window = getattr(config, "sliding_window", None)
     if config.model_type == "deepseek_v3":
         return mask(None)
-    if config.model_type in ("qwen2", "qwen3"):
+    if config.model_type in ("qwen2", "qwen3", "olmo3"):
         return {"full_attention": mask(None), "sliding_attention": mask(window)}
     return mask(window)
 

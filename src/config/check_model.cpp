@@ -96,6 +96,23 @@ void check_window(const ModelDeck& m, Report& report) {
   if (m.sliding_window > 0 && m.sliding_window_layer >= m.layers)
     report.add(equation("model.sliding_window_layer", m.sliding_window_layer) + "; legal: less than " +
                equation("model.layers", m.layers));
+  const std::int64_t every = m.sliding_window_full_every;
+  if (every > 0 && m.sliding_window == 0)
+    report.add(equation("model.sliding_window_full_every", every) +
+               " has no effect without model.sliding_window; legal: 0");
+  else if (every > 0 && (every == 1 || every > m.layers))
+    report.add(equation("model.sliding_window_full_every", every) +
+               (every == 1 ? " leaves no layer the window" : " has no effect") + "; legal: 0, or 2 to " +
+               equation("model.layers", m.layers));
+  if (m.rope_window_theta > 0 && (m.sliding_window == 0 || m.positions != PositionKind::rope))
+    report.add("model.rope_window_theta = " + format_exact(m.rope_window_theta) +
+               " has no effect without model.sliding_window and model.positions = rope; legal: 0");
+}
+
+void check_norms(const ModelDeck& m, Report& report) {
+  if (m.norm_placement == NormPlacement::behind && m.experts > 0)
+    report.add("model.norm_placement = behind with " + equation("model.experts", m.experts) +
+               ": not available; legal: before, or model.experts: 0");
 }
 
 // GPT-2's checkpoints fuse Q, K and V into one tensor and have no name for what the others add.
@@ -106,6 +123,10 @@ void check_family(const ModelDeck& m, Report& report) {
         "model.activation = swiglu with model.family = gpt2, whose checkpoints have no gate; legal: gelu | "
         "gelu_tanh | relu2, or another family");
   if (m.qk_norm) report.add("model.qk_norm = true with model.family = gpt2, whose checkpoints have none; legal: false");
+  if (m.norm_placement == NormPlacement::behind)
+    report.add(
+        "model.norm_placement = behind with model.family = gpt2, whose checkpoints have no names for such norms; "
+        "legal: before, or another family");
   if (m.experts > 0)
     report.add(equation("model.experts", m.experts) +
                " with model.family = gpt2, whose checkpoints have none; legal: 0, or another family");
@@ -128,6 +149,7 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
   check_heads(model, report);
   check_experts(model, report);
   check_qk_norm(model, report);
+  check_norms(model, report);
   check_positions(model, sequence_tokens, report);
   check_rope_parts(model, report);
   check_rope_scaling(model, report);

@@ -14,6 +14,7 @@ namespace forge {
 
 enum class Family : int;  // config/family.hpp
 enum class NormKind { rmsnorm, layernorm };
+enum class NormPlacement { before, behind };
 enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
 enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
@@ -84,6 +85,7 @@ struct ModelDeck {
   NewRows new_rows = NewRows::none;  // of embedding and head, where V is larger than config.json's
   std::int64_t base_vocabulary = 0;  // config.json's then; 0: no rows are new
   NormKind norm = NormKind::rmsnorm;
+  NormPlacement norm_placement = NormPlacement::before;
   double norm_epsilon = 1e-5;
   Activation activation = Activation::swiglu;
   PositionKind positions = PositionKind::rope;
@@ -102,6 +104,7 @@ struct ModelDeck {
   bool rope_truncate = true;       // yarn: round the correction range to whole dimensions
   double rope_fraction = 1;        // of a head's entries, so many first ones
   std::int64_t no_rope_every = 0;  // layers without positions; 0 = none
+  double rope_window_theta = 0;    // of layers with a window, without scaling; 0 = as the others
   bool qk_norm = false;
   bool qk_norm_whole = false;     // over all heads together
   double attention_soft_cap = 0;  // of scaled scores; 0 = none
@@ -109,8 +112,9 @@ struct ModelDeck {
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
-  std::int64_t sliding_window = 0;        // 0 = full causal attention
-  std::int64_t sliding_window_layer = 0;  // first layer that uses the window
+  std::int64_t sliding_window = 0;             // 0 = full causal attention
+  std::int64_t sliding_window_layer = 0;       // first layer that uses the window
+  std::int64_t sliding_window_full_every = 0;  // layers without it among them; 0 = none
   bool tied_embeddings = false;
   double dropout = 0;
   double initial_std = 0.02;

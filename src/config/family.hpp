@@ -23,13 +23,15 @@ enum class Family : int {
   phi3,
   glm4_moe,
   smollm3,
-  olmoe
+  olmoe,
+  olmo2,
+  olmo3
 };
 
 // The deck's words for them, in this order: model_type in config.json.
-inline constexpr std::array family_words{"llama",   "mistral",   "qwen2",       "qwen3",       "gpt2",
-                                         "mixtral", "qwen3_moe", "deepseek_v3", "deepseek_v2", "qwen2_moe",
-                                         "phi3",    "glm4_moe",  "smollm3",     "olmoe"};
+inline constexpr std::array family_words{"llama",     "mistral",     "qwen2",       "qwen3",     "gpt2", "mixtral",
+                                         "qwen3_moe", "deepseek_v3", "deepseek_v2", "qwen2_moe", "phi3", "glm4_moe",
+                                         "smollm3",   "olmoe",       "olmo2",       "olmo3"};
 constexpr const char* name_of(Family family) {
   return family_words[to_size(family)];
 }
@@ -59,6 +61,8 @@ inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
     {},
     {.qkv = "self_attn.qkv_proj.", .gate_up = "gate_up_proj."},
     {.shared = "shared_experts."},
+    {},
+    {},
     {},
     {},
 }};

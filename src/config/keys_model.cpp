@@ -45,6 +45,9 @@ void add_dimensions(Keys& k) {
 
 void add_layers(Keys& k) {
   k.choice<&M::norm>("norm", stays, {"rmsnorm", "layernorm"}, "normalisation; layernorm has a bias");
+  k.choice<&M::norm_placement>("norm_placement", stays, {"before", "behind"},
+                               "norms of a block: of what attention and the feed-forward layer read, or of what they "
+                               "add to the residual stream");
   k.number<&M::norm_epsilon>("norm_epsilon", stays, more_than(0), "added to the variance or mean square in norms");
   k.choice<&M::activation>(
       "activation", stays, {"swiglu", "gelu", "gelu_tanh", "relu2"},
@@ -79,6 +82,9 @@ void add_rope(Keys& k) {
   k.integer<&M::no_rope_every>("no_rope_every", stays, 0, most_layers, "",
                                "layers whose number, counted from 1, is a multiple of this have no positions; 0 = "
                                "every layer has them");
+  k.number<&M::rope_window_theta>("rope_window_theta", stays, at_least(0),
+                                  "rope_theta of the layers with a window, whose wavelengths are not stretched; 0 = as "
+                                  "in the other layers");
 }
 
 void add_options(Keys& k) {
@@ -96,6 +102,9 @@ void add_options(Keys& k) {
                                 "a token sees itself and the sliding_window - 1 tokens before it; 0 = all before it");
   k.integer<&M::sliding_window_layer>("sliding_window_layer", stays, 0, most_layers, "",
                                       "first layer, from 0, with the window; needs sliding_window");
+  k.integer<&M::sliding_window_full_every>("sliding_window_full_every", stays, 0, most_layers, "",
+                                           "layers whose number, counted from 1, is a multiple of this have no "
+                                           "window; 0 = none of them; needs sliding_window");
   k.flag<&M::tied_embeddings>("tied_embeddings", stays, "the head uses the embedding table");
   k.number<&M::dropout>("dropout", may_change, from_below(0, 1),
                         "probability, after the embedding, in attention and before each residual sum");

@@ -68,6 +68,30 @@ void read_window_from_layer(const JsonObject& config, ModelDeck& model) {
   set_window(model, used ? window : 0, first);
 }
 
+// The window in all layers, in none, or in all but each n-th.
+void read_window_by_type(const JsonObject& config, ModelDeck& model) {
+  constexpr std::int64_t every_absent = 4;
+  const std::string full = "full_attention", windowed = "sliding_attention";
+  std::int64_t every = every_absent;
+  if (config.has("layer_types")) {
+    const auto types = read_words(config, "layer_types");
+    const std::int64_t first = std::find(types.begin(), types.end(), full) - types.begin();
+    every = first < std::ssize(types) ? first + 1 : 0;
+    std::vector<std::string> legal;
+    for (std::int64_t number = 1; number <= model.layers; ++number)
+      legal.push_back(every > 0 && number % every == 0 ? full : windowed);
+    if (types != legal)
+      return config.refuse("layer_types", "legal: " + std::to_string(model.layers) +
+                                              " entries, sliding_attention but for every layer whose number, counted "
+                                              "from 1, is a multiple of one number: full_attention");
+  }
+  if (every == 1) return;
+  if (config.is_null("sliding_window"))
+    return config.refuse("sliding_window", "= null with sliding_attention in layer_types; legal: integer, 1 or more");
+  model.sliding_window = config.integer("sliding_window", 4096, 1, most_positions);
+  model.sliding_window_full_every = every <= model.layers ? every : 0;
+}
+
 // A window that holds for every layer, or none. These families' code never reads layer_types.
 void read_plain_window(const JsonObject& config, HfWindow kind, ModelDeck& model) {
   if (kind == HfWindow::refused && config.flag("use_sliding_window", false))
@@ -116,12 +140,15 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
   if (activation != "silu" && activation != "swish")
     config.refuse("hidden_act", "= " + shown(activation) + "; legal: silu");
   model.qk_norm_whole = family.qk_norm_whole;
+  model.norm_placement = family.norms_behind ? NormPlacement::behind : NormPlacement::before;
   if (*family.refused && config.has(family.refused))
     config.refuse(family.refused, "= " + shown_json(*config.find(family.refused)) + ": not available; legal: null");
   model.qk_norm = *family.qk_norm_key ? config.flag(family.qk_norm_key, family.qk_norm) : family.qk_norm;
   read_biases(config, family.biases, model);
   if (family.window == HfWindow::from_layer)
     read_window_from_layer(config, model);
+  else if (family.window == HfWindow::by_type)
+    read_window_by_type(config, model);
   else
     read_plain_window(config, family.window, model);
   if (family.read_experts) family.read_experts(config, family.experts, model);

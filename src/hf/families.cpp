@@ -111,6 +111,22 @@ constexpr HfFamily olmoe{.architecture = "OlmoeForCausalLM",
                          .read_experts = read_olmoe,
                          .write_experts = write_olmoe,
                          .obstacle = olmoe_obstacle};
+constexpr HfFamily olmo2{.architecture = "Olmo2ForCausalLM",
+                         .sizes = {4096, 11008, 32, 32, 50304, 0, 2048},
+                         .epsilon = 1e-5,
+                         .biases = attention_bias,
+                         .qk_norm = true,
+                         .qk_norm_whole = true,
+                         .norms_behind = true};
+constexpr HfFamily olmo3{.architecture = "Olmo3ForCausalLM",
+                         .sizes = {4096, 11008, 32, 32, 50304, 0, 2048},
+                         .epsilon = 1e-5,
+                         .rope_theta = 5e5,
+                         .biases = attention_bias,
+                         .window = HfWindow::by_type,
+                         .qk_norm = true,
+                         .qk_norm_whole = true,
+                         .norms_behind = true};
 
 // Text models of others, which are one of these families where nothing but text comes in.
 constexpr HfFamily qwen3_vl{.architecture = qwen3.architecture,
@@ -142,6 +158,8 @@ constexpr HfModelType model_types[] = {
     {"glm4_moe", Family::glm4_moe, &glm4_moe},
     {"smollm3", Family::smollm3, &smollm3},
     {"olmoe", Family::olmoe, &olmoe},
+    {"olmo2", Family::olmo2, &olmo2},
+    {"olmo3", Family::olmo3, &olmo3},
     // Other words for them.
     {"kimi_k2", Family::deepseek_v3, &deepseek_v3},
     {"moonlight", Family::deepseek_v3, &deepseek_v3},

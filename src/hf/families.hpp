@@ -24,6 +24,8 @@ enum class HfWindow {
   every_layer_if_given,  // sliding_window
   every_layer_if_used,   // sliding_window (4096 where left out) with use_sliding_window
   from_layer,            // as every_layer_if_used, from layer max_window_layers on
+  by_type,               // sliding_window (4096 where left out) in the layers that layer_types says, of which each has
+                         // rope parameters of its own; where that is left out, in all but every fourth
   refused                // some layers, where use_sliding_window: not available
 };
 
@@ -47,6 +49,7 @@ struct HfFamily {
   HfBiases biases{};
   HfWindow window = HfWindow::none;
   bool qk_norm = false, qk_norm_whole = false;
+  bool norms_behind = false;
   const char* refused = "";      // a key that must be absent or null
   const char* qk_norm_key = "";  // says whether it has it
   bool tied = false;             // where tie_word_embeddings is left out

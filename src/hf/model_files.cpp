@@ -106,8 +106,6 @@ std::string lacking_for(const std::string& model_type) {
       {"gpt_oss", "whose attention has sinks and whose experts have biases"},
       {"gpt_neox", "which rotates a part of each head, and adds attention and feed-forward layer to one input"},
       {"phi", "which rotates a part of each head"},
-      {"olmo2", "whose norms stand behind the layers"},
-      {"olmo3", "whose norms stand behind the layers"},
       {"minimax_m2", "whose norms of queries and keys go over all heads together"},
       {"gemma", "whose norms multiply by 1 + weight, with GeGLU and scaled embeddings"},
       {"gemma2", "whose norms multiply by 1 + weight and stand behind the layers, too"},

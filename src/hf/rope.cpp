@@ -109,23 +109,8 @@ bool has_nested_maps(const json& parameters) {
   return false;
 }
 
-}  // namespace
-
-void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
-  model.rope_theta = config.number("rope_theta", model.rope_theta, 0);
-  model.rope_fraction = family.rope_fraction > 0 ? family.rope_fraction : 1;
-  read_fraction(config, family, model);
-  read_layers_without(config, family, model);
-  const char* key = nullptr;
-  const json* parameters = find_parameters(config, key);
-  if (!parameters) return;
-  if (has_nested_maps(*parameters)) {
-    config.refuse(key, "holds parameters per layer type; legal: the same for all layers");
-    return;
-  }
-  const JsonObject rope(*parameters, config.name() + ": " + key, config.report());
-  model.rope_theta = rope.number("rope_theta", model.rope_theta, 0);
-  read_fraction(rope, family, model);
+// The method and its parameters.
+void read_scaling(const JsonObject& config, const JsonObject& rope, const HfFamily& family, ModelDeck& model) {
   model.rope_scaling = read_method(rope);
   if (family.plain_rope && model.rope_scaling != RopeScaling::none)
     rope.refuse(rope.has("rope_type") ? "rope_type" : "type", "not available with this model_type; legal: default");
@@ -138,18 +123,45 @@ void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& m
   if (model.rope_scaling == RopeScaling::yarn) read_yarn(config, rope, model);
 }
 
-void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ordered_json& config) {
-  config["rope_theta"] = model.rope_theta;
-  if (family.rope_fraction > 0) config["partial_rotary_factor"] = model.rope_fraction;
-  if (family.no_rope_every >= 0) config["no_rope_layers"] = rotating_layers(model.layers, model.no_rope_every);
-  if (model.rope_scaling == RopeScaling::none) {
-    config["rope_scaling"] = nullptr;
-    return;
+// Parameters by the type of a layer, in maps in rope_parameters. rope_scaling, and a rope_theta outside of them, are
+// those of layers without a window, as the class has it.
+void read_rope_by_type(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
+  const json empty = json::object();
+  const auto map = [&](const JsonObject& in, const char* key) -> json {
+    const json* const found = in.find(key);
+    if (found && !found->is_object()) in.refuse(key, "= " + shown_json(*found) + "; legal: a map or null");
+    return found && found->is_object() ? *found : empty;
+  };
+  const json types = map(config, "rope_parameters");
+  if (!types.empty() && !has_nested_maps(types))
+    config.refuse("rope_parameters", "legal for this model_type: maps full_attention and sliding_attention");
+  const JsonObject by_type(types, config.name() + ": rope_parameters", config.report());
+  json full = map(by_type, "full_attention");
+  const json windowed = map(by_type, "sliding_attention");
+  full.update(map(config, "rope_scaling"));
+  const JsonObject rope(full, config.name() + ": rope parameters of full_attention", config.report());
+  const JsonObject inner(windowed, config.name() + ": rope_parameters: sliding_attention", config.report());
+  model.rope_theta = rope.number("rope_theta", config.number("rope_theta", family.rope_theta, 0), 0);
+  read_scaling(config, rope, family, model);
+  if (model.sliding_window == 0) return;
+  const double theta = inner.number("rope_theta", family.rope_theta, 0);
+  if (read_method(inner) != RopeScaling::none) {
+    if (windowed != full || theta != model.rope_theta)
+      inner.refuse("rope_type", "= " + shown(inner.text("rope_type", "")) +
+                                    "; legal: default, or all parameters as those of full_attention");
+  } else if (model.rope_scaling != RopeScaling::none || theta != model.rope_theta) {
+    model.rope_window_theta = theta;
   }
+}
+
+// The parameters of the model's method, with their key for it.
+nlohmann::ordered_json written_scaling(const ModelDeck& model) {
   nlohmann::ordered_json rope;
-  rope["rope_type"] = model.rope_scaling == RopeScaling::linear   ? "linear"
+  rope["rope_type"] = model.rope_scaling == RopeScaling::none     ? "default"
+                      : model.rope_scaling == RopeScaling::linear ? "linear"
                       : model.rope_scaling == RopeScaling::llama3 ? "llama3"
                                                                   : "yarn";
+  if (model.rope_scaling == RopeScaling::none) return rope;
   rope["factor"] = model.rope_factor;
   if (model.rope_scaling != RopeScaling::linear)
     rope["original_max_position_embeddings"] = model.rope_original_positions;
@@ -165,7 +177,50 @@ void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ord
     if (model.rope_mscale_all_dim > 0) rope["mscale_all_dim"] = model.rope_mscale_all_dim;
     rope["truncate"] = model.rope_truncate;
   }
-  config["rope_scaling"] = rope;
+  return rope;
+}
+
+// As read_rope_by_type() reads them. transformers 4 knows rope_scaling alone, which stretches layers without a window.
+void write_rope_by_type(const ModelDeck& model, nlohmann::ordered_json& config) {
+  nlohmann::ordered_json full = written_scaling(model), windowed = full;
+  if (model.rope_scaling != RopeScaling::none && (model.sliding_window == 0 || model.rope_window_theta > 0))
+    config["rope_scaling"] = full;
+  full["rope_theta"] = windowed["rope_theta"] = model.rope_theta;
+  if (model.rope_window_theta > 0) windowed = {{"rope_type", "default"}, {"rope_theta", model.rope_window_theta}};
+  config["rope_parameters"] = {{"full_attention", full}, {"sliding_attention", windowed}};
+}
+
+}  // namespace
+
+void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
+  if (family.window == HfWindow::by_type) return read_rope_by_type(config, family, model);
+  model.rope_theta = config.number("rope_theta", model.rope_theta, 0);
+  model.rope_fraction = family.rope_fraction > 0 ? family.rope_fraction : 1;
+  read_fraction(config, family, model);
+  read_layers_without(config, family, model);
+  const char* key = nullptr;
+  const json* parameters = find_parameters(config, key);
+  if (!parameters) return;
+  if (has_nested_maps(*parameters)) {
+    config.refuse(key, "holds parameters per layer type; legal: the same for all layers");
+    return;
+  }
+  const JsonObject rope(*parameters, config.name() + ": " + key, config.report());
+  model.rope_theta = rope.number("rope_theta", model.rope_theta, 0);
+  read_fraction(rope, family, model);
+  read_scaling(config, rope, family, model);
+}
+
+void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ordered_json& config) {
+  config["rope_theta"] = model.rope_theta;
+  if (family.rope_fraction > 0) config["partial_rotary_factor"] = model.rope_fraction;
+  if (family.window == HfWindow::by_type) return write_rope_by_type(model, config);
+  if (family.no_rope_every >= 0) config["no_rope_layers"] = rotating_layers(model.layers, model.no_rope_every);
+  if (model.rope_scaling == RopeScaling::none) {
+    config["rope_scaling"] = nullptr;
+    return;
+  }
+  config["rope_scaling"] = written_scaling(model);
 }
 
 }  // namespace forge

@@ -22,6 +22,7 @@ std::string gpt2_obstacle(const ModelDeck& m) {
   if (m.head_dim * m.heads != m.width) return "head_dim must be width / heads";
   if (!m.qkv_bias || !m.attention_out_bias || !m.mlp_bias)
     return "qkv_bias, attention_out_bias and mlp_bias must be true";
+  if (m.norm_placement == NormPlacement::behind) return "norm_placement must be before";
   if (m.qk_norm) return "qk_norm must be false";
   if (m.sliding_window > 0) return "sliding_window must be 0";
   return "";
@@ -46,6 +47,8 @@ std::string experts_obstacle(const ModelDeck& m, const HfFamily& family) {
 // The parts that all but gpt2 share.
 std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (m.norm != NormKind::rmsnorm) return "norm must be rmsnorm";
+  if ((m.norm_placement == NormPlacement::behind) != family.norms_behind)
+    return std::string("norm_placement must be ") + (family.norms_behind ? "behind" : "before");
   if (m.positions != PositionKind::rope) return "positions must be rope";
   if (m.activation != Activation::swiglu) return "activation must be swiglu";
   if (m.qk_norm_whole != family.qk_norm_whole)
@@ -56,6 +59,9 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if ((family.window == HfWindow::none || family.window == HfWindow::refused) && m.sliding_window > 0)
     return "sliding_window must be 0";
   if (family.window != HfWindow::from_layer && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
+  if (family.window != HfWindow::by_type && m.sliding_window_full_every > 0)
+    return "sliding_window_full_every must be 0";
+  if (family.window != HfWindow::by_type && m.rope_window_theta > 0) return "rope_window_theta must be 0";
   if (family.rope_fraction == 0 && m.rope_fraction != 1) return "rope_fraction must be 1";
   if (family.no_rope_every < 0 && m.no_rope_every > 0) return "no_rope_every must be 0";
   if (family.plain_rope && m.rope_scaling != RopeScaling::none) return "rope_scaling must be none";
@@ -82,6 +88,14 @@ void write_window(const ModelDeck& m, HfWindow kind, Json& config) {
   if (kind == HfWindow::none) return;
   if (kind == HfWindow::refused) {
     config["use_sliding_window"] = false;
+    return;
+  }
+  if (kind == HfWindow::by_type) {
+    // The class asks for a window even where no layer has one.
+    config["sliding_window"] = used ? m.sliding_window : 4096;
+    const std::int64_t every = used ? m.sliding_window_full_every : 1;
+    for (std::int64_t number = 1; number <= m.layers; ++number)
+      config["layer_types"].push_back(every > 0 && number % every == 0 ? "full_attention" : "sliding_attention");
     return;
   }
   config["sliding_window"] = used ? Json(m.sliding_window) : Json(nullptr);

@@ -64,7 +64,8 @@ struct BlockLayer : AnyLayer {
     return pass == B ? Units{layer.second} : pass == W ? Units{layer.unit, layer.adapter} : Units{};
   }
   static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
-    if (layer.state > 0 || layer.number > stage.layer(0)) add_stream(l, to.x, "block input", l.B);
+    if (layer.state > 0 || layer.number > stage.layer(0))
+      add_stream(l, to.x, "block input", l.spec.norms_behind() ? l.W : l.B);
     to.block.list(l, layer.number);
   }
   static void list_recomputed(BufferLister& l, const StageLayer& layer, auto& to) { to.block.list(l, layer.number); }

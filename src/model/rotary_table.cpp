@@ -61,12 +61,14 @@ double yarn_attention_factor(const ModelDeck& o) {
 
 }  // namespace
 
-RotaryFrequencies rotary_frequencies(const ModelSpec& spec) {
+RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t which) {
   const ModelDeck& o = spec.options;
   RotaryFrequencies result;
   const std::int64_t dim = spec.rotary_dim();
+  const double theta = which > 0 ? o.rope_window_theta : o.rope_theta;
   for (std::int64_t i = 0; i < dim / 2; ++i)
-    result.inverse.push_back(std::pow(o.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
+    result.inverse.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
+  if (which > 0) return result;
   switch (o.rope_scaling) {
     case RopeScaling::none:
       break;
@@ -85,15 +87,17 @@ RotaryFrequencies rotary_frequencies(const ModelSpec& spec) {
 }
 
 RotaryTable rotary_table(const ModelSpec& spec, std::int64_t positions) {
-  const auto frequencies = rotary_frequencies(spec);
   RotaryTable table;
-  table.cosine.reserve(to_size(positions) * frequencies.inverse.size());
+  table.cosine.reserve(to_size(spec.rotary_tables() * positions * spec.rotary_dim() / 2));
   table.sine.reserve(table.cosine.capacity());
-  for (std::int64_t p = 0; p < positions; ++p)
-    for (const double f : frequencies.inverse) {
-      table.cosine.push_back(std::cos(static_cast<double>(p) * f) * frequencies.attention_factor);
-      table.sine.push_back(std::sin(static_cast<double>(p) * f) * frequencies.attention_factor);
-    }
+  for (std::int64_t which = 0; which < spec.rotary_tables(); ++which) {
+    const auto frequencies = rotary_frequencies(spec, which);
+    for (std::int64_t p = 0; p < positions; ++p)
+      for (const double f : frequencies.inverse) {
+        table.cosine.push_back(std::cos(static_cast<double>(p) * f) * frequencies.attention_factor);
+        table.sine.push_back(std::sin(static_cast<double>(p) * f) * frequencies.attention_factor);
+      }
+  }
   return table;
 }
 

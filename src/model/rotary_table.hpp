@@ -13,9 +13,10 @@ struct RotaryFrequencies {
   std::vector<double> inverse;  // (D/2)
   double attention_factor = 1;
 };
-RotaryFrequencies rotary_frequencies(const ModelSpec& spec);
+// Of the second of rotary_tables(): θ = rope_window_theta, without scaling.
+RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t table = 0);
 
-// cosine, sine: (positions, D/2), row-major, in double.
+// cosine, sine: (positions, D/2), row-major, in double; of several tables one below the other.
 struct RotaryTable {
   std::vector<double> cosine, sine;
 };

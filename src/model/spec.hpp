@@ -28,16 +28,25 @@ struct ModelSpec {
   std::int64_t up_columns() const { return up_columns(F()); }
   std::int64_t up_columns(std::int64_t ffn) const { return gated() ? 2 * ffn : ffn; }
   bool layernorm() const { return options.norm == NormKind::layernorm; }
+  // Whether norms stand behind attention and the feed-forward layer, not before them.
+  bool norms_behind() const { return options.norm_placement == NormPlacement::behind; }
   bool rope() const { return options.positions == PositionKind::rope; }
-  // Whether a layer rotates its queries and keys; those of multi-token prediction as the last one.
+  // A layer's, counted from 1; those of multi-token prediction as the last one.
+  std::int64_t number_of(std::int64_t layer) const { return (layer < L() ? layer : L() - 1) + 1; }
+  // Whether a layer rotates its queries and keys.
   bool rotates(std::int64_t layer) const {
-    const std::int64_t number = (layer < L() ? layer : L() - 1) + 1;
+    const std::int64_t number = number_of(layer);
     return rope() && (options.no_rope_every == 0 || number % options.no_rope_every != 0);
   }
   // Attention window of a layer; 0 = none.
   std::int64_t window(std::int64_t layer) const {
-    return layer >= options.sliding_window_layer ? options.sliding_window : 0;
+    const std::int64_t every = options.sliding_window_full_every;
+    const bool full = layer < options.sliding_window_layer || (every > 0 && number_of(layer) % every == 0);
+    return full ? 0 : options.sliding_window;
   }
+  // Rotary tables: of the layers with a window there may be one of their own, the second.
+  std::int64_t rotary_tables() const { return options.rope_window_theta > 0 ? 2 : 1; }
+  std::int64_t rotary_table_of(std::int64_t layer) const { return window(layer) > 0 ? rotary_tables() - 1 : 0; }
 
   // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): queries and keys have heads of nope_dim + rope_dim
   // entries, values of value_dim. Without it a value's head is as wide as the others'.

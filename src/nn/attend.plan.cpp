@@ -22,7 +22,7 @@ void list_attend(Segments& list, std::int64_t layer, Pass pass) {
       return;
     case Pass::backward_input:
     case Pass::backward:
-      if (o.dropout > 0) list.over_rows("dropout", list.S, C, 1, 1);
+      list_output_gradient(list);
       list.gather_rows(C);
       if (pass == Pass::backward && !keeps_gathered(list.c))
         list.gather_behind(list.spec.mla() ? list.spec.latent_columns() : C);

@@ -14,7 +14,9 @@ struct AttendParameters {
   View<P, 1> out_bias;  // (C)
   LowRank<P> out_adapter;
 
-  void list_norm(ParameterLister& l) { norm1.list(l, "norm1", l.hf("input_layernorm.", "ln_1.")); }
+  void list_norm(ParameterLister& l) {
+    norm1.list(l, "norm1", l.spec.norms_behind() ? "post_attention_layernorm." : l.hf("input_layernorm.", "ln_1."));
+  }
   void list_output(ParameterLister& l) {
     const ModelSpec& s = l.spec;
     const std::string_view hf = l.hf("self_attn.o_proj.", "attn.c_proj.");
@@ -32,29 +34,34 @@ struct AttendParameters {
 
 // Whether the gradient of a projection into the residual stream is not that of the stream.
 inline bool output_rows_differ(const BufferContext& c) {
-  return c.spec.options.dropout > 0 || c.tp > 1;
+  return c.spec.options.dropout > 0 || c.tp > 1 || c.spec.norms_behind();
 }
 
 template <class T>
 struct AttendBuffers {
   NormStatistics<T> norm1;
-  View<T, 2> n1;          // (S, C) normalised input
+  View<T, 2> n1;          // (S, C) normalised input, where norms stand before
   View<T, 2> o;           // (R, H Dv) attention's output
   View<acc_t<T>, 2> lse;  // (R, H)
+  View<T, 2> branch;      // (S, C) result of the output projection, where norms stand behind
   View<T, 2> h;           // (S, C) residual stream after attention
   LowRows<T> out_low;
-  // Gradients. d_out of the output projection, all rows: where dropout or tensor parallelism makes it another thing
-  // than d_h.
+  // Gradients. d_out of the output projection, all rows: where dropout, tensor parallelism or a norm makes it another
+  // thing than d_h.
   View<T, 2> d_h;    // (S, C)
   View<T, 2> d_out;  // (R, C)
 
   void list_norm(BufferLister& l) { norm1.list(l, "norm 1 mean", "norm 1 rstd"); }
-  void list_n1(BufferLister& l) { l.recompute(n1, "norm 1 output", l.S, l.spec.C(), l.W); }
+  void list_n1(BufferLister& l) {
+    if (!l.spec.norms_behind()) l.recompute(n1, "norm 1 output", l.S, l.spec.C(), l.W);
+  }
   void list_outputs(BufferLister& l) {
     l.save(o, "attention output", l.R, l.spec.o_columns(), l.W);
     l.save(lse, "attention log-sum-exp", l.R, l.spec.H(), l.B);
     out_low.list(l, BlockProduct::attention_out);
-    l.save(h, "residual after attention", l.S, l.spec.C(), l.B);
+    const bool behind = l.spec.norms_behind();
+    if (behind) l.save(branch, "attention before its norm", l.S, l.spec.C(), l.B);
+    l.save(h, "residual after attention", l.S, l.spec.C(), behind ? l.W : l.B);
   }
   void list_attend_gradients(BufferLister& l) {
     l.add(d_h, "gradient after attention", l.S, l.spec.C(), l.W);

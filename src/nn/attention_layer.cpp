@@ -39,7 +39,9 @@ template <class T>
 typename AttentionLayer<T>::Angles AttentionLayer<T>::angles() const {
   const auto& s = p.ctx.services;
   if (!p.spec().rotates(p.layer)) return {p.batch.table_positions(), {}, {}};
-  return {p.batch.table_positions(), s.cosine, s.sine};
+  const std::int64_t rows = s.cosine.rows() / p.spec().rotary_tables(),
+                     first = rows * p.spec().rotary_table_of(p.layer);
+  return {p.batch.table_positions(), s.cosine.slice(first, first + rows), s.sine.slice(first, first + rows)};
 }
 
 template <class T>
@@ -135,7 +137,7 @@ void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) co
 
 template <class T>
 void AttentionLayer<T>::recompute() const {
-  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
+  if (!p.spec().norms_behind()) norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
 }
 
 template <class T>
@@ -143,9 +145,10 @@ void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) co
   Frame frame(p.ctx.arena);
   const auto s = workspace<AttentionScratch<T>>(p.ctx);
   const AttentionHeads<T> d = split_heads(b.d_qkv);
-  const View<const T, 2> d_branch = attend_output_rows(p, b);
+  const View<const T, 2> d_branch = attend_output_rows(p, w, g, b, s.rows);
   RowsBehind<T> behind(p.ctx);
-  const View<const T, 2> n = weights ? behind.gather(b.n1, b.all_n1, weights->all_rows) : View<const T, 2>();
+  const View<const T, 2> n =
+      weights ? behind.gather(attention_input(p, b), b.all_n1, weights->all_rows) : View<const T, 2>();
   attend_backward<T>(p, w, b, s, d_branch, inputs(), d,
                      [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
   backward_positions(s);
@@ -179,7 +182,7 @@ void AttentionLayer<T>::add_weights(View<const T, 2> n, const RowScratch<T>& row
 
 template <class T>
 void AttentionLayer<T>::backward_weight(const RowScratch<T>& rows) const {
-  add_weights(gather_rows<T>(p.ctx, b.n1, rows), rows);
+  add_weights(gather_rows<T>(p.ctx, attention_input(p, b), rows), rows);
 }
 
 FORGE_INSTANTIATE_CLASS(AttentionLayer);

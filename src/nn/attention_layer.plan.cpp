@@ -98,9 +98,9 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
   const bool whole = s.options.qk_norm_whole, normalised = s.options.qk_norm && !whole;
   switch (pass) {
     case Pass::forward:
-      list_norm(list, pass, list.S, s.C());
+      if (!s.norms_behind()) list_norm(list, pass, list.S, s.C());
       list.gather_rows(s.C());
-      list.block_linear(ProductOf::output, list.R, qkv_split(list.c), list.c.tp == 1);
+      list.block_linear(ProductOf::output, list.R, qkv_split(list.c), list.c.tp == 1 && !s.norms_behind());
       if (s.options.qkv_bias) list.over_rows("add_bias", list.R, s.qkv_columns(), 1, 1);
       list_adapter(list, BlockProduct::qkv, ProductOf::output);
       if (normalised) over_heads(list, "head_norm_forward", 1, 1);
@@ -110,7 +110,7 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
     case Pass::backward_input:
       list_attention_input(list, layer, pass);
       list.reduce_rows(s.C());
-      return list_norm(list, pass, list.S, s.C());
+      return list_stream_gradient(list);
     case Pass::backward_weight:
       list.gather_rows(s.C());
       return list_attention_weight(list, layer);
@@ -120,7 +120,7 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
       list.reduce_behind(s.C());
       list_attention_weight(list, layer);
       list.wait_behind();
-      list_norm(list, Pass::backward_input, list.S, s.C());
+      list_stream_gradient(list);
   }
 }
 

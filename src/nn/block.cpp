@@ -22,15 +22,24 @@ struct Halves {
 
 }  // namespace
 
-// x → h = x + dropout(attention), n2
+// x → h = x + dropout(attention), n2; where norms stand behind, x → h = x + dropout(norm1(attention))
 template <class T>
 RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
-  of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.forward(s.branch, s.rows); });
   const ModelSpec& m = p.spec();
+  const AttendBuffers<T>& a = b.attend(m);
+  const View<T, 2> branch = m.norms_behind() ? a.branch : s.branch;
+  of_attention(m, Halves<T>{*this}, [&](const auto& half) { half.forward(branch, s.rows); });
+  if (m.norms_behind()) {
+    const AttendParameters<const T>& of = of_attention(
+        m, w, [](const AttendParameters<const T>& half) -> const auto& { return half; });
+    norm_forward<T>(p.ctx, branch, of.norm1.weight, of.norm1.bias, a.norm1, s.branch);
+    residual_add<T>(p.ctx.stream, p.x, s.branch, a.h, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch));
+    return a.h;
+  }
   const std::int64_t ffn = m.is_moe(p.layer) ? m.Fs() : m.F();
   const auto make = [&](const RowAmaxes& amax) {
     residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
-                             w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2, amax);
+                             w.norm2.weight, w.norm2.bias, b.norm2, a.h, b.n2, amax);
   };
   if (ffn > 0) return RowOperand<T>::measured(p.ctx, ProductOf::output, mlp_up_split(m, ffn), b.n2, make);
   make({});
@@ -47,10 +56,12 @@ void Block<T>::forward(View<T, 2> out) {
   allocate(p.ctx.arena, dropped.list);
   const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
   const RowOperand<T> normed = forward_to_norm2(s);
+  const View<T, 2> branch = p.spec().norms_behind() ? b.branch : s.branch;
   of_feed_forward(
       p.spec(), p.layer, Halves<T>{*this},
-      [&](const Mlp<T>& mlp) { mlp.forward_output(mlp.forward_to_activation(normed, s.rows), s.branch, s.rows); },
-      [&](const Moe<T>& moe) { moe.forward(normed, s.branch, s.moe, s.rows); });
+      [&](const Mlp<T>& mlp) { mlp.forward_output(mlp.forward_to_activation(normed, s.rows), branch, s.rows); },
+      [&](const Moe<T>& moe) { moe.forward(normed, branch, s.moe, s.rows); });
+  if (p.spec().norms_behind()) norm_forward<T>(p.ctx, branch, w.norm2.weight, w.norm2.bias, b.norm2, s.branch);
   residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
                   dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
 }
@@ -65,7 +76,8 @@ void Block<T>::recompute() {
       return;
     case Recompute::selective:
       of_attention(p.spec(), Halves<T>{*this}, [](const auto& half) { half.recompute(); });
-      norm_forward<T>(p.ctx, b.attend(p.spec()).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
+      if (!p.spec().norms_behind())
+        norm_forward<T>(p.ctx, b.attend(p.spec()).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
       return of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, activate, activate);
     case Recompute::full: {
       Frame frame(p.ctx.arena);
@@ -73,8 +85,13 @@ void Block<T>::recompute() {
       const RowOperand<T> normed = forward_to_norm2(s);
       of_feed_forward(
           p.spec(), p.layer, Halves<T>{*this},
-          [&](const Mlp<T>& mlp) { mlp.forward_to_activation(normed, s.rows, false); },
+          [&](const Mlp<T>& mlp) {
+            const bool output = recomputes_output(p.ctx.buffers);
+            const RowOperand<T> act = mlp.forward_to_activation(normed, s.rows, output);
+            if (output) mlp.forward_output(act, b.branch, s.rows);
+          },
           [&](const Moe<T>& moe) { moe.recompute(normed, s.moe, s.rows); });
+      if (p.spec().norms_behind()) norm_forward<T>(p.ctx, b.branch, w.norm2.weight, w.norm2.bias, b.norm2, s.branch);
     }
   }
 }
@@ -86,9 +103,12 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T
   const auto s = workspace<FeedForwardBackward<T>>(p.ctx, p.layer);
   const DropoutPlace place = DropoutPlace::feed_forward;
   const auto dense = [&](const Mlp<T>& mlp) {
-    const View<const T, 2> d_y = output_rows<T>(p.ctx, p.layer, place, p.batch, d_out, b.d_down_out);
+    const View<const T, 2> d_y =
+        output_rows<T>(p.ctx, p.layer, place, p.batch, d_out, b.d_down_out, [&](View<const T, 2> dy, View<T, 2> dx) {
+          norm_backward<T>(p.ctx, b.branch, w.norm2.weight, b.norm2, g.norm2.weight, g.norm2.bias, dy, {}, dx, s.rows);
+        });
     const bool activates = activates_in_backward(p.ctx.buffers, p.ctx.rounding.block);
-    if (weights) return mlp.backward(b.n2, d_y, s.d_act, s.d_n2, s.rows, weights->rows, activates);
+    if (weights) return mlp.backward(second_input(), d_y, s.d_act, s.d_n2, s.rows, weights->rows, activates);
     mlp.backward_input(d_y, s.d_act, s.d_n2, s.rows, activates);
   };
   const auto experts = [&](const Moe<T>& moe) {
@@ -102,6 +122,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T
   };
   of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, dense, experts);
   const AttendBuffers<T>& a = b.attend(p.spec());
+  if (p.spec().norms_behind()) return residual_add<T>(p.ctx.stream, d_out, s.d_n2, a.d_h, Dropout{});
   norm_backward<T>(p.ctx, a.h, w.norm2.weight, b.norm2, g.norm2.weight, g.norm2.bias, s.d_n2, d_out, a.d_h, s.rows);
 }
 
@@ -118,7 +139,8 @@ void Block<T>::backward_weight(View<const T, 2> d_out) const {
   const auto s = workspace<BlockWeight<T>>(p.ctx, p.layer, pass);
   const View<const T, 2> d_down = b.d_down_out.empty() ? d_out : View<const T, 2>(b.d_down_out);
   of_feed_forward(
-      p.spec(), p.layer, Halves<T>{*this}, [&](const Mlp<T>& mlp) { mlp.backward_weight(b.n2, d_down, s.rows); },
+      p.spec(), p.layer, Halves<T>{*this},
+      [&](const Mlp<T>& mlp) { mlp.backward_weight(second_input(), d_down, s.rows); },
       [&](const Moe<T>& moe) { moe.backward_weight(d_down, s.jittered, s.rows); });
   of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward_weight(s.rows); });
 }

@@ -5,7 +5,9 @@
 
 namespace forge {
 
-// One transformer block, pre-norm:  h = x + attention(norm1(x));  out = h + feed_forward(norm2(h)).
+// One transformer block:  h = x + attention(norm1(x));  out = h + feed_forward(norm2(h))
+// where norms stand before, and where they stand behind (OLMo 2, arXiv:2501.00656):
+//                         h = x + norm1(attention(x));  out = h + norm2(feed_forward(h))
 template <class T>
 struct Block {
   BlockPass<T> p;
@@ -25,6 +27,8 @@ struct Block {
   void backward(View<const T, 2> d_out, View<T, 2> dx) const;
 
  private:
+  // What the feed-forward layer reads, in backward.
+  View<const T, 2> second_input() const { return p.spec().norms_behind() ? b.attend(p.spec()).h : b.n2; }
   RowOperand<T> forward_to_norm2(const BlockForward<T>& s) const;
   void backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T>* weights) const;
 };

@@ -32,9 +32,10 @@ namespace {
 
 // What selective recomputation dropped: outputs of norms and activations.
 void list_selective_recompute(Segments& list, std::int64_t layer) {
-  list_norm(list, Pass::forward, list.S, list.spec.C());
+  const bool before = !list.spec.norms_behind();
+  if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
   if (list.spec.mla()) list_latent_norms(list);
-  list_norm(list, Pass::forward, list.S, list.spec.C());
+  if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
   if (activates_in_backward(list.c, list.rounds)) return;
   list.spec.is_moe(layer) ? list_moe_activation(list) : list_activation(list, list.spec.F());
 }
@@ -49,8 +50,9 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   const auto feed_forward = [&] {
     if (s.is_moe(layer)) return list_moe(list, pass, recompute);
     const bool of_input = pass == Pass::backward_input || pass == Pass::backward;
-    if (of_input && s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
-    list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute, false, activates_in_backward(list.c, list.rounds));
+    if (of_input) list_output_gradient(list);
+    list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute || recomputes_output(list.c), false,
+             activates_in_backward(list.c, list.rounds));
   };
   list.rounds = list.c.rounding.has_block(layer);
   list.coded = list.c.rounding.has_coded_block(layer);
@@ -61,12 +63,13 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   if (recompute) pass = Pass::forward;
   if (pass != Pass::forward) {
     feed_forward();
-    if (pass != Pass::backward_weight) list_norm(list, Pass::backward_input, list.S, s.C());
+    if (pass != Pass::backward_weight) list_stream_gradient(list);
     return attention();
   }
   attention();
   list_residual_norm(list);
   feed_forward();
+  if (s.norms_behind()) list_norm(list, Pass::forward, list.S, s.C());
   if (!recompute) list.over_rows("residual_add", list.S, s.C(), 2, 1);
 }
 

@@ -36,7 +36,8 @@ struct BlockParameters {
     if (l.kind == UnitKind::adapter) return list_adapters(l);
     const auto list = [&](auto& half) { half.list(l); };
     of_attention(s, *this, list);
-    norm2.list(l, "norm2", l.hf("post_attention_layernorm.", "ln_2."));
+    norm2.list(l, "norm2",
+               s.norms_behind() ? "post_feedforward_layernorm." : l.hf("post_attention_layernorm.", "ln_2."));
     of_feed_forward(s, l.layer, *this, list, list);
     if (l.layer >= s.L()) mtp.list(l);
   }
@@ -56,11 +57,12 @@ struct BlockBuffers {
   AttentionBuffers<T> attention;
   LatentBuffers<T> latent;
   NormStatistics<T> norm2;
-  View<T, 2> n2;  // (S, C)
+  View<T, 2> n2;      // (S, C) norm 2's output, where norms stand before
+  View<T, 2> branch;  // (S, C) the feed-forward layer's output, where norms stand behind
   MlpBuffers<T> mlp;
   MoeBuffers<T> moe;
-  // Gradient of the feed-forward part's output projection, all rows: where dropout, tensor parallelism or a gate makes
-  // it another thing than that of the block's output.
+  // Gradient of the feed-forward part's output projection, all rows: where dropout, tensor parallelism, a norm or a
+  // gate makes it another thing than that of the block's output.
   View<T, 2> d_down_out;  // (R, C)
   SavedAmaxes amaxes;     // of rounded products
 
@@ -70,7 +72,10 @@ struct BlockBuffers {
     const auto list = [&](auto& half) { half.list(l); };
     of_attention(l.spec, *this, list);
     norm2.list(l, "norm 2 mean", "norm 2 rstd");
-    l.recompute(n2, "norm 2 output", l.S, l.spec.C(), l.W);
+    if (l.spec.norms_behind())
+      l.save(branch, "feed-forward before its norm", l.S, l.spec.C(), l.B);
+    else
+      l.recompute(n2, "norm 2 output", l.S, l.spec.C(), l.W);
     of_feed_forward(l.spec, layer, *this, list, list);
   }
   // What B leaves for W.

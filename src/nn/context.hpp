@@ -84,7 +84,8 @@ struct LayerServices {
   Gemm& gemm;
   Arena& arena;
   const BufferContext& buffers;
-  View<const acc_t<T>, 2> cosine = {}, sine = {};  // (T, rotary entries of a head / 2), with rotary positions
+  View<const acc_t<T>, 2> cosine = {}, sine = {};  // (T, rotary entries of a head / 2), with rotary positions;
+  // of several tables (ModelSpec::rotary_tables) one below the other
   std::uint64_t seed = 0;
   LayerGroups groups = {};
   RouterState<T> routers = {};           // none of a model without experts

@@ -137,7 +137,7 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<LatentBackward<T>>(p.ctx);
   const AttentionHeads<T> d = heads(b.d_q, s.d_k, s.d_v);
-  attend_backward<T>(p, w, b, s, attend_output_rows(p, b), heads(b.q, b.k, b.v), d);
+  attend_backward<T>(p, w, b, s, attend_output_rows(p, w, g, b, s.rows), heads(b.q, b.k, b.v), d);
   const View<T, 2> partial = partial_latents(s.all);
   backward_up(d, partial);
   reduce_rows(p.ctx, partial, b.d_latents);
@@ -175,7 +175,7 @@ void LatentAttention<T>::backward(View<T, 2> dx, const RowScratch<T>& weights) c
   AllLatents<T> all;
   if (b.all_latents.empty()) all = workspace<AllLatents<T>>(p.ctx);
   const AttentionHeads<T> d = heads(b.d_q, s.d_k, s.d_v);
-  const View<const T, 2> d_branch = attend_output_rows(p, b);
+  const View<const T, 2> d_branch = attend_output_rows(p, w, g, b, s.rows);
   RowsBehind<T> behind(p.ctx);
   const View<const T, 2> latents = behind.gather(b.latents, b.all_latents, all.rows);
   attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d);

@@ -52,7 +52,7 @@ void Mlp<T>::backward_to_partial(View<const T, 2> dy, View<T, 2> d_act, View<T, 
         else
           pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax, act);
       });
-  if (ctx.buffers.recompute == Recompute::full) down_adapter().low_rows(b.act);
+  if (ctx.buffers.recompute == Recompute::full && !recomputes_output(ctx.buffers)) down_adapter().low_rows(b.act);
   block_linear_backward_input<T>(ctx, up_split(), d_up, w.up, partial);
   up_adapter().backward_input(b.up, partial);
 }

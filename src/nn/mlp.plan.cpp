@@ -78,7 +78,7 @@ void list_mlp_input(Segments& list, std::int64_t ffn, const MatrixSplit& up, con
   list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2,
                  (gated ? 2 : 1) + activates)
       .written_bytes += codes ? list.R * list.spec.up_columns(ffn) : 0;
-  if (list.c.recompute == Recompute::full) list_low_rows(list, BlockProduct::down);
+  if (list.c.recompute == Recompute::full && !recomputes_output(list.c)) list_low_rows(list, BlockProduct::down);
   list.block_linear(ProductOf::input_gradient, list.R, up, true);
   list_adapter(list, BlockProduct::gate_up, ProductOf::input_gradient);
 }
@@ -105,7 +105,7 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
   switch (pass) {
     case Pass::forward:
       codes = output && list.join_codes(ProductOf::output, list.R, up_split, down_split);
-      list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1);
+      list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1 && !s.norms_behind());
       if (biases) list.over_rows("add_bias", list.R, s.up_columns(ffn), 1, 1);
       list_adapter(list, BlockProduct::gate_up, ProductOf::output);
       if (output || !activates_in_backward(list.c, list.rounds)) list_activation(list, ffn, codes);

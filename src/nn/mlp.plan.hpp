@@ -48,10 +48,16 @@ struct MlpBuffers {
   void list_gathered(BufferLister& l) { l.add(all_in, "norm 2 output of all tp ranks", l.R, l.spec.C(), l.W); }
 };
 
+// Whether full recomputation makes the layer's output again, for the norm behind it.
+inline bool recomputes_output(const BufferContext& c) {
+  return c.recompute == Recompute::full && c.spec.norms_behind();
+}
+
 // Whether B, which reads the activations' inputs anyway, makes the activations that recomputation left out. Not where
-// products of the block are `rounded`: they need the activations' largest magnitudes before B.
+// products of the block are `rounded`: they need the activations' largest magnitudes before B; nor where they are
+// recomputed for the output.
 inline bool activates_in_backward(const BufferContext& c, bool rounded) {
-  return c.recompute != Recompute::none && !rounded;
+  return c.recompute != Recompute::none && !rounded && !recomputes_output(c);
 }
 
 // How tp splits the two matrices of a feed-forward layer of `ffn` columns on this rank.

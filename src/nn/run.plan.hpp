@@ -29,7 +29,7 @@ template <class T>
 struct RunBuffers {
   View<double, 1> scalars;         // (sources + 5) losses of a mixture's sources, then StepScalars of kernels.hpp
   View<double, 1> norm_partials;   // sum_partials
-  View<acc_t<T>, 2> cosine, sine;  // (T, rotary entries of a head / 2)
+  View<acc_t<T>, 2> cosine, sine;  // (T, rotary entries of a head / 2), one table below the other
   RouterState<T> routers;
   View<double, 2> mtp_sums;  // (mtp_depth, 2) of a step: losses, z
   // Of all layers and heads of the model: the largest attention logits of a step; what they scale weights by
@@ -43,8 +43,9 @@ struct RunBuffers {
     l.add(scalars, "step scalars", l.c.sources + 5, 1);
     l.add(norm_partials, "gradient norm sums", sum_partials, 1);
     if (l.spec.rope()) {
-      l.add(cosine, "rotary cosines", rotary_rows(l.c), l.spec.rotary_dim() / 2);
-      l.add(sine, "rotary sines", rotary_rows(l.c), l.spec.rotary_dim() / 2);
+      const std::int64_t rows = l.spec.rotary_tables() * rotary_rows(l.c);
+      l.add(cosine, "rotary cosines", rows, l.spec.rotary_dim() / 2);
+      l.add(sine, "rotary sines", rows, l.spec.rotary_dim() / 2);
     }
     if (l.spec.E() > 0) routers.list(l);
     if (l.c.attention_peaks) {

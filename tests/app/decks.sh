@@ -54,6 +54,7 @@ published() {
 }
 published inputs/moe_32gpu.yaml 9.23 1e9
 published inputs/olmoe_8gpu.yaml 6.92 1e9
+published inputs/olmo3_7b_8gpu.yaml 7.30 1e9
 published inputs/moonlight_8gpu_tp2.yaml 15.96 1e9
 published inputs/deepseek_v2_lite_8gpu.yaml 15.71 1e9
 published inputs/deepseek_v2_128gpu.yaml 235.7 1e9

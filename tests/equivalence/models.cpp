@@ -85,12 +85,15 @@ std::vector<TestModel> test_models() {
   qwen3.model.rope_fraction = 0.5;
   qwen3.model.sliding_window = 5;
   qwen3.model.sliding_window_layer = 2;
+  qwen3.model.sliding_window_full_every = 4;
+  qwen3.model.rope_window_theta = 100;
   qwen3.train.z_loss_coefficient = 1e-2;
   models.push_back({"qwen3", qwen3});
 
   Deck qwen2 = base_deck();
   qwen2.model.family = Family::qwen2;
   qwen2.model.qkv_bias = true;
+  qwen2.model.norm_placement = NormPlacement::behind;
   qwen2.model.kv_heads = 1;
   qwen2.model.activation = Activation::relu2;
   qwen2.data.document_end_token = 5;

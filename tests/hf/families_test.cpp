@@ -8,7 +8,8 @@
 #include "config/router_score.hpp"
 #include "hf/config.hpp"
 
-// config.json of deepseek_v2, qwen2_moe and phi3, of other words for a family, and of text models beside image models.
+// config.json of families with something particular, of other words for a family, and of text models beside image
+// models.
 
 namespace forge {
 namespace {
@@ -202,6 +203,80 @@ TEST(HfFamilies, Olmoe) {
   other = read(small);
   other.head_dim = 6;
   expect_bad_input([&] { write_hf_config(other); }, {"head_dim must be width / heads"});
+}
+
+TEST(HfFamilies, Olmo2) {
+  const ModelDeck absent = read({{"model_type", "olmo2"}});
+  EXPECT_EQ(absent.norm_placement, NormPlacement::behind);
+  EXPECT_EQ(absent.norm_epsilon, 1e-5);
+  EXPECT_EQ(absent.rope_theta, 10000);
+  EXPECT_TRUE(absent.qk_norm && absent.qk_norm_whole && !absent.qkv_bias && !absent.tied_embeddings);
+  EXPECT_EQ(read_twice(plain("olmo2", {{"sliding_window", 7}})).sliding_window, 0) << "the class has no window";
+  EXPECT_TRUE(read_twice(plain("olmo2", {{"attention_bias", true}})).attention_out_bias);
+  ModelDeck other = read(plain("olmo2"));
+  other.norm_placement = NormPlacement::before;
+  expect_bad_input([&] { write_hf_config(other); }, {"family olmo2", "norm_placement must be behind"});
+  for (const char* type : {"llama", "qwen3", "olmoe"}) {
+    other = read(plain(type));
+    other.norm_placement = NormPlacement::behind;
+    expect_bad_input([&] { write_hf_config(other); }, {"norm_placement must be before"});
+  }
+}
+
+json layer_types(std::int64_t layers, std::int64_t full_every) {
+  json list = json::array();
+  for (std::int64_t number = 1; number <= layers; ++number)
+    list.push_back(full_every > 0 && number % full_every == 0 ? "full_attention" : "sliding_attention");
+  return list;
+}
+
+TEST(HfFamilies, WindowsOfOlmo3) {
+  const ModelDeck absent = read({{"model_type", "olmo3"}});
+  EXPECT_EQ(absent.sliding_window, 4096);
+  EXPECT_EQ(absent.sliding_window_full_every, 4);
+  EXPECT_EQ(absent.norm_placement, NormPlacement::behind);
+  for (const std::int64_t every : {0, 1, 2, 3, 4, 5}) {
+    const ModelDeck m = read_twice(plain("olmo3", {{"sliding_window", 9}, {"layer_types", layer_types(5, every)}}));
+    EXPECT_EQ(m.sliding_window, every == 1 ? 0 : 9);
+    EXPECT_EQ(m.sliding_window_full_every, every == 1 ? 0 : every);
+    EXPECT_EQ(json::parse(write_hf_config(m))["layer_types"], layer_types(5, every));
+  }
+  EXPECT_EQ(read(plain("olmo3", {{"num_hidden_layers", 3}})).sliding_window_full_every, 0) << "of three layers";
+  const json full = "full_attention", windowed = "sliding_attention";
+  for (const json& list : {json{full, full, windowed, windowed, windowed}, json{windowed, full, windowed, full},
+                           json{windowed, full, windowed, windowed, full}, json{"chunked_attention"}})
+    expect_refused(plain("olmo3", {{"layer_types", list}}), {"layer_types: legal: 5 entries"});
+  expect_refused(plain("olmo3", {{"sliding_window", nullptr}}), {"sliding_window = null with sliding_attention"});
+  ModelDeck other = read(plain("llama"));
+  other.sliding_window_full_every = 2;
+  expect_bad_input([&] { write_hf_config(other); }, {"sliding_window_full_every must be 0"});
+  other.sliding_window_full_every = 0, other.rope_window_theta = 5;
+  expect_bad_input([&] { write_hf_config(other); }, {"rope_window_theta must be 0"});
+}
+
+// As the class has them: rope_scaling, and a rope_theta outside of rope_parameters, are those of full layers.
+TEST(HfFamilies, RotationOfOlmo3ByLayerType) {
+  const auto theta = [](const json& changes) {
+    const ModelDeck m = read_twice(plain("olmo3", changes));
+    return std::pair(m.rope_theta, m.rope_window_theta);
+  };
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 8}, {"original_max_position_embeddings", 64}};
+  const json plain_rope = {{"rope_type", "default"}, {"rope_theta", 100}};
+  EXPECT_EQ(theta({}), std::pair(5e5, 0.0));
+  EXPECT_EQ(theta({{"rope_theta", 5e5}}), std::pair(5e5, 0.0));
+  EXPECT_EQ(theta({{"rope_theta", 1e4}}), std::pair(1e4, 5e5));
+  EXPECT_EQ(theta({{"rope_theta", 5e5}, {"rope_scaling", yarn}}), std::pair(5e5, 5e5));
+  EXPECT_EQ(theta({{"rope_parameters", {{"full_attention", yarn}, {"sliding_attention", plain_rope}}}}),
+            std::pair(5e5, 100.0));
+  EXPECT_EQ(theta({{"rope_parameters", {{"full_attention", yarn}, {"sliding_attention", yarn}}}}), std::pair(5e5, 0.0));
+  const ModelDeck stretched = read_twice(plain("olmo3", {{"rope_scaling", yarn}}));
+  EXPECT_EQ(stretched.rope_scaling, RopeScaling::yarn);
+  EXPECT_EQ(stretched.rope_factor, 8);
+  EXPECT_EQ(theta({{"rope_scaling", yarn}, {"layer_types", layer_types(5, 1)}}), std::pair(5e5, 0.0)) << "no window";
+  expect_refused(plain("olmo3", {{"rope_parameters", plain_rope}}),
+                 {"rope_parameters: legal for this model_type: maps full_attention and sliding_attention"});
+  expect_refused(plain("olmo3", {{"rope_parameters", {{"sliding_attention", yarn}}}}),
+                 {"sliding_attention: rope_type = 'yarn'; legal: default, or all parameters"});
 }
 
 TEST(HfFamilies, OtherWords) {

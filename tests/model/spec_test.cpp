@@ -73,6 +73,26 @@ TEST(Spec, PartsWithoutRotation) {
   EXPECT_FALSE(s.rotates(4)) << "multi-token prediction's are as the last one";
 }
 
+// Layers with a window have the second of two tables, whose wavelengths are not stretched.
+TEST(Spec, LayersWithoutTheWindow) {
+  ModelDeck m = small(1);
+  m.layers = 6, m.sliding_window = 5, m.sliding_window_layer = 1, m.sliding_window_full_every = 3;
+  const ModelSpec s = resolve_model(m);
+  const std::vector<std::int64_t> windows{0, 5, 0, 5, 5, 0, 0};  // multi-token prediction's are as the last one
+  for (std::int64_t layer = 0; layer < std::ssize(windows); ++layer)
+    EXPECT_EQ(s.window(layer), windows[static_cast<std::size_t>(layer)]) << "layer " << layer;
+  EXPECT_EQ(s.rotary_tables(), 1);
+  m.rope_window_theta = m.rope_theta;
+  const auto plain = rotary_frequencies(resolve_model(m)).inverse;
+  m.rope_scaling = RopeScaling::linear, m.rope_factor = 2;
+  const ModelSpec two = resolve_model(m);
+  EXPECT_EQ(two.rotary_table_of(1), 1);
+  EXPECT_EQ(two.rotary_table_of(2), 0);
+  EXPECT_EQ(rotary_frequencies(two, 1).inverse, plain);
+  EXPECT_NE(rotary_frequencies(two, 0).inverse, plain);
+  EXPECT_EQ(rotary_table(two, 3).cosine.size(), 2 * 3 * plain.size());
+}
+
 // DeepSeek's yarn changes the scale of the scores: by its mscale_all_dim, squared, whatever the factor on cosines is.
 TEST(Spec, SoftmaxScale) {
   ModelDeck m = test::mla_deck({2, 64, 96, 32, 4, 0, 8, 2, 1, 97, 1}, 0);

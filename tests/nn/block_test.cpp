@@ -22,6 +22,22 @@ const Case cases[] = {
     {"qk_norm", [](ModelDeck& m) { m.qk_norm = true; }},
     {"biases", [](ModelDeck& m) { m.qkv_bias = m.attention_out_bias = m.mlp_bias = true; }},
     {"window", [](ModelDeck& m) { m.sliding_window = 2; }},
+    {"own_rotation_of_the_window",
+     [](ModelDeck& m) {
+       m.sliding_window = 2;
+       m.rope_window_theta = 50;
+     }},
+    {"norms_behind",
+     [](ModelDeck& m) {
+       m.norm_placement = NormPlacement::behind;
+       m.qk_norm = m.qk_norm_whole = m.attention_out_bias = true;
+     }},
+    {"layernorms_behind",
+     [](ModelDeck& m) {
+       m.norm_placement = NormPlacement::behind;
+       m.norm = NormKind::layernorm;
+       m.dropout = 0.3;
+     }},
     {"relu2", [](ModelDeck& m) { m.activation = Activation::relu2; }},
     {"dropout", [](ModelDeck& m) { m.dropout = 0.3; }},
     {"gpt2",

@@ -37,6 +37,13 @@ ModelDeck model_of(int which) {
     m.router_bias = true;
     m.shared_expert_ffn = 11;
   }
+  if (which == 6) {
+    m.norm_placement = NormPlacement::behind;
+    m.sliding_window = 5;
+    m.sliding_window_full_every = 2;
+    m.rope_window_theta = 50;
+    return m;
+  }
   if (which >= 4) {
     set_latent(m, which == 4 ? 9 : 0);
     m.rope_interleave = which == 5;
@@ -149,7 +156,7 @@ TEST_P(DecoderTest, RoundsAsTrainingDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Range(0, 6));
+INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Range(0, 7));
 
 }  // namespace
 }  // namespace forge::test
