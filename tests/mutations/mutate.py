@@ -7,16 +7,18 @@
   mutate.py says FILE               what they must say; nothing: any failure will do
   mutate.py environment FILE        variables that they run with
   mutate.py draw KEY NUMBER FILE…   so many of them, by the key
-  mutate.py listed ROOT             does docs/mistakes.md have the mutations that there are, each once and caught?
+  mutate.py listed ROOT [PAGE]      has each a record that it was caught? PAGE: writes the table of all as Markdown
+  mutate.py record FOLDER           takes what run.sh printed of this folder's mutations as their records
   mutate.py copy ROOT BUILD TO      a build with its sources as TO/source and TO/source/BUILD, paths and times kept, so
                                     that nothing in it is out of date
 
-A mutation says in its first lines what it plants, then perhaps who must notice it, with which environment and in what words, then
-what to change, as often as needed:
+A mutation says in its first lines what it plants, then perhaps who must notice it, with which environment and in what words, its
+record (the message that caught it when it was planted last), then what to change, as often as needed:
 
     tests: test_model InitialValues.*
     says: some words of the failure
     environment: NAME=value
+    caught: loss 3.82 instead of 3.81
     file: src/some/file.cpp
     <<<<
     text that stands in the file exactly once
@@ -33,6 +35,7 @@ import sys
 
 CHANGE = re.compile(r"<<<<\n(.*?)\n====\n(.*?)\n?>>>>", re.S)
 TESTS = re.compile(r"^tests: (\S+ \S+)$", re.M)
+RECORD = re.compile(r"^caught: (\S.*)$", re.M)
 USUAL = ["test_equivalence Quick.*", "test_equivalence NotFinite.*"]
 
 
@@ -92,14 +95,44 @@ def check(root, *mutations):
     return 1 if failed or not mutations else 0
 
 
-def listed(root):
-    known = sorted(path.stem for path in pathlib.Path(root).glob("tests/mutations/**/*.mutation"))
-    shown = sorted(re.findall(r"^    (\w+) +caught: \S", pathlib.Path(root, "docs/mistakes.md").read_text(), flags=re.M))
-    for name in sorted(set(known) | set(shown)):
-        if known.count(name) != shown.count(name):
-            print(f"{name}: {known.count(name)} mutations of this name, docs/mistakes.md has it {shown.count(name)} times")
-    print(f"{len(known)} mutations, {len(shown)} listed")
-    return 0 if known and known == shown else 1
+def header(mutation: pathlib.Path):
+    """The lines before the first change."""
+    return mutation.read_text().partition("\nfile: ")[0] + "\n"
+
+
+def listed(root, page=None):
+    folder = pathlib.Path(root, "tests/mutations")
+    mutations = sorted(folder.glob("**/*.mutation"))
+    rows, missing = [], 0
+    for mutation in mutations:
+        records = RECORD.findall(header(mutation))
+        if len(records) != 1:
+            print(f"{mutation.stem}: {len(records)} lines caught: in its first lines, not one: plant it (run.sh), and record the message (mutate.py record)")
+            missing += 1
+            continue
+        cells = str(mutation.relative_to(folder).with_suffix("")), header(mutation).split("\n\n")[0], records[0]
+        rows.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |\n")
+    if page and not missing:
+        head = "# Planted mistakes, and the message that caught each when it was planted last\n\n| mutation | mistake | caught |\n|---|---|---|\n"
+        pathlib.Path(page).write_text(head + "".join(rows))
+    print(f"{len(mutations)} mutations, {len(rows)} with a record")
+    return 0 if mutations and not missing else 1
+
+
+def record(folder):
+    """Of lines NAME caught: MESSAGE on standard input."""
+    unknown = 0
+    for name, message in re.findall(r"^ *(\w+) +caught: (\S.*)$", sys.stdin.read(), flags=re.M):
+        mutation = pathlib.Path(folder, f"{name}.mutation")
+        if not mutation.exists():
+            print(f"{mutation} isn't there")
+            unknown += 1
+            continue
+        first, mark, rest = mutation.read_text().partition("\nfile: ")
+        first = RECORD.sub("", first + "\n").rstrip("\n")
+        gap = "\n" if "\n\n" in first else "\n\n"
+        mutation.write_text(f"{first}{gap}caught: {message.rstrip()}{mark}{rest}")
+    return 1 if unknown else 0
 
 
 def apply(root, mutation):
@@ -155,7 +188,7 @@ def main(verb="", *arguments):
     if verb == "tests" and len(arguments) == 1:
         print("\n".join(tests_of(pathlib.Path(arguments[0]))))
         return 0
-    verbs = {"check": (check, 1), "listed": (listed, 1), "apply": (apply, 2), "says": (says, 1), "environment": (environment, 1), "draw": (draw, 3), "copy": (copy, 3)}
+    verbs = {"check": (check, 1), "listed": (listed, 1), "record": (record, 1), "apply": (apply, 2), "says": (says, 1), "environment": (environment, 1), "draw": (draw, 3), "copy": (copy, 3)}
     if verb not in verbs or len(arguments) < verbs[verb][1]:
         sys.exit(__doc__)
     return verbs[verb][0](*arguments)
