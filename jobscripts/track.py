@@ -38,7 +38,7 @@ def figures_of(entry, facts):
     hours = {"train/hours": entry["elapsed_seconds"] / 3600} if "elapsed_seconds" in entry else {}
     if "loss" not in entry:
         place = f"validation/{entry['set']}" if "set" in entry else "validation"
-        found = {name: number(entry[f"validation_{name}"]) for name in ("loss", "perplexity", "bits_per_byte") if f"validation_{name}" in entry}
+        found = {name: number(entry[f"validation_{name}"]) for name in ("loss", "perplexity", "bits_per_byte", "accuracy", "accuracy_normalised") if f"validation_{name}" in entry}
         return {f"{place}/{name}": value for name, value in found.items()}
     found = {**hours, **facts, **{name: number(entry[key]) for key, name in PLAIN.items() if key in entry}}
     found["train/skipped"] = 0 if entry.get("updated", True) else 1

@@ -62,6 +62,7 @@ std::vector<std::string> files_of(const Deck& deck) {
     append(files, set.files);
     append(files, set.mask_files);
   }
+  append(files, deck.data.tasks);
   for (const SourceDeck& source : deck.data.sources) {
     append(files, source.files);
     append(files, source.mask_files);

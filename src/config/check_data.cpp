@@ -67,6 +67,23 @@ void check_documents(const Deck& deck, Report& report) {
   refuse_without(deck, "packing_directory", d.packing == Packing::best_fit, "data.packing = best_fit", "it", report);
 }
 
+void check_tasks(const Deck& deck, Report& report) {
+  const DataDeck& d = deck.data;
+  if (!d.tasks.empty() && deck.train.validate_every_steps == 0)
+    report.add(
+        "data.tasks with train.validate_every_steps = 0, at whose steps they are scored; legal: at least 1, or no "
+        "tasks");
+  std::vector<std::string> names;
+  for (const ValidationDeck& set : d.validation) names.push_back(set.name);
+  for (const std::string& path : d.tasks) {
+    const std::string name = DataDeck::task_name(path);
+    if (name.empty() || std::find(names.begin(), names.end(), name) != names.end())
+      report.add("data.tasks: " + path + " is called " + shown(name) +
+                 ", as another task or set is; legal: files whose names without directory and ending differ");
+    names.push_back(name);
+  }
+}
+
 }  // namespace
 
 void check_data(const Deck& deck, Report& report) {
@@ -78,9 +95,10 @@ void check_data(const Deck& deck, Report& report) {
   check_documents(deck, report);
   if (!d.validation.empty() && !d.validation_files.empty())
     report.add("data.validation and data.validation_files are both given; legal: one of them");
-  if (deck.train.validate_every_steps > 0 && d.held_out().empty())
+  if (deck.train.validate_every_steps > 0 && d.held_out().empty() && d.tasks.empty())
     report.add(equation("train.validate_every_steps", deck.train.validate_every_steps) +
                " without data.validation or data.validation_files; legal: 0, or give the files");
+  check_tasks(deck, report);
 }
 
 }  // namespace forge

@@ -298,6 +298,7 @@ struct DataDeck {
   std::vector<ValidationDeck> validation;
   std::vector<std::string> validation_files;  // one set without a name, in the place of `validation`
   std::vector<std::string> validation_mask_files;
+  std::vector<std::string> tasks;  // multiple-choice files (data/choice_task.hpp)
   TokenType dtype = TokenType::none;
   SampleOrder order = SampleOrder::sequential;
   std::int64_t document_end_token = -1;  // -1 = no document boundaries
@@ -311,6 +312,11 @@ struct DataDeck {
   std::vector<ValidationDeck> held_out() const {
     if (!validation.empty() || validation_files.empty()) return validation;
     return {{"", validation_files, validation_mask_files}};
+  }
+  // The name of a task: of its file, without directory and ending.
+  static std::string task_name(const std::string& path) {
+    const std::string name = path.substr(path.find_last_of('/') + 1);
+    return name.substr(0, name.find_last_of('.'));
   }
   // Samples are pieces in some phase.
   bool has_pieces() const {

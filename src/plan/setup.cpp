@@ -81,6 +81,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp), kernels);
   setup.buffers.ep_nodes = setup.mesh.ep_nodes;
+  setup.buffers.row_scores = !deck.data.tasks.empty();
   check_rounded_experts(setup.spec, setup.buffers.rounding);
   check_cudnn_workspace(deck, setup.buffers);
   resolve_coded(setup.buffers.rounding, deck, setup.mesh);

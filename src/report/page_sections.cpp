@@ -88,6 +88,8 @@ function addCharts() {
   const bySet = (quantity) => (run) => namesOf(run, quantity).map((name) => { used.add(name); return [setOf(name), run.series[name]]; });
   add("validation loss, nats a label", bySet("validation_loss"));
   add("validation, bits a byte", bySet("validation_bits_per_byte"));
+  add("accuracy of tasks", bySet("validation_accuracy"), { zero: true });
+  add("accuracy of tasks, normalised by length", bySet("validation_accuracy_normalised"), { zero: true });
   add("loss by source", (run) => Object.keys(run.series).filter((n) => n.startsWith("sources/")).map((name) => {
     used.add(name);
     return [name.split("/").slice(1, -1).join("/"), run.series[name]];
@@ -99,7 +101,7 @@ function addCharts() {
   one("tokens_per_second", "tokens a second", { zero: true, smooth: true, format: counted });
   one("mfu", "MFU: share of the peak", { zero: true, smooth: true, format: percent });
   one("step_seconds", "seconds a step", { zero: true, smooth: true, clip: true });
-  const others = new Set(runs.flatMap((run) => Object.keys(run.series)).filter((name) => !used.has(name) && !/^validation_(perplexity|labels)(\/|$)/.test(name)));
+  const others = new Set(runs.flatMap((run) => Object.keys(run.series)).filter((name) => !used.has(name) && !/^validation_(perplexity|labels|questions)(\/|$)/.test(name)));
   for (const key of [...others].sort())
     if (runs.some((run) => run.series[key] && varies(run.series[key]))) one(key, key.replaceAll("_", " "), {});
   page.append(node("h2", {}, "Course"), grid);

@@ -196,6 +196,11 @@ std::string validation_line(const ValidationRecord& v) {
   return begin + formatted(" %.4f nats a token, perplexity %.3f", v.loss, std::exp(v.loss)) + bits + "\n";
 }
 
+std::string task_line(const TaskRecord& t) {
+  return "            task " + t.task + formatted(" accuracy %.4f, normalised %.4f, of ", t.accuracy, t.normalised) +
+         counted(t.questions, "question") + "\n";
+}
+
 std::string time_table(const PhaseTimers& timers, const StartTimes& start, double total) {
   const auto row = [&](std::string_view name, double seconds) {
     return formatted("  %-11s %9.2f s %6.1f %%\n", std::string(name).c_str(), seconds, 100 * seconds / total);

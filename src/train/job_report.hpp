@@ -69,6 +69,7 @@ std::string build_description();
 std::string step_titles();
 std::string step_line(const StepRecord& record, std::int64_t steps, double seconds_left);
 std::string validation_line(const ValidationRecord& record);
+std::string task_line(const TaskRecord& record);
 
 // Where the time went: of the start by its parts, and by phase.
 std::string time_table(const PhaseTimers& timers, const StartTimes& start, double total_seconds);

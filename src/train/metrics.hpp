@@ -82,6 +82,13 @@ struct ValidationRecord {
   std::optional<double> bits_per_byte{};
 };
 
+// A task's result, likewise.
+struct TaskRecord {
+  std::string task;
+  std::int64_t questions = 0;
+  double accuracy = 0, normalised = 0;
+};
+
 // Sums of one step over all ranks, read back once the step is done.
 struct StepResult {
   double loss = 0;                 // cross-entropy per label, before the update

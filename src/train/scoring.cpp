@@ -63,8 +63,11 @@ Scorer<T>::Scorer(Session<T>& session)
     : session_(session),
       sequence_tokens_(session.setup().deck.train.sequence_tokens),
       at_once_(session.setup().deck.train.microbatch_sequences * session.setup().replicas()),
-      // What an expert of limited capacity drops depends on the whole sequence.
-      alone_(session.setup().spec.E() > 0 && session.setup().deck.model.capacity_factor > 0),
+      // What an expert of limited capacity drops depends on the whole sequence; and a training's batches may know
+      // nothing of documents.
+      alone_((session.setup().spec.E() > 0 && session.setup().deck.model.capacity_factor > 0) ||
+             !session.setup().deck.data.has_documents() ||
+             session.setup().deck.data.positions != PositionOrigin::document),
       filler_(sequence_tokens_, session.setup().deck.model.vocabulary),
       sample_(sequence_tokens_) {
   const RunSetup& setup = session.setup();

@@ -48,6 +48,8 @@ class Scorer {
   std::vector<PieceScores> score(const std::vector<ScoredPiece>& pieces);
   // Inputs of a microbatch of all data-parallel ranks.
   std::int64_t tokens_at_once() const { return at_once_ * sequence_tokens_; }
+  // Pieces have sequences of their own.
+  bool alone() const { return alone_; }
   // Behind the last scores.
   void finish() { session_.evaluated_loss(); }
 

@@ -97,6 +97,14 @@ void Tensorboard::validation(double time, std::int64_t step, const ValidationRec
   file_.write(event.record());
 }
 
+void Tensorboard::task(double time, std::int64_t step, const TaskRecord& t) {
+  const std::string tag = "validation/" + t.task + "/";
+  file_.write(TensorboardEvent(time, step)
+                  .scalar(tag + "accuracy", t.accuracy)
+                  .scalar(tag + "accuracy_normalised", t.normalised)
+                  .record());
+}
+
 void Tensorboard::text(double time, std::int64_t step, const std::string& tag, const std::string& text) {
   file_.write(TensorboardEvent(time, step).text(tag, text).record());
 }

@@ -28,6 +28,7 @@ class Tensorboard {
   void step(const StepRecord& record);
   // Of a set that has labels.
   void validation(double time, std::int64_t step, const ValidationRecord& record);
+  void task(double time, std::int64_t step, const TaskRecord& record);
   void text(double time, std::int64_t step, const std::string& tag, const std::string& text);
   LogFile& file() { return file_; }
 

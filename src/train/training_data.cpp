@@ -79,6 +79,8 @@ TrainingData::TrainingData(const RunSetup& s, Heartbeat* heartbeat) {
   for (const SourceDeck& source : data.sources) training.push_back(open(source.files, source.mask_files));
   for (const ValidationDeck& held_out : data.held_out())
     validation.push_back({held_out, open(held_out.files, held_out.mask_files)});
+  for (const std::string& path : data.tasks)
+    report.collect([&] { tasks.push_back(read_choice_task(path, s.spec.V(), s.deck.train.sequence_tokens)); });
   report.throw_if_any(subject);
   for (const auto& set : training) report.collect([&] { set->open_plan(); });
   for (const HeldOut& set : validation) report.collect([&] { set.tokens->open_plan(); });

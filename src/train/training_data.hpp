@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/heartbeat.hpp"
+#include "data/choice_task.hpp"
 #include "data/sample_stream.hpp"
 #include "data/token_set.hpp"
 #include "plan/setup.hpp"
@@ -33,6 +34,7 @@ struct TrainingData {
     std::unique_ptr<TokenSet> tokens;
   };
   std::vector<HeldOut> validation;
+  std::vector<ChoiceTask> tasks;  // of data.tasks
   // Of text that each id stands for, where somebody has found out: then validations say bits per byte. Else empty.
   std::vector<std::int64_t> token_bytes;  // (V)
 

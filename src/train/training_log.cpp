@@ -102,6 +102,14 @@ void TrainingLog::validation(std::int64_t step, const ValidationRecord& v) const
   if (Tensorboard* const board = tensorboard(); board && v.labels > 0) board->validation(now(), step, v);
 }
 
+void TrainingLog::task(std::int64_t step, const TaskRecord& t) const {
+  JsonLine line;
+  line.add("step", step).add("time", now()).add("elapsed_seconds", elapsed()).add("set", t.task);
+  line.add("validation_accuracy", t.accuracy).add("validation_accuracy_normalised", t.normalised);
+  metrics(line.add("validation_questions", t.questions).text());
+  if (Tensorboard* const board = tensorboard()) board->task(now(), step, t);
+}
+
 void TrainingLog::text(std::int64_t step, const std::string& name, const std::string& text) const {
   if (Tensorboard* const board = tensorboard()) board->text(now(), step, name, text);
 }

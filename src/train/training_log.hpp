@@ -36,6 +36,7 @@ class TrainingLog {
   void note(const std::string& text) const;
   void step(StepRecord record) const;
   void validation(std::int64_t step, const ValidationRecord& record) const;
+  void task(std::int64_t step, const TaskRecord& record) const;
   // RunDirectory::go_back.
   void go_back(std::int64_t step) const;
   // A text of the run for trackers: "deck", "sample".

@@ -9,6 +9,7 @@
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "train/batch_feed.hpp"
+#include "train/choices.hpp"
 #include "train/job_report.hpp"
 
 namespace forge {
@@ -58,7 +59,7 @@ std::vector<ValidationSet> validation_sets(const RunSetup& s, const TrainingData
 template <class T>
 Validations<T>::Validations(Session<T>& session, const TrainingData& data, const TrainingLog& log,
                             Checkpoints<T>* checkpoints, Watchdog* watchdog)
-    : session_(session), log_(log), checkpoints_(checkpoints), watchdog_(watchdog) {
+    : session_(session), log_(log), checkpoints_(checkpoints), watchdog_(watchdog), tasks_(data.tasks) {
   if (data.validation.empty() || setup().deck.train.validate_every_steps == 0) return;
   batches_.emplace(validation_batches(setup(), data));
   sets_ = validation_sets(setup(), data, *batches_);
@@ -74,9 +75,9 @@ std::int64_t Validations<T>::microbatches() const {
 // Scales of the delayed recipe come from steps.
 template <class T>
 bool Validations<T>::due(std::int64_t s) const {
-  if (sets_.empty()) return false;
+  if (sets_.empty() && tasks_.empty()) return false;
   const TrainDeck& t = setup().deck.train;
-  if (s == 0) return rounding_options(setup().deck).history == 0 && !sets_.front().name().empty();
+  if (s == 0) return rounding_options(setup().deck).history == 0 && (!tasks_.empty() || !sets_.front().name().empty());
   return s % t.validate_every_steps == 0 || s == t.steps;
 }
 
@@ -103,18 +104,46 @@ bool Validations<T>::evaluate_all(std::int64_t s) {
   } else {
     inject_fault(rank, "validation");
   }
+  return evaluate_sets(s, stop) && evaluate_tasks(s, stop);
+}
+
+template <class T>
+bool Validations<T>::evaluate_sets(std::int64_t s, const std::function<bool()>& stop) {
+  if (s == 0 && !sets_.empty() && sets_.front().name().empty()) return true;
   std::int64_t done = 0;
   for (ValidationSet& set : sets_) {
     const EvaluationResult result = evaluate_set(session_, set, stop);
     done += result.microbatches;
     if (!result.broken_off) say(s, set, result);
-    const bool last = &set == &sets_.back();
+    const bool last = &set == &sets_.back() && tasks_.empty();
     if (!result.broken_off && (last || !stop || !stop())) continue;
     log_.say("            validation broken off behind " + std::to_string(done) + " of " +
              std::to_string(microbatches()) + " microbatches: " + checkpoints_->leaving().why() + "\n");
     return false;
   }
   return true;
+}
+
+// Choices are scored as forge score does it.
+template <class T>
+bool Validations<T>::evaluate_tasks(std::int64_t s, const std::function<bool()>& stop) {
+  if (tasks_.empty()) return true;
+  Scorer<T> scorer(session_);
+  bool broken_off = false;
+  for (const ChoiceTask& task : tasks_) {
+    const auto result = evaluate_task(scorer, task, setup().deck.train.sequence_tokens, stop);
+    if (result) {
+      const TaskRecord record{task.name, result->questions, result->accuracy, result->normalised};
+      log_.task(s, record);
+      log_.say(task_line(record));
+    }
+    broken_off = !result || (&task != &tasks_.back() && stop && stop());
+    if (broken_off) break;
+  }
+  scorer.finish();
+  if (broken_off)
+    log_.say("            validation broken off among the tasks: " + checkpoints_->leaving().why() + "\n");
+  return !broken_off;
 }
 
 template <class T>

@@ -35,7 +35,7 @@ ValidationBatches validation_batches(const RunSetup& setup, const TrainingData& 
 // The held-out sets as this rank reads them. Data and batches outlive them.
 std::vector<ValidationSet> validation_sets(const RunSetup& setup, const TrainingData& data, ValidationBatches& batches);
 
-// The validations of a training: the held-out sets, one after the other. All ranks.
+// The validations of a training: the held-out sets and the tasks, one after the other. All ranks.
 template <class T>
 class Validations {
  public:
@@ -48,7 +48,7 @@ class Validations {
 
   // Of one validation, on each rank.
   std::int64_t microbatches() const;
-  // Whether there is one behind step s; 0: before the first one, of sets with names.
+  // Whether there is one behind step s; 0: before the first one, of sets with names and tasks.
   bool due(std::int64_t s) const;
   // Evaluates, and says the results. Broken off where the job leaves: time for the save stays. `times` has the seconds,
   // or that it was broken off.
@@ -57,6 +57,8 @@ class Validations {
  private:
   // False: broken off.
   bool evaluate_all(std::int64_t s);
+  bool evaluate_sets(std::int64_t s, const std::function<bool()>& stop);
+  bool evaluate_tasks(std::int64_t s, const std::function<bool()>& stop);
   void say(std::int64_t s, const ValidationSet& set, const EvaluationResult& result) const;
   const RunSetup& setup() const { return session_.setup(); }
 
@@ -66,6 +68,7 @@ class Validations {
   Watchdog* watchdog_;
   std::optional<ValidationBatches> batches_;
   std::vector<ValidationSet> sets_;
+  const std::vector<ChoiceTask>& tasks_;
 };
 
 }  // namespace forge
