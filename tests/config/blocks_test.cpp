@@ -1,3 +1,4 @@
+#include "config/family.hpp"
 #include "small_deck.hpp"
 
 // The keys of a block's norms, rotation and window are held against each other.
