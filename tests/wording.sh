@@ -12,7 +12,7 @@ table() {
   cat <<'END'
 19 docs/inputs.md
 1 docs/parallelism.md
-886 headers
+884 headers
 23 help
 END
 }

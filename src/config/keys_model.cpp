@@ -46,8 +46,8 @@ void add_dimensions(Keys& k) {
 void add_layers(Keys& k) {
   k.choice<&M::norm>("norm", stays, {"rmsnorm", "layernorm"}, "normalisation; layernorm has a bias");
   k.choice<&M::norm_placement>("norm_placement", stays, {"before", "behind"},
-                               "norms of a block: of what attention and the feed-forward layer read, or of what they "
-                               "add to the residual stream");
+                               "norms of a block: of the inputs of attention and the feed-forward layer, or of their "
+                               "results before these join the residual stream");
   k.number<&M::norm_epsilon>("norm_epsilon", stays, more_than(0), "added to the variance or mean square in norms");
   k.choice<&M::activation>(
       "activation", stays, {"swiglu", "gelu", "gelu_tanh", "relu2"},

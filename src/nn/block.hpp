@@ -27,7 +27,7 @@ struct Block {
   void backward(View<const T, 2> d_out, View<T, 2> dx) const;
 
  private:
-  // What the feed-forward layer reads, in backward.
+  // The feed-forward layer's input, in backward.
   View<const T, 2> second_input() const { return p.spec().norms_behind() ? b.attend(p.spec()).h : b.n2; }
   RowOperand<T> forward_to_norm2(const BlockForward<T>& s) const;
   void backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T>* weights) const;

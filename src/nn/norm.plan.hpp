@@ -43,19 +43,19 @@ inline void list_norm(Segments& list, Pass pass, std::int64_t rows, std::int64_t
   if (pass != Pass::backward_input) return;
   list_norm_backward(list, rows, columns, adds ? 3 : 2, list.spec.layernorm() ? 2 : 1);
 }
-// B from the gradient of a result that joined the stream to that of an output projection's result.
+// B from the gradient of a result that joined the stream to the gradient of the output projection.
 inline void list_output_gradient(Segments& list) {
   if (list.spec.options.dropout > 0) list.over_rows("dropout", list.S, list.spec.C(), 1, 1);
   if (list.spec.norms_behind()) list_norm(list, Pass::backward_input, list.S, list.spec.C(), false);
 }
-// B from the gradient of what attention or the feed-forward layer reads to that of the stream.
+// B from the gradient of the input of attention or of the feed-forward layer to the gradient of the stream.
 inline void list_stream_gradient(Segments& list) {
   if (list.spec.norms_behind())
     list.over_rows("residual_add", list.S, list.spec.C(), 2, 1);
   else
     list_norm(list, Pass::backward_input, list.S, list.spec.C());
 }
-// What attention adds to the stream, and the norm of the sum, where norms stand before.
+// Attention's result joins the stream; where norms stand before, with the norm of the sum.
 inline void list_residual_norm(Segments& list) {
   const std::int64_t S = list.S, C = list.spec.C();
   if (list.spec.norms_behind()) {

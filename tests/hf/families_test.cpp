@@ -262,7 +262,7 @@ TEST(HfFamilies, RotationOfOlmo3ByLayerType) {
   };
   const json yarn = {{"rope_type", "yarn"}, {"factor", 8}, {"original_max_position_embeddings", 64}};
   const json plain_rope = {{"rope_type", "default"}, {"rope_theta", 100}};
-  EXPECT_EQ(theta({}), std::pair(5e5, 0.0));
+  EXPECT_EQ(theta(json::object()), std::pair(5e5, 0.0));
   EXPECT_EQ(theta({{"rope_theta", 5e5}}), std::pair(5e5, 0.0));
   EXPECT_EQ(theta({{"rope_theta", 1e4}}), std::pair(1e4, 5e5));
   EXPECT_EQ(theta({{"rope_theta", 5e5}, {"rope_scaling", yarn}}), std::pair(5e5, 5e5));

@@ -1,0 +1,66 @@
+#include "config/family.hpp"
+#include "small_deck.hpp"
+
+// The keys of a block's norms, rotation and window are held against each other.
+
+namespace forge {
+namespace {
+
+using test::checked;
+using test::expect_refused;
+
+TEST(Check, PartsWithoutRotation) {
+  EXPECT_NO_THROW(checked([](Deck& d) { d.model.rope_fraction = 0.5, d.model.no_rope_every = 2; }));
+  expect_refused([](Deck& d) { d.model.rope_fraction = 1.5; }, {"model.rope_fraction = 1.5", "at most 1"});
+  expect_refused([](Deck& d) { d.model.head_dim = 10, d.model.rope_fraction = 0.5; },
+                 {"model.rope_fraction = 0.5 of model.head_dim = 10 is 5 entries", "an even number, as with 0.6"});
+  expect_refused([](Deck& d) { d.model.head_dim = 10, d.model.rope_fraction = 0.05; }, {"is 0 entries", "with 0.2"});
+  expect_refused([](Deck& d) { d.model.no_rope_every = 3; }, {"model.no_rope_every = 3", "model.layers = 2"});
+  expect_refused([](Deck& d) { d.model.qk_norm_whole = true; }, {"model.qk_norm_whole = true has no effect"});
+  const auto learned = [](Deck& d) {
+    d.model.positions = PositionKind::learned, d.model.max_positions = 4096;
+    d.model.rope_fraction = 0.5, d.model.no_rope_every = 1;
+  };
+  expect_refused(learned, {"model.rope_fraction = 0.5 has no effect", "model.no_rope_every = 1 has no effect"});
+}
+
+TEST(Check, NormsBehind) {
+  const auto behind = [](auto change) {
+    return [=](Deck& d) {
+      d.model.norm_placement = NormPlacement::behind;
+      change(d.model);
+    };
+  };
+  EXPECT_NO_THROW(checked(behind([](ModelDeck&) {})));
+  expect_refused(behind([](ModelDeck& m) { m.experts = 4, m.experts_per_token = 2; }),
+                 {"model.norm_placement = behind with model.experts = 4", "legal: before, or model.experts: 0"});
+  expect_refused(behind([](ModelDeck& m) {
+                   m.attention = AttentionKind::mla;
+                   m.kv_lora = m.nope_dim = m.rope_dim = 4;
+                 }),
+                 {"model.norm_placement", "with model.attention = mla"});
+  expect_refused(behind([](ModelDeck& m) {
+                   m.family = Family::gpt2;
+                   m.activation = Activation::gelu;
+                 }),
+                 {"model.norm_placement = behind with model.family = gpt2"});
+}
+
+TEST(Check, LayersWithoutTheWindow) {
+  const auto every = [](std::int64_t window, std::int64_t full_every, double theta = 0) {
+    return [=](Deck& d) {
+      d.model.layers = 4;
+      d.model.sliding_window = window;
+      d.model.sliding_window_full_every = full_every;
+      d.model.rope_window_theta = theta;
+    };
+  };
+  EXPECT_NO_THROW(checked(every(5, 2, 100)));
+  expect_refused(every(0, 2), {"model.sliding_window_full_every = 2 has no effect without model.sliding_window"});
+  expect_refused(every(5, 1), {"model.sliding_window_full_every = 1 leaves no layer the window", "legal: 0, or 2 to"});
+  expect_refused(every(5, 5), {"model.sliding_window_full_every = 5 has no effect", "model.layers = 4"});
+  expect_refused(every(0, 0, 100), {"model.rope_window_theta = 100 has no effect without model.sliding_window"});
+}
+
+}  // namespace
+}  // namespace forge
