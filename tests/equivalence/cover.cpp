@@ -212,10 +212,12 @@ LayoutCase drawn_model(std::uint64_t key) {
   m.sliding_window = m.family == Family::gpt2 || latent || draw.below(3) == 0 ? 0 : draw.between(2, 9);
   m.sliding_window_layer = m.sliding_window > 0 ? draw.between(0, m.layers - 1) : 0;
   m.dropout = draw.below(3) == 0 ? 0.2 : 0;
+  m.sliding_window_full_every = 0;
   if (m.sliding_window > 0 && m.layers > 1 && key % 2 == 0)
     m.sliding_window_full_every = 2 + static_cast<std::int64_t>(key / 2) % (m.layers - 1);
   m.rope_window_theta = m.sliding_window > 0 && m.positions == PositionKind::rope && key % 5 < 3 ? 100 : 0;
-  if (m.family != Family::gpt2 && !latent && m.experts == 0 && key % 5 > 2) m.norm_placement = NormPlacement::behind;
+  const bool behind = m.family != Family::gpt2 && !latent && m.experts == 0 && key % 5 > 2;
+  m.norm_placement = behind ? NormPlacement::behind : NormPlacement::before;
   m.rope_fraction = m.positions == PositionKind::rope && !latent && m.head_dim % 4 == 0 && key % 2 == 0 ? 0.5 : 1;
   m.no_rope_every = m.positions == PositionKind::rope && !latent ? static_cast<std::int64_t>(key % 4) : 0;
   if (m.no_rope_every > m.layers) m.no_rope_every = 0;

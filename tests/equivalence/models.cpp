@@ -85,7 +85,7 @@ std::vector<TestModel> test_models() {
   qwen3.model.rope_fraction = 0.5;
   qwen3.model.sliding_window = 5;
   qwen3.model.sliding_window_layer = 2;
-  qwen3.model.sliding_window_full_every = 4;
+  qwen3.model.sliding_window_full_every = 3;
   qwen3.model.rope_window_theta = 100;
   qwen3.train.z_loss_coefficient = 1e-2;
   models.push_back({"qwen3", qwen3});
