@@ -215,9 +215,9 @@ struct TrainDeck {
   std::int64_t spike_most = 10;              // updates left out, or returns to a checkpoint, of a run
   std::int64_t check_replicas_steps = 0;     // 0 = never
   ReplicaAction replicas_differ = ReplicaAction::stop;
-  std::int64_t validate_every_steps = 0;     // 0 = never
-  std::int64_t validation_sequences = 0;     // of each held-out set; 0 = all
-  std::vector<std::string> frozen;           // patterns of names of units' tensors that training leaves as they are
+  std::int64_t validate_every_steps = 0;  // 0 = never
+  std::int64_t validation_sequences = 0;  // of each held-out set; 0 = all
+  std::vector<std::string> frozen;        // patterns of names of units' tensors that training leaves as they are
 
   // Whether what FP8 doesn't round is bf16.
   bool computes_in_bf16() const {

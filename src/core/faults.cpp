@@ -81,7 +81,8 @@ std::vector<Fault> environment_faults() {
       for (const char* place : places) names += (names.empty() ? "" : ", ") + std::string(place);
       throw BadInput("FORGE_FAULT=" + std::string(part) +
                      ": legal are kill:RANK:WHERE, stop:RANK:WHERE, hang:RANK:WHERE, slow:RANK:WHERE:SECONDS, "
-                     "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT], fail:RANK:STEP:CALL and upset:RANK:STEP[:TENSOR], "
+                     "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT], fail:RANK:STEP:CALL and "
+                     "upset:RANK:STEP[:TENSOR], "
                      "several with commas between; WHERE is a step or one of " +
                      names);
     }

@@ -19,7 +19,7 @@ bool is_table(const LocalUnit& unit) {
 
 }  // namespace
 
-std::string_view name_of(Replicas kind) {
+std::string_view name_of(ReplicaKind kind) {
   static constexpr std::string_view names[] = {"data-parallel ranks",
                                                "data-parallel ranks of the experts",
                                                "ranks that gather the weights",
@@ -34,73 +34,73 @@ std::string_view name_of(Replicas kind) {
   return names[static_cast<int>(kind)];
 }
 
-int replica_group(Replicas kind, const MeshShape& mesh, const MeshGroups& groups, bool sharded, int rank) {
+int replica_group(ReplicaKind kind, const MeshShape& mesh, const MeshGroups& groups, bool sharded, int rank) {
   const Grid dense = mesh.dense();
   const auto dense_number = [&](AxisBits axes) { return dense.group_number(rank, axes); };
   const auto expert_number = [&](std::initializer_list<ExpertPart> axes) {
     return groups.experts ? expert_grid(mesh).group_number(rank, bits_of(axes)) : -1;
   };
   switch (kind) {
-    case Replicas::data:
+    case ReplicaKind::data:
       return dense_number(sharded ? bits_of({Axis::dp_replicate}) : gradient_axes);
-    case Replicas::expert_data:
+    case ReplicaKind::expert_data:
       return sharded ? expert_number({ExpertPart::replicas})
                      : expert_number({ExpertPart::replicas, ExpertPart::shards});
-    case Replicas::gathered:
+    case ReplicaKind::gathered:
       return sharded ? dense_number(gradient_axes) : -1;
-    case Replicas::gathered_experts:
+    case ReplicaKind::gathered_experts:
       return sharded ? expert_number({ExpertPart::replicas, ExpertPart::shards}) : -1;
-    case Replicas::tp:
+    case ReplicaKind::tp:
       return dense_number(bits_of({Axis::tp}));
-    case Replicas::etp:
+    case ReplicaKind::etp:
       return expert_number({ExpertPart::etp});
-    case Replicas::copies:
+    case ReplicaKind::copies:
       return rank / groups.kv_copies;
-    case Replicas::tables: {
+    case ReplicaKind::tables: {
       const int stage = dense.coordinate(rank, static_cast<int>(Axis::pp));
       const bool holds = std::ranges::find(groups.table_stages, stage) != groups.table_stages.end();
       return holds ? dense_number(bits_of({Axis::pp})) : -1;
     }
-    case Replicas::matrices: {
+    case ReplicaKind::matrices: {
       // Where experts stand on several replicas of the dense units, ranks hold states of other experts.
       const int replica = dense_number(bits_of({Axis::dp_replicate}));
       const int experts = std::max(0, expert_number({ExpertPart::replicas}));
       return replica * (groups.experts ? dense.size() : 1) + experts;
     }
-    case Replicas::routers:
+    case ReplicaKind::routers:
       return 0;
   }
   return -1;
 }
 
-std::vector<Range> alike(Replicas kind, const LocalUnit& unit) {
+std::vector<Range> alike(ReplicaKind kind, const LocalUnit& unit) {
   const Range state = unit.state();
   std::vector<Range> ranges;
   const auto hold = [&](bool where, const Range& range) {
     if (where) append(ranges, range);
   };
   switch (kind) {
-    case Replicas::data:
-    case Replicas::expert_data:
-      hold(unit.is_experts() == (kind == Replicas::expert_data), state);
+    case ReplicaKind::data:
+    case ReplicaKind::expert_data:
+      hold(unit.is_experts() == (kind == ReplicaKind::expert_data), state);
       break;
-    case Replicas::gathered:
-    case Replicas::gathered_experts:
-      hold(unit.is_experts() == (kind == Replicas::gathered_experts) && unit.zero.gathers(), {0, unit.elements});
+    case ReplicaKind::gathered:
+    case ReplicaKind::gathered_experts:
+      hold(unit.is_experts() == (kind == ReplicaKind::gathered_experts) && unit.zero.gathers(), {0, unit.elements});
       break;
-    case Replicas::tp:
-    case Replicas::etp:
-      hold(unit.is_experts() == (kind == Replicas::etp),
+    case ReplicaKind::tp:
+    case ReplicaKind::etp:
+      hold(unit.is_experts() == (kind == ReplicaKind::etp),
            intersection({unit.replicated_begin, unit.replicated_end}, state));
       break;
-    case Replicas::copies:
+    case ReplicaKind::copies:
       for (const Range& part : unit.copied) append(ranges, intersection(part, state));
       break;
-    case Replicas::tables:
+    case ReplicaKind::tables:
       hold(is_table(unit), state);
       break;
-    case Replicas::matrices:
-    case Replicas::routers:
+    case ReplicaKind::matrices:
+    case ReplicaKind::routers:
       break;
   }
   return ranges;

@@ -13,15 +13,15 @@ namespace forge {
 // of dense units or experts; also, with ZeRO 1 and 2, weights gathered from all shards; tp and etp ranks have the same
 // replicated parameters; tp neighbours the same key and value heads; stages the same token table; replicas the same
 // numbers of rows, columns and squares of matrices; all ranks the same biases of routers.
-enum class Replicas { data, expert_data, gathered, gathered_experts, tp, etp, copies, tables, matrices, routers };
+enum class ReplicaKind { data, expert_data, gathered, gathered_experts, tp, etp, copies, tables, matrices, routers };
 inline constexpr int replica_kinds = 10;
-std::string_view name_of(Replicas kind);
+std::string_view name_of(ReplicaKind kind);
 
 // The group of a rank, as a number that its members share; negative: the rank is in none. `sharded`: ZeRO 1 to 3.
-int replica_group(Replicas kind, const MeshShape& mesh, const MeshGroups& groups, bool sharded, int rank);
+int replica_group(ReplicaKind kind, const MeshShape& mesh, const MeshGroups& groups, bool sharded, int rank);
 
 // The parts of a unit's flat buffer that a rank holds as the others of its group do; of `matrices` and `routers`, which
 // stand in no unit, none.
-std::vector<Range> alike(Replicas kind, const LocalUnit& unit);
+std::vector<Range> alike(ReplicaKind kind, const LocalUnit& unit);
 
 }  // namespace forge

@@ -88,8 +88,8 @@ std::uint64_t host_bit_sum(const ReplicaPart& part, Stream& stream) {
 }  // namespace
 
 template <class T>
-std::vector<ReplicaPart> replica_parts(const ParameterStorage<T>& storage, Replicas kind, bool by_tensor) {
-  const bool gathered = kind == Replicas::gathered || kind == Replicas::gathered_experts;
+std::vector<ReplicaPart> replica_parts(const ParameterStorage<T>& storage, ReplicaKind kind, bool by_tensor) {
+  const bool gathered = kind == ReplicaKind::gathered || kind == ReplicaKind::gathered_experts;
   std::vector<ReplicaPart> parts;
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const RankUnit<T>& unit = storage.unit(u);
@@ -122,8 +122,7 @@ std::vector<std::uint64_t> bit_sums_of(std::span<const ReplicaPart> parts, Strea
         return;
       }
       sum_bits<W>(stream, View<const W, 1>(reinterpret_cast<const W*>(parts[i].data), {{parts[i].count}}),
-                  View<std::uint64_t, 1>(words, {{sum_partials}}),
-                  View<std::uint64_t, 1>(words + partials + i, {{1}}));
+                  View<std::uint64_t, 1>(words, {{sum_partials}}), View<std::uint64_t, 1>(words + partials + i, {{1}}));
     });
   if (room && !parts.empty()) {
     copy_to_host(stream, sums.data(), words + partials, sums.size() * sizeof(std::uint64_t));
@@ -133,7 +132,7 @@ std::vector<std::uint64_t> bit_sums_of(std::span<const ReplicaPart> parts, Strea
 }
 
 #define FORGE_INSTANTIATE(T) \
-  template std::vector<ReplicaPart> replica_parts<T>(const ParameterStorage<T>&, Replicas, bool);
+  template std::vector<ReplicaPart> replica_parts<T>(const ParameterStorage<T>&, ReplicaKind, bool);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

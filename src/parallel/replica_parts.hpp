@@ -24,7 +24,7 @@ struct ReplicaPart {
 // The weights and optimizer states of the storage that the ranks of a group hold alike, in the same order on each; a
 // part for each buffer of a unit or, `by_tensor`, for each tensor in it.
 template <class T>
-std::vector<ReplicaPart> replica_parts(const ParameterStorage<T>& storage, Replicas kind, bool by_tensor);
+std::vector<ReplicaPart> replica_parts(const ParameterStorage<T>& storage, ReplicaKind kind, bool by_tensor);
 
 // A checksum of each part (kernels/rows/bit_sums.hpp). The sums take free memory of the arena; where it has no room for
 // them, the host adds.

@@ -54,7 +54,7 @@ ReplicaCheck<T>::ReplicaCheck(Session<T>& session, const World* world) : session
   const MeshGroups groups = groups_of(setup);
   Communicator& all = session.mesh().world();
   for (int k = 0; k < replica_kinds; ++k) {
-    const auto kind = static_cast<Replicas>(k);
+    const auto kind = static_cast<ReplicaKind>(k);
     const auto number = [&](int rank) {
       return replica_group(kind, setup.mesh, groups, setup.deck.train.zero_stage > 0, rank);
     };
@@ -71,15 +71,15 @@ ReplicaCheck<T>::ReplicaCheck(Session<T>& session, const World* world) : session
 
 // Weights that are gathered behind the update are waited for.
 template <class T>
-std::vector<ReplicaPart> ReplicaCheck<T>::parts(Replicas kind, bool by_tensor) const {
+std::vector<ReplicaPart> ReplicaCheck<T>::parts(ReplicaKind kind, bool by_tensor) const {
   const auto bytes_at = [](auto* data) { return reinterpret_cast<std::byte*>(data); };
-  if (kind == Replicas::matrices) {
+  if (kind == ReplicaKind::matrices) {
     const auto lines = session_.line_moments();
     if (lines.empty()) return {};
     return {{"the optimizer's numbers of rows, columns and squares", bytes_at(lines.data), lines.size(),
              dtype_of<acc_t<T>>}};
   }
-  if (kind == Replicas::routers) {
+  if (kind == ReplicaKind::routers) {
     const auto biases = session_.routers().biases();
     if (biases.empty()) return {};
     return {{"biases of the routers", bytes_at(biases.data), biases.size(), dtype_of<acc_t<T>>}};
@@ -192,8 +192,8 @@ std::string ReplicaCheck<T>::after_step(std::int64_t step) {
 
 template <class T>
 void ReplicaCheck<T>::upset(std::int64_t tensor) {
-  std::vector<ReplicaPart> all = replica_parts(session_.storage(), Replicas::data, true);
-  std::ranges::copy(replica_parts(session_.storage(), Replicas::expert_data, true), std::back_inserter(all));
+  std::vector<ReplicaPart> all = replica_parts(session_.storage(), ReplicaKind::data, true);
+  std::ranges::copy(replica_parts(session_.storage(), ReplicaKind::expert_data, true), std::back_inserter(all));
   const ReplicaPart& part = all.at(to_size(tensor) % all.size());
   std::byte first{};
   copy_to_host(session_.stream(), &first, part.data, 1);

@@ -31,7 +31,7 @@ class ReplicaCheck {
   std::string check(std::int64_t step, bool repair);
   void upset(std::int64_t tensor);
   struct GroupOf {
-    Replicas kind;
+    ReplicaKind kind;
     std::unique_ptr<Communicator> ranks;
     std::vector<int> world_ranks;
   };
@@ -40,7 +40,7 @@ class ReplicaCheck {
     std::string text;
     bool repairable = true;
   };
-  std::vector<ReplicaPart> parts(Replicas kind, bool by_tensor) const;
+  std::vector<ReplicaPart> parts(ReplicaKind kind, bool by_tensor) const;
   bool differ(const GroupOf& group) const;
   Found compare(bool repair);
   void compare_tensors(const GroupOf& group, bool repair, Found& found);

@@ -97,7 +97,8 @@ bool take() {
 
 void wake() {
   const std::uint64_t one = 1;
-  if (::write(wake_up, &one, sizeof one) != sizeof one) throw Error("the thread that listens to signals can't be woken");
+  if (::write(wake_up, &one, sizeof one) != sizeof one)
+    throw Error("the thread that listens to signals can't be woken");
 }
 
 }  // namespace

@@ -80,7 +80,9 @@ void Trainer<T>::run() {
   if (checkpoints_ && first_ <= train().steps) checkpoints_->before_first_step(first_);
   say_steps_before();
   if (replicas_ && !replicas_->compares())
-    log_.say("  replicas  none: each rank is the only one that holds its weights; train.check_replicas_steps has no effect\n");
+    log_.say(
+        "  replicas  none: each rank is the only one that holds its weights; train.check_replicas_steps has no "
+        "effect\n");
   log_.say(step_titles());
   if (first_ == 1 && validations_.due(0)) validate_at_start();
   since_ = PhaseTimers::Clock::now();

@@ -16,8 +16,7 @@ void sum_bits(Stream& stream, View<const W, 1> x, View<std::uint64_t, 1> partial
     if (team.leads()) partial[b] = sum;
   });
   parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
-    const std::uint64_t sum =
-        team.template sum<std::uint64_t>(blocks, [=](std::int64_t b) { return partial[b]; });
+    const std::uint64_t sum = team.template sum<std::uint64_t>(blocks, [=](std::int64_t b) { return partial[b]; });
     if (team.leads()) out[0] = sum;
   });
 }
