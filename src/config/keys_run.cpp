@@ -99,7 +99,7 @@ void add_precision(SectionKeys<&Deck::train>& k) {
       "last blocks likewise, those of multi-token prediction counted behind the others");
 }
 
-void add_spikes(SectionKeys<&Deck::train>& k) {
+void add_watches(SectionKeys<&Deck::train>& k) {
   using T = TrainDeck;
   k.choice<&T::spike>(
       "spike", may_change, {"none", "log", "skip", "back"},
@@ -113,16 +113,10 @@ void add_spikes(SectionKeys<&Deck::train>& k) {
   k.integer<&T::spike_most>(
       "spike_most", may_change, 1, most_steps, "",
       "updates that a run leaves out, or returns to a checkpoint; from then on spikes are logged");
-}
-
-void add_replicas(SectionKeys<&Deck::train>& k) {
-  using T = TrainDeck;
-  k.integer<&T::check_replicas_steps>(
-      "check_replicas_steps", may_change, 0, most_steps, "",
-      "every so many steps ranks that must hold the same weights and optimizer states compare them; 0 = never");
+  k.integer<&T::check_replicas_steps>("check_replicas_steps", may_change, 0, most_steps, "",
+                                      "steps between comparisons of weights and states on ranks that must agree");
   k.choice<&T::replicas_differ>("replicas_differ", may_change, {"stop", "repair"},
-                                "where they differ: the run ends (exit code 7); or the odd ranks get the numbers of "
-                                "most, and the run ends where no numbers have a majority");
+                                "then: the run ends (exit code 7), or the odd ranks get the numbers of a majority");
 }
 
 void add_train(std::vector<Key>& keys) {
@@ -147,8 +141,7 @@ void add_train(std::vector<Key>& keys) {
                                  "rows whose logits exist at a time; 0 = chosen from vocabulary and precision");
   k.integer<&T::max_not_finite_steps>("max_not_finite_steps", may_change, 1, most_steps, "",
                                       "stop (exit code 4) after so many steps in a row with NaN or Inf");
-  add_spikes(k);
-  add_replicas(k);
+  add_watches(k);
   k.integer<&T::validate_every_steps>(
       "validate_every_steps", may_change, 0, most_steps, "",
       "steps between losses on the held-out sets; the last step has them, and of data.validation the start; 0 = never");

@@ -190,16 +190,18 @@ std::string ReplicaCheck<T>::after_step(std::int64_t step) {
   return check(step, train.replicas_differ == ReplicaAction::repair);
 }
 
+// A bit of the first number's mantissa that no later rounding takes back.
 template <class T>
 void ReplicaCheck<T>::upset(std::int64_t tensor) {
   std::vector<ReplicaPart> all = replica_parts(session_.storage(), ReplicaKind::data, true);
   std::ranges::copy(replica_parts(session_.storage(), ReplicaKind::expert_data, true), std::back_inserter(all));
   const ReplicaPart& part = all.at(to_size(tensor) % all.size());
-  std::byte first{};
-  copy_to_host(session_.stream(), &first, part.data, 1);
+  std::byte* const at = part.data + size_of(part.type) - std::min<std::size_t>(2, size_of(part.type));
+  std::byte changed{};
+  copy_to_host(session_.stream(), &changed, at, 1);
   session_.stream().synchronize();
-  first ^= std::byte{1};
-  copy_to_device(session_.stream(), part.data, &first, 1);
+  changed ^= std::byte{1};
+  copy_to_device(session_.stream(), at, &changed, 1);
   session_.stream().synchronize();
 }
 
