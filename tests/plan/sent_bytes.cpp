@@ -163,9 +163,10 @@ class Step {
     tp.all_gather(S * C, e, M * layers);
     tp.messages(S * C, e, M * layers * (1 + full));
     tp.messages(S * attention_inputs(), e, M * layers - joined_layers);
-    // Feed-forward: the same; its output is only recomputed where a gate reads it.
+    // Feed-forward: the same; its output is only recomputed where a norm behind it or a gate reads it.
+    const bool again = full && m.norm_placement == NormPlacement::behind;
     tp.all_gather(S * C, e, M * mlps * (3 + full) - joined_mlps);
-    tp.messages(S * C, e, M * mlps * 2 - joined_mlps);
+    tp.messages(S * C, e, M * mlps * (2 + again) - joined_mlps);
     // QK-norm of all heads together adds up two numbers a row, of queries and of keys, forward and backward.
     if (m.qk_norm_whole) tp.all_reduce(2 * R, a, M * layers * (2 + full));
     if (m.shared_expert_gate) tp.messages(S * C, e, M * here(true) * full);
