@@ -79,6 +79,7 @@ shrink_deck() {
     --set train.microbatch_sequences=1 --set train.global_batch_sequences=$((replicate * shard * microbatches))
     --set train.validation_sequences=$((replicate * shard))
     --set machine.workspace_mib=1 --set machine.peak_tflops=1 --set optimizer.warmup_steps=1)
+  [ "$(value "$shown" model sliding_window_full_every)" -eq 0 ] || small+=(--set model.sliding_window=24 --set model.sliding_window_full_every=2)
   local experts more=()
   axes=""
   experts=$(value "$shown" model experts)
