@@ -27,7 +27,8 @@ ROWS = [
     ("moe_32gpu", "h200_4", [{}, {"mesh.etp": 4}], 0), ("moe_32gpu_shards", "h200_4", [{}], 0), ("70b_32gpu", "h200_4", [{}], 1),
     ("llama3_405b_256gpu", "h100_8", [{}, {Z: 2}], 0), ("playbook_80b_256gpu", "h100_8", [{}, {Z: 2}], 0),
     ("olmoe_8gpu", "h100_8", [{}, {"mesh.ep": 1}], 0)]
-ROWS += [row for machine in ("h100_8", "a100_8", "a100_40_8", "l40s_8") for row in (("7b_4gpu", machine, [{S: 8}], 1), ("olmoe_8gpu", machine, [{}], 1))]
+ROWS += [row for machine in ("h100_8", "a100_8", "a100_40_8", "l40s_8") for row in (("7b_4gpu", machine, [{S: 8}], 1), ("olmoe_8gpu", machine, [{}], 1), ("finetune_lora_8b", machine, [{}], 1))]
+ROWS.append(("finetune_lora_8b", "rtx4090_1", [{}], 1))
 AS = [("7b_1gpu", {}), ("7b_4gpu", {}), ("7b_4gpu", {TP: 4, S: 1}), ("7b_8gpu_tp4", {}), ("13b_8gpu", {}), ("13b_16gpu_tp4", {}),
       ("13b_32gpu_tp4", {}), ("70b_32gpu_tp4", {})]
 
