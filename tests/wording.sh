@@ -10,10 +10,10 @@ cd "$(dirname "$0")/.."
 
 table() {
   cat <<'END'
-19 docs/inputs.md
+18 docs/inputs.md
 1 docs/parallelism.md
 884 headers
-23 help
+22 help
 END
 }
 

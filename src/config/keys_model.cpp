@@ -14,8 +14,8 @@ using Keys = SectionKeys<&Deck::model>;
 void add_dimensions(Keys& k) {
   k.path<&M::hf>(
       "hf", may_change,
-      "Hugging Face directory whose config.json gives the model; then the other keys of this section may only repeat "
-      "what it says, except load_weights, tokenizer, dropout, soft caps, initial_std, residual_scaling, auxiliary "
+      "Hugging Face directory whose config.json gives the model; then the other keys of this section may only have "
+      "its values, except load_weights, tokenizer, dropout, soft caps, initial_std, residual_scaling, auxiliary "
       "losses, router jitter and bias rate, balance, capacity, dispatch, multi-token prediction, and vocabulary with "
       "new_rows");
   k.flag<&M::load_weights>("load_weights", may_change,

@@ -63,8 +63,8 @@ Scorer<T>::Scorer(Session<T>& session)
     : session_(session),
       sequence_tokens_(session.setup().deck.train.sequence_tokens),
       at_once_(session.setup().deck.train.microbatch_sequences * session.setup().replicas()),
-      // What an expert of limited capacity drops depends on the whole sequence; and a training's batches may know
-      // nothing of documents.
+      // Experts of limited capacity drop assignments by the whole sequence; and a training's batches may have no
+      // documents.
       alone_((session.setup().spec.E() > 0 && session.setup().deck.model.capacity_factor > 0) ||
              !session.setup().deck.data.has_documents() ||
              session.setup().deck.data.positions != PositionOrigin::document),

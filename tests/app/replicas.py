@@ -83,13 +83,14 @@ def check_flips():
             expect(f"rank {odd} differs" in log if majority else "no value has a majority" in log, f"{settings}, {fault}: {log}")
             expect(len(losses("flipped")) == 2, f"{settings}, {fault}: {len(losses('flipped'))} steps")
         expect(found > 0 or not copies, f"{settings}: none of {list(tensors)} is found")
-        if copies:
-            train("flipped", ranks, *settings, code=7, fault=f"upset:{odd}:2:0")
-        repair = train("repaired", ranks, *settings, "train.replicas_differ=repair", code=0 if majority and copies else None, fault=f"upset:{odd}:2:{tensors[0]}")
-        if majority and copies:
+        if not copies:
+            continue
+        train("flipped", ranks, *settings, code=7, fault=f"upset:{odd}:2:0")
+        repair = train("repaired", ranks, *settings, "train.replicas_differ=repair", code=0 if majority else 7, fault=f"upset:{odd}:2:{tensors[0]}")
+        if majority:
             expect("the odd ranks have the numbers of most now" in repair and f"rank {odd} differs" in repair, f"{settings}: {repair}")
             expect(losses("repaired") == clean, f"{settings}: losses {losses('repaired')}, not {clean}")
-        elif copies:
+        else:
             expect("no value has a majority" in repair, f"{settings}: {repair}")
     # Between two comparisons the bit stays, and spreads to no other rank's weights.
     log = train("late", 3, "mesh.dp_replicate=3", "train.global_batch_sequences=12", "train.check_replicas_steps=4", code=7, fault="upset:2:1:0")
