@@ -6,7 +6,7 @@ seconds=${FORGE_FUZZ_SECONDS:-$([ "${FORGE_LONG:-0}" = 1 ] && echo 60 || echo 10
 seed=${FORGE_FUZZ_SEED:-1}
 work=$(mktemp -d)
 pid=0 # of the program, which leaves its files behind when it crashes
-trap 'rm -rf "$work" /dev/shm/forge_checkpoint_${pid}_* /tmp/forge_checkpoint_${pid}_* /dev/shm/forge_token_fuzz_${pid}_* /tmp/forge_token_fuzz_${pid}_*' EXIT
+trap 'rm -rf "$work" {/dev/shm,/tmp}/forge_{checkpoint,token_fuzz,user_fuzz}_${pid}_*' EXIT
 mkdir "$work/corpus" "$work/found"
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=0
 "$program" --seeds "$work/corpus"
