@@ -26,11 +26,12 @@ find_forge() {
 #   86, 137       a rank or its node didn't answer, a rank was killed
 #   5, 6          input or output failed, a device or communication library failed
 #   138, 143      SIGUSR1 or SIGTERM came before the program could listen to them
+#   8             of the check below, without the nodes that it names
 # but for FORGE_MOST_FAILURES of the latter in a row, without a checkpoint of a newer step in between. Never on others: bad input, no
 # usable checkpoint and NaN would only come back, and so would 7, a node with a broken memory or processor. Slurm by itself starts jobs
 # again only where it preempts them or sees that a node is lost. docs/cluster.md has the files in runs/jobs.
+# With FORGE_CHECK=1 each start begins with `forge check` of the deck.
 run_job() {
-  local code
   # A task of an array: the number alone may stand for all of its tasks.
   job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
   job=${job:-$SLURM_JOB_ID}
@@ -40,19 +41,55 @@ run_job() {
   # Where forge tells the directory of its checkpoints.
   export FORGE_JOB_FILE=$PWD/runs/jobs/$job
   mkdir -p "$PWD/runs/jobs"
-  [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$FORGE_JOB_FILE" "$FORGE_JOB_FILE.failures" # a cancelled job of this number
-  # Without --kill-on-bad-exit a rank that was killed alone on its node would leave the others waiting for ever.
+  [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$FORGE_JOB_FILE" "$FORGE_JOB_FILE.failures" "$FORGE_JOB_FILE.nodes" # a cancelled job of this number
+  if [ "${FORGE_CHECK:-0}" = 1 ]; then check_nodes "$@" || answer $?; fi
+  start "$@"
+  answer $?
+}
+
+# start OPTIONS-OF-SRUN… PROGRAM ARGUMENTS…. Without --kill-on-bad-exit a rank that was killed alone on its node would leave the others
+# waiting for ever.
+start() {
   srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores "$@"
-  code=$?
-  case $code in
+}
+
+# check_nodes, of the same words: `forge check` of the deck with its settings.
+check_nodes() {
+  local words=()
+  while [ $# -gt 0 ] && [ "$1" != "${forge:-}" ] && [[ $1 != */forge ]]; do words+=("$1") && shift; done
+  words+=("$1" check "$2")
+  shift 2
+  while [ $# -gt 0 ]; do
+    if [ "$1" = --set ]; then words+=("$1" "$2") && shift; fi
+    shift
+  done
+  start "${words[@]}" --output "$FORGE_JOB_FILE.nodes"
+}
+
+answer() { # CODE
+  case $1 in
     75) requeue 75 ;;
-    5 | 6 | 86 | 137 | 138 | 143) ! counts_as_hopeless $code || end_job $code; requeue $code ;;
-    *) end_job $code ;;
+    5 | 6 | 86 | 137 | 138 | 143) ! counts_as_hopeless "$1" || end_job "$1"; requeue "$1" ;;
+    8) leave_nodes_out ;;
+    *) end_job "$1" ;;
   esac
 }
 
+# The job starts again on other nodes than those that the check names, and than those of earlier starts. Without names it ends.
+leave_nodes_out() {
+  local nodes before
+  nodes=$(paste -sd , "$FORGE_JOB_FILE.nodes" 2> /dev/null)
+  [ -n "$nodes" ] && ! counts_as_hopeless 8 || end_job 8
+  before=$(scontrol show job -o "$job" | tr ' ' '\n' | sed -n 's/^ExcNodeList=//p')
+  [ "$before" != "(null)" ] || before=
+  echo "job.sh: job $job starts again without $nodes" >&2
+  trap '' TERM # Slurm ends this script when it requeues the job, and changes the nodes of waiting jobs alone
+  scontrol requeue "$job" && scontrol update JobId="$job" ExcNodeList="$nodes${before:+,$before}" || echo "job.sh: Slurm doesn't start job $job without $nodes" >&2
+  exit 8
+}
+
 end_job() { # CODE
-  rm -f "$FORGE_JOB_FILE" "$FORGE_JOB_FILE.failures"
+  rm -f "$FORGE_JOB_FILE" "$FORGE_JOB_FILE.failures" "$FORGE_JOB_FILE.nodes"
   exit "$1"
 }
 

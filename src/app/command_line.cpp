@@ -81,6 +81,10 @@ void check_count(const CommandLine& c, const std::string& verb) {
   if (c.verb == Verb::calibrate && ((n > 0) != !c.machine.empty() || (n == 0 && !c.set.empty())))
     throw BadInput("forge calibrate takes decks, whose collectives it measures, and --machine together, or neither" +
                    more);
+  if (c.verb == Verb::check && (n > 1 || (n == 0 && !c.set.empty())))
+    throw BadInput("forge check takes one deck, whose layout and directories it checks, or none" + more);
+  if (c.verb == Verb::check && !(c.slow > 1 && c.slow <= 1000))
+    throw BadInput("--slow must be more than 1 (the median itself) and at most 1000");
   if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
 }
 

@@ -15,6 +15,7 @@ enum class Verb {
   plan,
   replay,
   calibrate,
+  check,
   generate,
   tokenize,
   report,
@@ -46,6 +47,7 @@ struct CommandLine {
   bool shows_json = false;       // show: all of it as JSON
   bool resolved = false;         // show: the resolved deck
   int tasks = -1;                // show: the rank whose tasks to print; -1: none
+  double slow = 1.2;             // check: how many times the median a rank may take
   // plan
   std::string machine;                  // a name or a file; "": this one, where it was calibrated
   double imbalance = 1;                 // rows of the busiest ranks' experts over the mean

@@ -103,7 +103,7 @@ Deadlines deadlines_of(const MachineDeck& machine) {
 
 Deadlines deadlines_of(const CommandLine& line) {
   if ((line.verb == Verb::generate && line.prompts.empty()) || line.verb == Verb::replay) return {0, 0};
-  if (line.verb == Verb::verify || line.verb == Verb::calibrate) return {};
+  if (line.verb == Verb::verify || line.verb == Verb::calibrate || line.verb == Verb::check) return {};
   try {
     return deadlines_of(read_deck_of(line, Needs::training).machine);
   } catch (const Error&) {  // load_deck() will say what is wrong, once for all ranks

@@ -39,8 +39,8 @@ struct JobVerb {
 };
 constexpr JobVerb jobs[] = {{Verb::gradients, forge::run_gradients}, {Verb::evaluate, forge::run_evaluate},
                             {Verb::score, forge::run_score},         {Verb::replay, forge::run_replay},
-                            {Verb::calibrate, forge::run_calibrate}, {Verb::generate, forge::run_generate},
-                            {Verb::verify, forge::run_verify}};
+                            {Verb::calibrate, forge::run_calibrate}, {Verb::check, forge::run_check},
+                            {Verb::generate, forge::run_generate},   {Verb::verify, forge::run_verify}};
 
 // The verbs that are no job of ranks.
 struct VerbAlone {

@@ -30,7 +30,7 @@ constexpr std::array verb_meanings = {
     Meaning{"bench benchmark measure", "calibrate"},
     Meaning{"preprocess prepare encode tokenise tok traintokenizer bpe", "tokenize"},
     Meaning{"plot draw chart charts dashboard tensorboard html reports", "report"},
-    Meaning{"check", "show, which checks a deck, or verify-checkpoint"},
+    Meaning{"doctor diagnose healthcheck preflight burnin", "check"},
     Meaning{"fsck verifycheckpoints checkpoint", "verify-checkpoint"},
     Meaning{"import importhf fromhf load",
             "train, which reads the Hugging Face directory that model.hf of the deck names"},

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 std::vector<std::string> written_files(const CommandLine& c) {
   std::vector<std::string> files;
   const bool writes_output = c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate ||
-                             c.verb == Verb::report ||
+                             c.verb == Verb::check || c.verb == Verb::report ||
                              ((c.verb == Verb::score || c.verb == Verb::generate) && c.output != "-");
   if (writes_output) files.push_back(c.output);
   if (c.verb == Verb::calibrate && c.output.empty()) files.push_back("inputs/machines/this.yaml");

@@ -63,6 +63,10 @@ const std::map<std::string, VerbEntry>& verbs() {
         "measure this machine for forge plan, with the ranks that are started: processors, or the collectives of decks",
         "mpirun -n 2 forge calibrate\nsrun forge calibrate inputs/7b_16gpu_adamw.yaml --machine h100_8 --output "
         "measured.yaml"}},
+      {"check",
+       {Verb::check, "[DECK]",
+        "compare the ranks that are started: products, memory, the deck's groups, files, a step in fp64",
+        "mpirun -n 2 forge check\nsrun forge check inputs/7b_32gpu_fsdp.yaml --machine h200_4 --output slow_nodes"}},
       {"export",
        {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory",
         "forge export checkpoints/quickstart --output model"}},

@@ -13,7 +13,7 @@ namespace {
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
   return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::score ||
-         verb == Verb::generate || verb == Verb::verify || verb == Verb::calibrate;
+         verb == Verb::generate || verb == Verb::verify || verb == Verb::calibrate || verb == Verb::check;
 }
 
 // Verbs that look at what was trained.
@@ -135,7 +135,8 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
   const bool deck = takes_trained_model(verb) || verb == Verb::train || verb == Verb::gradients || verb == Verb::show ||
-                    verb == Verb::plan || verb == Verb::replay || verb == Verb::verify || verb == Verb::calibrate;
+                    verb == Verb::plan || verb == Verb::replay || verb == Verb::verify || verb == Verb::calibrate ||
+                    verb == Verb::check;
   if (deck)
     o.add_options()(
         "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
@@ -159,6 +160,13 @@ po::options_description options_of(Verb verb, CommandLine& c) {
     o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml")(
         "machine", po::value(&c.machine)->value_name("NAME|FILE"),
         "with decks: what the measured one is like in all but collectives, as of forge plan");
+  if (verb == Verb::check)
+    o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
+                    "whose collectives the measured ones stand beside, as of forge plan")(
+        "slow", po::value(&c.slow)->value_name("X"),
+        "a rank is slow from so many times the median of all on (default 1.2)")(
+        "output", po::value(&c.output)->value_name("FILE"),
+        "names of nodes with slow or wrong ranks, one a line, to leave out of jobs");
   if (takes_thread_ranks(verb))
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "run N ranks as threads of one process, without a launcher");

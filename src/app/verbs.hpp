@@ -14,6 +14,7 @@ void run_show(const CommandLine& line);
 void run_plan(const CommandLine& line);
 void run_replay(const CommandLine& line, const World& world);
 void run_calibrate(const CommandLine& line, const World& world);
+void run_check(const CommandLine& line, const World& world);
 void run_generate(const CommandLine& line, const World& world);
 // Of --prompts.
 void run_generate_lines(const CommandLine& line, const World& world);

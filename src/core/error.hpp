@@ -16,6 +16,7 @@ enum class ExitCode : int {
   io_failed = 5,         // input or output failed
   library_failed = 6,    // a device, or MPI, NCCL, cuBLAS, oneDNN
   replicas_differ = 7,   // ranks that must hold the same numbers don't
+  check_failed = 8,      // forge check: ranks or nodes that are slow or wrong
   saved_on_signal = 75,  // saved and left
   deadline_missed = 86,  // a rank missed its deadline
 };

@@ -26,21 +26,23 @@ struct Fault {
 };
 
 // The kinds, and what their argument is: none, one that may be left out (then it is the number here), or one that must
-// be there. Some happen in steps only.
+// be there. Some happen in steps only, or at places only.
 enum class Argument { none, optional, required };
+enum class Where { any, step, place };
 struct Kind {
   const char* name;
   Argument argument;
   double otherwise;
-  bool steps_only;
+  Where where;
 };
-constexpr Kind kinds[] = {{"kill", Argument::none, 0, false},      {"stop", Argument::none, 0, false},
-                          {"hang", Argument::none, 0, false},      {"slow", Argument::required, 0, false},
-                          {"throw", Argument::optional, 1, false}, {"nan", Argument::optional, 1, true},
-                          {"flip", Argument::optional, -1, true},  {"fail", Argument::required, 0, true},
-                          {"upset", Argument::optional, 0, true}};
+constexpr Kind kinds[] = {{"kill", Argument::none, 0, Where::any},       {"stop", Argument::none, 0, Where::any},
+                          {"hang", Argument::none, 0, Where::any},       {"slow", Argument::required, 0, Where::any},
+                          {"throw", Argument::optional, 1, Where::any},  {"nan", Argument::optional, 1, Where::step},
+                          {"flip", Argument::optional, -1, Where::step}, {"fail", Argument::required, 0, Where::step},
+                          {"upset", Argument::optional, 0, Where::step}, {"wrong", Argument::none, 0, Where::place}};
 constexpr const char* places[] = {"init",       "start",    "mesh",   "gradients",  "save", "write",
-                                  "validation", "sampling", "export", "evaluation", "end",  "finalize"};
+                                  "validation", "sampling", "export", "evaluation", "end",  "finalize",
+                                  "products",   "memory",   "sums",   "pairs",      "files"};
 
 constexpr const char* writing = "write";  // each call on a file, of a rank's saves: slow alone
 
@@ -58,10 +60,13 @@ std::optional<Fault> fault_of(std::string_view text) {
   Fault fault{std::string(parts[0]), "", -1, -1, kind->otherwise};
   if (!read_number(parts[1], fault.rank)) return {};
   if (!read_number(parts[2], fault.step)) {
-    if (kind->steps_only || std::find(std::begin(places), std::end(places), parts[2]) == std::end(places)) return {};
+    if (kind->where == Where::step || std::find(std::begin(places), std::end(places), parts[2]) == std::end(places))
+      return {};
     if (parts[2] == writing && fault.kind != "slow") return {};
     fault.place = parts[2];
     fault.step = -1;
+  } else if (kind->where == Where::place) {
+    return {};
   }
   if (parts.size() == 3) return kind->argument == Argument::required ? std::nullopt : std::optional(fault);
   if (kind->argument == Argument::none || !read_number(parts[3], fault.argument)) return {};
@@ -81,8 +86,8 @@ std::vector<Fault> environment_faults() {
       for (const char* place : places) names += (names.empty() ? "" : ", ") + std::string(place);
       throw BadInput("FORGE_FAULT=" + std::string(part) +
                      ": legal are kill:RANK:WHERE, stop:RANK:WHERE, hang:RANK:WHERE, slow:RANK:WHERE:SECONDS, "
-                     "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT], fail:RANK:STEP:CALL and "
-                     "upset:RANK:STEP[:TENSOR], "
+                     "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT], fail:RANK:STEP:CALL, "
+                     "upset:RANK:STEP[:TENSOR] and wrong:RANK:PLACE, "
                      "several with commas between; WHERE is a step or one of " +
                      names);
     }
@@ -138,6 +143,12 @@ bool nan_fault(int rank, std::int64_t step) {
         static_cast<double>(step - fault.step) < fault.argument)
       return true;
   return false;
+}
+
+bool wrong_fault(int rank, const char* place) {
+  const std::vector<Fault> faults = environment_faults();
+  return std::any_of(faults.begin(), faults.end(),
+                     [&](const Fault& f) { return f.kind == "wrong" && f.rank == rank && f.place == place; });
 }
 
 std::int64_t upset_fault(int rank, std::int64_t step) {

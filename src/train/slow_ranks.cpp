@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/median.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -11,14 +12,6 @@ namespace forge {
 namespace {
 
 constexpr double least_ratio = 1.1, least_seconds = 5e-3;  // less is the system's scheduler
-
-// Of an even number the lower one of the middle two: of two ranks one can be slow.
-double median_of(std::span<const double> values) {
-  std::vector<double> sorted(values.begin(), values.end());
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
-}
 
 double deviation_of(std::span<const double> values) {
   const auto n = static_cast<double>(values.size());
@@ -31,11 +24,11 @@ double deviation_of(std::span<const double> values) {
 }  // namespace
 
 ComputationReport compare_computation(std::span<const double> seconds, int stages) {
-  ComputationReport report{median_of(seconds), {}};
+  ComputationReport report{lower_median(seconds), {}};
   const std::size_t size = seconds.size() / to_size(stages);
   for (std::size_t begin = 0; begin < seconds.size(); begin += size) {
     const std::span<const double> stage = seconds.subspan(begin, size);
-    const double median = median_of(stage),
+    const double median = lower_median(stage),
                  most = std::max({least_ratio * median, median + deviation_of(stage), median + least_seconds});
     for (std::size_t i = 0; i < size; ++i)
       if (stage[i] > most) report.slow.push_back({static_cast<int>(begin + i), "", stage[i] / median});

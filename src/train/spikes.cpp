@@ -8,6 +8,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "core/bytes.hpp"
+#include "core/median.hpp"
 #include "core/parse.hpp"
 
 namespace forge {
@@ -37,12 +38,6 @@ bool read_line(const std::vector<std::string_view>& words, SpikeState& state) {
   }
   return words[0] == "step" && reads_hexadecimal(words[1], state.losses.emplace_back()) &&
          reads_hexadecimal(words[2], state.norms.emplace_back());
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 void keep_last(std::vector<double>& values, std::size_t most) {

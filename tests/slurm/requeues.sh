@@ -128,6 +128,21 @@ ends_as "$job" COMPLETED 240 "$work/hopeless.out"
 grep -q "restarted from $work/hopeless/step_00000010" "$work/hopeless.out" || fail "it did not go on: $(cat "$work/hopeless.out")"
 grep -q "saved step_00000020" "$work/hopeless.out" || fail "it did not end: $(cat "$work/hopeless.out")"
 nothing_left
+# With FORGE_CHECK=1 a node whose products are wrong is found, and left out of the next start.
+cat > "$work/sick" << SICK
+#!/bin/sh
+if [ "\$(hostname)" = n2 ]; then export FORGE_FAULT=wrong:\$SLURM_PROCID:products; fi
+exec "$forge" "\$@"
+SICK
+chmod +x "$work/sick"
+write_deck checked 20
+job=$(FORGE=$work/sick FORGE_CHECK=1 sbatch --parsable --nodes=3 --ntasks-per-node=1 --cpus-per-task=1 --output="$work/checked.out" \
+  "$repository/jobscripts/slurm_cpu.sh" "$work/checked.yaml" --set train.global_batch_sequences=6 --set machine.deadline_seconds=60)
+ends_as "$job" COMPLETED 240 "$work/checked.out"
+[ "$(field "$job" ExcNodeList)" = n2 ] && restarts "$job" 1 || fail "job $job: $(scontrol show job "$job"; cat "$work/checked.out")"
+grep -q "job $job starts again without n2" "$work/checked.out" && grep -q "nothing slow or wrong" "$work/checked.out" &&
+  grep -q "saved step_00000020" "$work/checked.out" || fail "the job checked otherwise: $(cat "$work/checked.out")"
+nothing_left
 # Jobs that are cancelled leave the files of their script, others don't.
 [ "$(ls "$work/runs/jobs" | cut -d . -f 1 | uniq | wc -l)" = $chains ] || fail "$chains jobs were cancelled and leave $(ls "$work/runs/jobs")"
 finish
