@@ -98,7 +98,7 @@ class CheckedDirectory {
 };
 // A step in fp64 of a model of a few thousand parameters on the deck's mesh, beside the same step on one rank alone.
 void check_step(Checks& checks, const Deck& deck, const CheckedDirectory& directory);
-// The deck of that step, with the mesh, schedule and sharding of `deck`; `alone`: on one rank.
+// The deck of check_step(), with the mesh, schedule and sharding of `deck`; `alone`: on one rank.
 Deck tiny_deck(const Deck& deck, const std::string& tokens, bool alone);
 
 }  // namespace forge
