@@ -357,29 +357,6 @@ TEST(Machine, GroupsLieOnNodes) {
   expect(Group::scalars, {64, 8, 8, 1});
 }
 
-// Groups whose sizes don't divide those of nodes lie otherwise from node to node: the worst of a stage counts.
-TEST(Machine, WorstGroupsOfAStage) {
-  MeshShape mesh;
-  mesh.dp_shard = 4;
-  mesh.tp = mesh.etp = 6;
-  mesh.edp = 4;
-  EXPECT_EQ(placements(mesh, 0, {}, 8)[to_size(Group::tp)].nodes, 1);
-  EXPECT_EQ(worst_placements(mesh, 0, {}, 8)[to_size(Group::tp)].nodes, 2);  // ranks 6 to 11
-  EXPECT_EQ(worst_placements(mesh, 0, {}, 8)[to_size(Group::tp)].near, 2);
-  EXPECT_EQ(worst_placements(mesh, 0, {}, 12)[to_size(Group::tp)].nodes, 1);
-  mesh.pp = 2;
-  mesh.dp_shard = 1;
-  mesh.edp = 1;
-  EXPECT_EQ(worst_placements(mesh, 0, {}, 8)[to_size(Group::tp)].nodes, 1);
-  EXPECT_EQ(worst_placements(mesh, 1, {}, 8)[to_size(Group::tp)].nodes, 2);
-  MeshShape domains;  // experts over domains of 72
-  domains.dp_shard = 128;
-  domains.ep = 64;
-  domains.edp = 2;
-  EXPECT_EQ(worst_placements(domains, 0, {}, 72)[to_size(Group::ep)].nodes, 2);
-  EXPECT_EQ(worst_placements(domains, 0, {}, 64)[to_size(Group::ep)].nodes, 1);
-}
-
 // Calls of another cluster, whose all-gathers are slower inside nodes, whose sums are faster between them, and whose
 // network has more latency: the fit finds it, and leaves what no call tells.
 TEST(Machine, IsFittedToCalls) {
