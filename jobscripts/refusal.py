@@ -1,4 +1,6 @@
-"""How the Python scripts here end: a sentence and code 2 for bad input, code 5 for a file that can't be read or written."""
+"""How the Python scripts here end: one error and code 2 for bad input, code 5 for a file that can't be read or written."""
+import argparse
+import math
 import sys
 
 
@@ -6,13 +8,42 @@ class Refused(Exception):
     """Bad input: a text for people."""
 
 
+class Arguments(argparse.ArgumentParser):
+    """Refuses bad arguments as the scripts refuse other input."""
+
+    def error(self, message):
+        raise Refused(message)
+
+
+def whole(text):
+    """A number of things, at least one."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:18]) and len(text) <= 18):
+        raise argparse.ArgumentTypeError(f"{text}; legal: a whole number above 0")
+    return int(text)
+
+
+def between(low, high, unit):
+    """The type of an option: a number above low, and at most high."""
+
+    def number(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low < value <= high:
+            raise argparse.ArgumentTypeError(f"{text}; legal: {unit}, more than {low:g} and at most {high:g}")
+        return value
+
+    return number
+
+
 def ended(name, body):
     """The exit code of a script: what body() returns, 0 for None."""
     try:
         return body() or 0
     except Refused as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: error: {error}", file=sys.stderr)
         return 5

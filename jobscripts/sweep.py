@@ -13,6 +13,7 @@ docs/cluster.md, "Sweeps", has the classes and columns.
 import argparse
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,11 +21,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from refusal import Refused, ended
-from sweep_layouts import create, load, missing, result_of
-from sweep_one import dies_with_parent, grace_of, run_one
+from refusal import Arguments, Refused, between, ended, whole
+from sweep_files import load, missing, result_of
+from sweep_layouts import create
+from sweep_one import dies_with_parent, grace_of, most_starts, run_one
 from sweep_report import report, write_table
 
+NO_SLURM = "squeue fails; legal: --slurm where Slurm is, or a run without it"
+BOTH = ("legal: sweep.py run DIRECTORY goes on with a sweep, sweep.py run DIRECTORY DECK… --layouts FILE or --grid KEY=VALUE,… makes one in another directory")
 stopped = []
 
 
@@ -45,7 +49,7 @@ def told(directory, sweep, numbers, known):
 
 def run_here(directory, sweep, at_once):
     """One process for each layout, which ends all that it has started when this one ends."""
-    waiting, running, known = missing(directory, sweep), {}, set()
+    waiting, running, known, broken = missing(directory, sweep), {}, set(), ""
     while (waiting and not stopped) or running:
         while waiting and not stopped and len(running) < at_once:
             number = waiting.pop(0)
@@ -58,20 +62,37 @@ def run_here(directory, sweep, at_once):
                 continue
             del running[number]
             told(directory, sweep, [number], known)
+            if number not in known and process.returncode in (1, 2, 5):  # it has said why
+                broken = broken or f"layout {number} can't be run; legal: sweep.py run {directory} once more, where its error above has gone"
+                stopped.append(True)
             if number not in known and not stopped:
                 waiting.append(number)
             write_table(directory, sweep)
         time.sleep(0.05)
+    if broken:
+        raise Refused(broken)
 
 
-def queued(sweep):
-    """Numbers of the layouts that Slurm runs or has yet to run; None where Slurm doesn't answer."""
-    done = subprocess.run(["squeue", "-h", "-r", "-n", sweep["name"], "-o", "%K"], capture_output=True, text=True)
-    return {int(index) for index in done.stdout.split() if index.isdigit()} if done.returncode == 0 else None
+def slurm(*command, **more):
+    """What a program of Slurm says; None where it isn't, or Slurm doesn't answer."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", **more)
+    except (FileNotFoundError, PermissionError):
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
-def cancel(sweep):
-    subprocess.run(["scancel", "-n", sweep["name"]], check=False)
+def queued(name):
+    """Numbers of a sweep's layouts that Slurm runs or has yet to run; None where Slurm doesn't answer."""
+    said = slurm("squeue", "-h", "-r", "-n", name, "-o", "%K")
+    return None if said is None else {int(index) for index in said.split() if index.isdigit()}
+
+
+def cancel(directory, sweep):
+    if not sweep["slurm"] and not (directory / "slurm").is_dir():
+        raise Refused(f"{directory} has no jobs of Slurm; legal: a sweep that was run with --slurm; Ctrl-C ends one that runs here")
+    if slurm("scancel", "-n", sweep["name"]) is None:
+        raise Refused("scancel fails; legal: sweep.py cancel where Slurm is")
 
 
 def submit(directory, sweep, numbers, options):
@@ -87,44 +108,57 @@ def submit(directory, sweep, numbers, options):
         array = ",".join(map(str, group)) + (f"%{at_once}" if at_once else "")
         command = ["sbatch", "--parsable", f"--job-name={sweep['name']}", f"--array={array}", f"--nodes={nodes}", f"--ntasks-per-node={tasks}",
                    f"--time={minutes}", "--requeue", "--open-mode=append", f"--output={directory}/slurm/%a.out", *more]
-        script = f'#!/bin/bash\nexec "{sys.executable}" "{os.path.abspath(__file__)}" one "{directory}" "$SLURM_ARRAY_TASK_ID"\n'
-        done = subprocess.run(command, input=script, cwd=sweep["directory"], capture_output=True, text=True)
+        program = " ".join(map(shlex.quote, (sys.executable, os.path.abspath(__file__), "one", str(directory))))
+        done = subprocess.run(command, input=f'#!/bin/bash\nexec {program} "$SLURM_ARRAY_TASK_ID"\n', cwd=sweep["directory"], capture_output=True, text=True)
         if done.returncode:
-            raise Refused(f"sbatch: {done.stderr.strip()}")
+            raise Refused(f"{done.stderr.strip()}; legal: sweep.py run {directory} --slurm -- OPTIONS, with options that sbatch takes")
         say(f"job {done.stdout.strip()}: {len(group)} layouts, nodes {nodes} with {tasks} ranks each, {minutes} minutes each")
 
 
 def run_on_slurm(directory, sweep, options):
-    there = queued(sweep)
+    there = queued(sweep["name"])
     if there is None:
-        raise Refused("squeue fails; legal: --slurm where Slurm is, or a run without it")
+        raise Refused(NO_SLURM)
     numbers, known = [n for n in missing(directory, sweep) if n not in there], set()
     if there:
         say(f"{len(there)} layout{'s wait or run' if len(there) > 1 else ' waits or runs'} in Slurm already")
     if numbers:
         submit(directory, sweep, numbers, options)
     while not stopped and not options.no_wait:
-        there = queued(sweep)
+        there = queued(sweep["name"])
         told(directory, sweep, numbers, known)
         write_table(directory, sweep)
         if there is not None and not there:
             break
         time.sleep(2)
     if stopped:
-        cancel(sweep)
+        cancel(directory, sweep)
+
+
+def check_options(directory, options, new):
+    """Nothing is asked that this run ignores."""
+    if new != bool(options.decks or options.layouts or options.grid):
+        raise Refused(f"{directory} is {'no sweep' if new else 'a sweep already'}; {BOTH}")
+    given = [name for name in ("set", "ranks", "steps", "minutes", "machine", "saves", "threads", "forge", "ranks_per_node") if getattr(options, name)]
+    if given and not new:
+        raise Refused(f"--{given[0].replace('_', '-')}: {directory}/sweep.json has it already; legal: --at-once, --slurm and --no-wait beside a sweep that is there")
+    if new and options.slurm and not options.ranks_per_node:
+        raise Refused("--slurm needs --ranks-per-node N; legal: both")
+    if new and options.slurm and queued("none") is None:
+        raise Refused(NO_SLURM)
 
 
 def run(options, directory):
-    if (directory / "sweep.json").exists() == bool(options.decks or options.layouts or options.grid):
-        raise Refused(f"{directory} {'is a sweep already' if options.decks or options.layouts or options.grid else 'is no sweep'}; legal: "
-                      "sweep.py run DIRECTORY goes on with a sweep, sweep.py run DIRECTORY DECK… --layouts FILE or --grid KEY=VALUE,… makes one in another directory")
-    if options.slurm and options.decks and not options.ranks_per_node:
-        raise Refused("--slurm needs --ranks-per-node N")
     new = not (directory / "sweep.json").exists()
-    sweep = create(directory, options) if new else load(directory)
-    slurm = options.slurm or sweep["slurm"]
-    if slurm and not sweep["ranks_per_node"]:
+    check_options(directory, options, new)
+    most_starts()
+    sweep = None if new else load(directory)
+    on_slurm = options.slurm or (sweep and sweep["slurm"])
+    if not on_slurm and (options.sbatch or options.no_wait):
+        raise Refused(f"{' '.join(['--', *options.sbatch]) if options.sbatch else '--no-wait'} without --slurm; legal: both")
+    if sweep and on_slurm and not sweep["ranks_per_node"]:
         raise Refused("this sweep was made without --ranks-per-node, which --slurm needs; legal: a run without --slurm")
+    sweep = sweep or create(directory, options)
     with open(directory / ".lock", "a", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,8 +168,9 @@ def run(options, directory):
             signal.signal(each, lambda *_: stopped.append(True))
         total, left = len(sweep["layouts"]), missing(directory, sweep)
         told(directory, sweep, [n for n, layout in enumerate(sweep["layouts"], 1) if new and "refused" in layout], set())
-        say(f"{directory}: {total} layouts, {len(left)} to run, at most {sweep['seconds']:g} s each")
-        if slurm:
+        equal = f", {sweep['equal']} more are equal to these" if new and sweep["equal"] else ""
+        say(f"{directory}: {total} layouts{equal}, {len(left)} to run, at most {sweep['seconds']:g} s each")
+        if on_slurm:
             run_on_slurm(directory, sweep, options)
         else:
             run_here(directory, sweep, options.at_once or sweep["at_once"] or 1)
@@ -143,11 +178,11 @@ def run(options, directory):
         left = missing(directory, sweep)
         counts = Counter(result_of(directory, sweep, n)["class"] for n in range(1, total + 1) if n not in left)
         say(f"{directory}/sweep.csv: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + (f"; {len(left)} not run" if left else ""))
-        return 75 if left and not (slurm and options.no_wait) else 0
+        return 75 if left and not (on_slurm and options.no_wait) else 0
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="sweep.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Arguments(prog="sweep.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("run", help="makes a sweep, or goes on with one")
     verb.add_argument("directory", type=Path)
@@ -155,17 +190,17 @@ def parse(arguments):
     verb.add_argument("--layouts", help="a search's JSON, its folder of decks, or a CSV file with keys as columns")
     verb.add_argument("--grid", action="append", default=[], metavar="KEY=VALUE,…", help="each layout with each of the values; repeatable")
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all layouts; repeatable")
-    verb.add_argument("--ranks", type=int, help="of each layout (default: those of the search, or of its mesh)")
-    verb.add_argument("--steps", type=int, help="of each layout (default: the deck's train.steps)")
-    verb.add_argument("--minutes", type=float, default=10, help="of each layout, its start included (default 10)")
+    verb.add_argument("--ranks", type=whole, help="of each layout (default: those of the search, or of its mesh)")
+    verb.add_argument("--steps", type=whole, help="of each layout (default: the deck's train.steps)")
+    verb.add_argument("--minutes", type=between(0, 525600, "minutes"), help="of each layout, its start included (default 10)")
     verb.add_argument("--machine", help="forge plan predicts on it what has no prediction")
     verb.add_argument("--saves", action="store_true", help="with the deck's checkpoints, from which a layout goes on (default: it saves nothing and starts anew)")
     verb.add_argument("--threads", action="store_true", help="ranks as threads of one process, not under mpirun (builds for processors)")
-    verb.add_argument("--forge", default=os.environ.get("FORGE"), help="the program (default: as the job scripts find it)")
-    verb.add_argument("--at-once", type=int, help="layouts at a time (default: one here, all in Slurm)")
+    verb.add_argument("--forge", help="the program (default: FORGE, else as the job scripts find it)")
+    verb.add_argument("--at-once", type=whole, help="layouts at a time (default: one here, all in Slurm)")
     verb.add_argument("--slurm", action="store_true", help="as an array of Slurm; options of sbatch go behind --; the sweep keeps them")
     verb.add_argument("--no-wait", action="store_true", help="with --slurm: submits and ends")
-    verb.add_argument("--ranks-per-node", type=int)
+    verb.add_argument("--ranks-per-node", type=whole, help="with --slurm; also the report's nodes of a run here")
     for name, help_text in (("table", "writes sweep.csv"), ("cancel", "ends the sweep's jobs of Slurm")):
         verbs.add_parser(name, help=help_text).add_argument("directory", type=Path)
     verb = verbs.add_parser("report", help="draws pictures and names what is best and worst")
@@ -173,31 +208,31 @@ def parse(arguments):
     verb.add_argument("--output", type=Path, help="folder of the pictures (default: the first sweep's report)")
     verb = verbs.add_parser("one")
     verb.add_argument("directory", type=Path)
-    verb.add_argument("number", type=int)
+    verb.add_argument("number", type=whole)
     at = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:at])
     options.sbatch = arguments[at + 1:]
-    for name in ("ranks", "steps", "minutes", "at_once", "ranks_per_node"):
-        if getattr(options, name, None) is not None and getattr(options, name) <= 0:
-            parser.error(f"--{name.replace('_', '-')} = {getattr(options, name):g}; legal: more than 0")
+    if options.sbatch and options.verb != "run":
+        raise Refused(f"{options.verb} takes no words behind --; legal: run DIRECTORY --slurm -- OPTIONS OF SBATCH")
     return options
 
 
 def carry_out(options):
     if options.verb == "report":
-        sweeps = [(directory.resolve(), load(directory.resolve())) for directory in options.directories]
+        sweeps = [(directory, load(directory)) for directory in dict.fromkeys(directory.resolve() for directory in options.directories)]
         return report(sweeps, options.output or sweeps[0][0] / "report")
     directory = options.directory.resolve()
     if options.verb == "run":
         return run(options, directory)
     sweep = load(directory)
     if options.verb == "one":
+        if options.number > len(sweep["layouts"]):
+            raise Refused(f"{directory} has no layout {options.number}; legal: 1 to {len(sweep['layouts'])}")
         return 0 if run_one(directory, sweep, options.number) else 75
     if options.verb == "cancel":
-        return cancel(sweep)
+        return cancel(directory, sweep)
     return write_table(directory, sweep)
 
 
 if __name__ == "__main__":
-    asked = parse(sys.argv[1:])
-    sys.exit(ended("sweep.py", lambda: carry_out(asked)))
+    sys.exit(ended("sweep.py", lambda: carry_out(parse(sys.argv[1:]))))

@@ -1,4 +1,4 @@
-"""The layouts of a sweep, of a search of forge plan, a table or a grid of keys, and the directory that holds them. Serves sweep.py."""
+"""The layouts of a sweep, of a search of forge plan, a table or a grid of keys, and the directory that gets them. Serves sweep.py."""
 import csv
 import itertools
 import json
@@ -12,29 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from refusal import Refused
+from sweep_files import check_place, is_text, of_decks, of_search, of_table, predicted_of, write_text
 
 HERE = Path(__file__).resolve().parent
 MOST = 1000  # layouts: Slurm's arrays take indices up to this by default
-PREDICTED = ("step_seconds", "tokens_per_second", "mfu", "bytes")
+SAVES_NOTHING = {"checkpoint.directory": "", "checkpoint.every_steps": "0", "checkpoint.every_seconds": "0", "checkpoint.keep_last": "0",
+                 "checkpoint.keep_every_steps": "0", "checkpoint.asynchronous": "false", "checkpoint.resume": "never",
+                 "checkpoint.stop_on_failure": "true", "checkpoint.end_margin_seconds": "60", "output.save_hf": "false", "output.sample_tokens": "0"}
+SAVES = {"checkpoint.resume": "auto", "checkpoint.end_margin_seconds": "0"}  # the time of a job of Slurm is longer than the layout's
+DEADLINES = ("machine.first_deadline_seconds", "machine.deadline_seconds")
 NO_MEMORY = re.compile(r"the deck doesn't fit|out of memory|out_of_memory|oom.?kill|Cannot allocate memory|ALLOC_FAILED", re.I)
 TELLS_NO_SPEED = re.compile(r"optimizer\.|train\.seed$|output\.|checkpoint\.")  # keys on which no prediction depends
-
-
-def write_text(path, text):
-    """A whole file or none."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def read_json(path):
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise Refused(f"{path}: no JSON: {error}") from error
 
 
 def telling(lines):
@@ -50,20 +38,17 @@ def telling(lines):
 
 
 def find_forge(named):
-    """The program: --forge, or as the job scripts find it."""
+    """The program: --forge, FORGE, or as the job scripts find it."""
+    named = named or os.environ.get("FORGE")
     if named:
         if not (os.path.isfile(named) and os.access(named, os.X_OK)):
-            raise Refused(f"--forge {named} is no program")
+            raise Refused(f"--forge {named} is no program; legal: a file that can be run, as build/cpu/forge")
         return str(Path(named).resolve())
     command = 'root=$1; . "$root/jobscripts/job.sh"; find_forge cuda 2> /dev/null || find_forge cpu'
     done = subprocess.run(["bash", "-c", command, "sweep", str(HERE.parent)], capture_output=True, text=True)
     if done.returncode:
-        raise Refused(done.stderr.strip())
+        raise Refused(f"{done.stderr.strip()}; legal: --forge PROGRAM")
     return str(Path(done.stdout.strip()).resolve())
-
-
-def text_of(value):
-    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def values_of(text):
@@ -85,67 +70,15 @@ def grid_of(options):
     return [dict(zip([key for key, _ in axes], chosen)) for chosen in itertools.product(*[values for _, values in axes])]
 
 
-def predicted_of(step_seconds, per_rank, mfu, size, ranks):
-    number = lambda value: None if value in (None, "") else float(value)
-    speed = number(per_rank)
-    return dict(zip(PREDICTED, (number(step_seconds), None if speed is None else speed * ranks, number(mfu), number(size))))
-
-
-def of_search(path):
-    """Layouts of a search: what forge plan --search --json has written."""
-    found = read_json(path)
-    if not isinstance(found, dict) or "searches" not in found:
-        raise Refused(f"{path}: no search; legal: what forge plan --search --json FILE writes")
-    layouts = []
-    for search in found["searches"]:
-        for best in search["best"]:
-            layouts.append({"ranks": search["ranks"], "settings": {key: text_of(value) for key, value in best["layout"].items()},
-                            "predicted": predicted_of(best["step_seconds"], best["tokens_per_second_per_rank"], best["mfu"],
-                                                      best["peak_bytes"], search["ranks"])})
-    return layouts
-
-
-def of_table(path):
-    """Layouts of a CSV file whose columns are keys, with predictions where forge plan --candidates has added them."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    layouts = []
-    for row in rows:
-        settings = {key: value for key, value in row.items() if key and "." in key and value}
-        layout = {"ranks": None, "settings": settings, "predicted": None}
-        if row.get("step_seconds"):
-            layout["per_rank"] = [row["step_seconds"], row.get("tokens_per_second_per_rank"), None, row.get("peak_bytes")]
-        layouts.append(layout)
-    return layouts
-
-
-def of_decks(folder):
-    """The decks that forge plan --search --write has written, with the predictions in their heads."""
-    layouts = []
-    for path in sorted(folder.glob("*.yaml"), key=lambda p: [int(n) for n in re.findall(r"\d+", p.name)]):
-        text = path.read_text(encoding="utf-8")
-        head = re.search(r"^# A layout of (\S+) for (\d+) ranks? of", text)
-        if not head:
-            raise Refused(f"{path}: no deck of forge plan --search --write {folder}, whose first line has the number of ranks")
-        ranks = int(head[2])
-        said = re.search(r"^# predicted: (\S+) s a step .*?, (\d+) tokens/s a \w+, mfu ([\d.]+) %, ([\d.]+) (\w+) of", text, re.M)
-        predicted = None
-        if said:
-            size = float(said[4]) * {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}[said[5]]
-            predicted = predicted_of(said[1], said[2], float(said[3]) / 100, size, ranks)
-        layouts.append({"deck": path, "model": Path(head[1]).stem, "ranks": ranks, "settings": {}, "predicted": predicted})
-    return layouts
-
-
 def listed(options):
     """What --layouts names, for the decks."""
     path = Path(options.layouts) if options.layouts else None
     if path and path.is_dir():
         if options.decks:
-            raise Refused(f"--layouts {path} has decks of its own; legal: no other deck")
+            raise Refused(f"--layouts {path} is a folder of decks; legal: no deck beside it")
         found = of_decks(path)
     elif path and not path.exists():
-        raise Refused(f"--layouts {path}: no such file")
+        raise Refused(f"--layouts {path}: no such file; legal: a search's JSON, its folder of decks, or a CSV file with keys as columns")
     else:
         if not options.decks:
             raise Refused("a deck is missing; legal: sweep.py run DIRECTORY DECK… with --layouts FILE or --grid KEY=VALUE,…, or --layouts DIRECTORY")
@@ -154,13 +87,13 @@ def listed(options):
         else:
             found = [{"ranks": None, "settings": {}, "predicted": None}]
     if not found:
-        raise Refused(f"--layouts {path} has no layout")
+        raise Refused(f"--layouts {path} has no layout; legal: at least one")
     decks = [Path(deck) for deck in options.decks]
     for deck in decks:
         if not deck.is_file():
-            raise Refused(f"there is no deck {deck}")
+            raise Refused(f"there is no deck {deck}; legal: a file")
     if len({deck.stem for deck in decks}) < len(decks):
-        raise Refused("two decks have one name; legal: decks that differ in their names")
+        raise Refused(f"two of the decks {', '.join(map(str, decks))} have one name; legal: decks that differ in their names")
     return [{"deck": deck, "model": deck.stem, **layout} for deck in decks for layout in found] if decks else found
 
 
@@ -172,10 +105,13 @@ def resolve(forge, layout, settings, directory):
         command += ["--set", f"{key}={value}"]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
-        shown = json.loads(done.stdout)
-        layout["ranks"] = shown["layout"]["mesh"]["ranks"]
-        layout["deadlines"] = [shown["deck"]["machine"][f"{name}deadline_seconds"] for name in ("first_", "")]
-        layout["saves"] = bool(shown["deck"]["checkpoint"]["directory"])
+        try:
+            shown = json.loads(done.stdout)
+            layout["ranks"] = shown["layout"]["mesh"]["ranks"]
+            layout["deadlines"] = [shown["deck"]["machine"][key.partition(".")[2]] for key in DEADLINES]
+            layout["saves"] = bool(shown["deck"]["checkpoint"]["directory"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(f"{forge} show doesn't describe {layout['deck']}; legal: --forge PROGRAM with forge itself") from error
     elif done.returncode == 2:
         layout["refused"] = telling([line.strip() for line in done.stderr.splitlines()])
     else:
@@ -205,38 +141,74 @@ def predict(forge, machine, layouts, settings, directory, scratch):
                     layout["predicted"] = predicted_of(row["step_seconds"], row["tokens_per_second_per_rank"], None, row["peak_bytes"], ranks)
 
 
-def make(options):
-    """A sweep from the command line: what sweep.json holds, but for what a start fills in."""
+def own_keys(options):
+    """{key: why} of the settings that the sweep makes itself."""
+    saving = ["checkpoint.directory", *SAVES] if options.saves else SAVES_NOTHING
+    own = {key: "the sweep sets it itself" + ("" if options.saves or key == "checkpoint.directory" else "; --saves keeps the deck's") for key in saving}
+    return {**own, "output.directory": "each layout has its own", **({"train.steps": "--steps sets it"} if options.steps else {})}
+
+
+def check_keys(where, settings, own):
+    for key, value in settings.items():
+        if key in own:
+            raise Refused(f"{where}: {key}: {own[key]}; legal: other keys of the deck")
+        if not is_text(value):
+            raise Refused(f"{where}: {key} = {value!r}; legal: printable characters")
+
+
+def settings_of(options):
+    """Those of --set and --steps."""
     settings = {}
     for setting in options.set:
         key, equals, value = setting.partition("=")
-        if not equals:
-            raise Refused(f"--set {setting}; legal: --set KEY=VALUE")
+        if not equals or key in settings:
+            raise Refused(f"--set {setting}; legal: --set KEY=VALUE, each key once")
         settings[key] = value
-    if options.steps is not None:
-        settings["train.steps"] = str(options.steps)
-    layouts, grid = [], grid_of(options.grid)
-    keeps = all(TELLS_NO_SPEED.match(key) for key in grid[0])
-    for layout in listed(options):
+    check_keys("--set", settings, own_keys(options))
+    return {**settings, "train.steps": str(options.steps)} if options.steps else settings
+
+
+def check_together(settings, grid, layouts, source):
+    """No key stands where another one of the same name hides it."""
+    for layout in layouts:
+        for key in set(layout["settings"]) & set(grid):
+            raise Refused(f"--grid {key}: {source} has it already; legal: one of them")
+    for key in settings:
+        if key in grid or all(key in layout["settings"] for layout in layouts):
+            raise Refused(f"--set {key}: {'--grid' if key in grid else source} has it already; legal: one of them")
+
+
+def make(options):
+    """A sweep from the command line: what sweep.json holds, but for what a start fills in. Equal layouts are made once."""
+    settings, grid, found = settings_of(options), grid_of(options.grid), listed(options)
+    own = {**own_keys(options), **dict.fromkeys(DEADLINES, "its minutes bound it, too; legal: --set for all layouts")}
+    for where, one in [("--grid", one) for one in grid] + [(f"--layouts {options.layouts}", layout["settings"]) for layout in found]:
+        check_keys(where, one, own)
+    check_together(settings, grid[0], found, f"--layouts {options.layouts}")
+    layouts, keeps = {}, all(TELLS_NO_SPEED.match(key) for key in grid[0])
+    for layout in found:
         for more in grid:
             one = {**layout, "settings": {**layout["settings"], **more}, "predicted": layout["predicted"] if keeps else None}
-            if options.ranks:
-                one["ranks"] = options.ranks
-            layouts.append(one)
+            if options.ranks and options.ranks != one["ranks"]:
+                one.update(ranks=options.ranks, predicted=None if one["ranks"] else one["predicted"])
+            layouts.setdefault(json.dumps([str(one["deck"]), one["ranks"], sorted(one["settings"].items())]), one)
     if len(layouts) > MOST:
         raise Refused(f"{len(layouts)} layouts; legal: at most {MOST}")
-    return {"settings": settings, "layouts": layouts}
+    return {"settings": settings, "layouts": list(layouts.values()), "equal": len(found) * len(grid) - len(layouts)}
 
 
 def create(directory, options):
     """Writes a sweep: sweep.json and its decks. Nothing stays of one that is refused."""
-    forge, here = find_forge(options.forge), os.getcwd()
+    check_place(directory)
     sweep = make(options)
+    forge, here = find_forge(options.forge), os.getcwd()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda layout: resolve(forge, layout, sweep["settings"], here), sweep["layouts"]))
     if all("refused" in layout for layout in sweep["layouts"]):
         raise Refused(f"no layout is legal; the first one: {sweep['layouts'][0]['refused']}")
     for layout in sweep["layouts"]:
+        if options.saves and not layout.get("saves", True):
+            raise Refused(f"--saves: {layout['deck']} has no checkpoint.directory; legal: decks that save, or no --saves")
         figures = layout.pop("per_rank", None)
         if figures and layout["ranks"] and not layout["predicted"]:
             layout["predicted"] = predicted_of(*figures, layout["ranks"])
@@ -250,32 +222,7 @@ def create(directory, options):
         layout["deck"] = str(copy.relative_to(directory))
         ranks = layout["ranks"]
         layout["nodes"] = ranks and -(-ranks // (options.ranks_per_node or ranks))
-    sweep.update(name=f"sweep-{secrets.token_hex(4)}", forge=forge, directory=here, seconds=60 * options.minutes, saves=options.saves,
+    sweep.update(name=f"sweep-{secrets.token_hex(4)}", forge=forge, directory=here, seconds=60 * (options.minutes or 10), saves=options.saves,
                  threads=options.threads, ranks_per_node=options.ranks_per_node, at_once=options.at_once, slurm=options.slurm, sbatch=options.sbatch)
     write_text(directory / "sweep.json", json.dumps(sweep, indent=1) + "\n")
     return sweep
-
-
-def load(directory):
-    path = directory / "sweep.json"
-    if not path.is_file():
-        raise Refused(f"{directory} is no sweep; legal: a directory that sweep.py run DIRECTORY DECK… has made")
-    return read_json(path)
-
-
-def place(directory, number):
-    """Of a layout, which are numbered from 1."""
-    return directory / f"{number:04d}"
-
-
-def result_of(directory, sweep, number):
-    """{"class", "line", …}; None where it has none yet."""
-    refused = sweep["layouts"][number - 1].get("refused")
-    if refused:
-        return {"class": "invalid", "code": 2, "line": refused}
-    path = place(directory, number) / "result.json"
-    return read_json(path) if path.exists() else None
-
-
-def missing(directory, sweep):
-    return [number for number in range(1, len(sweep["layouts"]) + 1) if result_of(directory, sweep, number) is None]

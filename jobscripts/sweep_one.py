@@ -9,15 +9,28 @@ import subprocess
 import time
 from statistics import median
 
-from sweep_layouts import HERE, NO_MEMORY, place, result_of, telling, write_text
+from refusal import Refused
+from sweep_files import is_figure, place, result_of, write_text
+from sweep_layouts import DEADLINES, HERE, NO_MEMORY, SAVES, SAVES_NOTHING, telling
 
-MOST_STARTS = int(os.environ.get("FORGE_MOST_FAILURES", "5"))
 LEFT = (75, 130, 138, 143, -signal.SIGINT, -signal.SIGTERM, -signal.SIGUSR1)  # because of a signal
 KILLED = re.compile(r"tasks? \S+: (Killed|Aborted|Segmentation|Bus error|Out Of Memory)|exited on signal (4|6|7|8|9|11)\b")  # a rank, by srun or mpirun
-SAVES_NOTHING = {"checkpoint.directory": "", "checkpoint.every_steps": "0", "checkpoint.every_seconds": "0", "checkpoint.keep_last": "0",
-                 "checkpoint.keep_every_steps": "0", "checkpoint.asynchronous": "false", "checkpoint.resume": "never",
-                 "checkpoint.stop_on_failure": "true", "checkpoint.end_margin_seconds": "60"}
 SET_DEATH_SIGNAL, SET_SUBREAPER = 1, 36
+
+
+def most_starts():
+    text = os.environ.get("FORGE_MOST_FAILURES", "5")
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise Refused(f"FORGE_MOST_FAILURES = {text}; legal: a whole number above 0")
+    return int(text)
+
+
+def starts_of(path):
+    """How often a layout was started."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else "0"
+    if not re.fullmatch("[0-9]{1,9}", text or "0"):
+        raise Refused(f"{path} is {text[:40]!r}; legal: a number; without the file the layout counts its starts anew")
+    return int(text or 0)
 
 
 def grace_of(sweep):
@@ -82,6 +95,11 @@ def end_all():
         time.sleep(0.05)
 
 
+def is_step(entry):
+    return (isinstance(entry, dict) and isinstance(entry.get("step"), int) and isinstance(entry.get("loss", ""), (int, float, type(None)))
+            and all(is_figure(entry.get(name)) for name in ("step_seconds", "tokens_per_second", "mfu", "peak_bytes")))
+
+
 def steps_of(run):
     """Lines of steps of a metrics.jsonl; a torn one is left out."""
     steps = []
@@ -90,9 +108,9 @@ def steps_of(run):
             for line in file:
                 try:
                     entry = json.loads(line)
-                except json.JSONDecodeError:
+                except (ValueError, RecursionError):
                     continue
-                if isinstance(entry, dict) and "loss" in entry and "step" in entry:
+                if is_step(entry):
                     steps.append(entry)
     except FileNotFoundError:
         pass
@@ -103,11 +121,10 @@ def command_of(sweep, directory, number):
     layout, here = sweep["layouts"][number - 1], place(directory, number)
     settings = {**sweep["settings"], **layout["settings"], "output.directory": str(here / "run")}
     if sweep["saves"] and layout["saves"]:
-        # The time of a job of Slurm is longer than the layout's.
-        settings.update({"checkpoint.directory": str(here / "checkpoints"), "checkpoint.resume": "auto", "checkpoint.end_margin_seconds": "0"})
+        settings.update({"checkpoint.directory": str(here / "checkpoints"), **SAVES})
     else:
-        settings.update({**SAVES_NOTHING, "output.save_hf": "false", "output.sample_tokens": "0"})
-    for key, deadline in zip(("machine.first_deadline_seconds", "machine.deadline_seconds"), deadlines_of(sweep, layout)):
+        settings.update(SAVES_NOTHING)
+    for key, deadline in zip(DEADLINES, deadlines_of(sweep, layout)):
         settings[key] = str(deadline)
     program = [sweep["forge"], str(directory / layout["deck"])]
     for key, value in settings.items():
@@ -128,6 +145,7 @@ def environment_of(layout):
     if "SLURM_JOB_ID" in environment:
         environment["OMP_NUM_THREADS"] = environment.get("SLURM_CPUS_PER_TASK", "1")
     else:
+        environment["TERM"] = "dumb"  # mpirun gives its first rank a terminal: no line redraws itself in it
         environment.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // layout["ranks"])))
     return environment
 
@@ -142,10 +160,13 @@ def lines_of(path):
 
 def classify(code, lines, steps, over=""):
     """(class, line) of a job that has ended; None where a signal ended it that isn't its own. over: in which words its time was over, and silent at the end
-    where it had been without a step for longer than a deadline."""
+    where its steps had stopped."""
     line = telling(lines)
     if code == 0:
         return "ok", next((text for text in reversed(lines) if re.match(r"\d+/\d+ ", text)), "")
+    lacks = next((text for text in ([line] if code == 2 else [line, *lines]) if NO_MEMORY.search(text)), None)
+    if lacks and (over or code == 86):  # other ranks wait for the one without memory
+        return "out of memory", lacks
     if code == 86:
         return "hang", line
     if over:
@@ -155,8 +176,8 @@ def classify(code, lines, steps, over=""):
     killed = next((text for text in lines if KILLED.search(text)), None)
     if code in LEFT and not killed:
         return None
-    if code in (1, 2, 6, 134, 137, 143, -signal.SIGABRT, -signal.SIGKILL) and any(NO_MEMORY.search(text) for text in ([line] if code == 2 else lines)):
-        return "out of memory", next(text for text in [line, *lines] if NO_MEMORY.search(text))
+    if lacks and code in (1, 2, 6, 134, 137, 143, -signal.SIGABRT, -signal.SIGKILL):
+        return "out of memory", lacks
     if code == 2:
         return "invalid", line
     if code < 0:
@@ -195,21 +216,27 @@ class Job:
 
 
 class Silence:
-    """How long a run has been without a new line in its metrics."""
+    """How long a run has been without a new line in its metrics, and how long it was at most between two."""
 
-    def __init__(self, path):
-        self.path, self.size, self.since = path, None, time.monotonic()
+    def __init__(self, path, clock=time.monotonic):
+        self.path, self.clock, self.since, self.longest, self.started = path, clock, clock(), 0, False
+        self.size = self.size_now()
+
+    def size_now(self):
+        return self.path.stat().st_size if self.path.exists() else None
 
     def look(self):
-        size = self.path.stat().st_size if self.path.exists() else None
+        size = self.size_now()
         if size != self.size:
-            self.size, self.since = size, time.monotonic()
+            if self.started:
+                self.longest = max(self.longest, self.clock() - self.since)
+            self.size, self.since, self.started = size, self.clock(), True
 
-    def words(self, sweep, layout, steps):
-        """That its time is over."""
-        said = f"its {sweep['seconds']:g} s were over " + (f"in step {steps[-1]['step']}" if steps else "before its first step")
-        silent = time.monotonic() - self.since
-        usual = max(deadlines_of(sweep, layout)[1], 10 * median([step["step_seconds"] for step in steps])) if steps else sweep["seconds"]
+    def words(self, seconds, steps):
+        """That its time is over; and that its steps had stopped: since the last line ten steps would have been done, and it was never half as long between two."""
+        said = f"its {seconds:g} s were over " + (f"in step {steps[-1]['step']}" if steps else "before its first step")
+        silent = self.clock() - self.since
+        usual = max(1, 10 * median([step["step_seconds"] for step in steps]), 2 * self.longest) if steps else seconds
         return said + (f", and it was silent for {silent:.0f} s" if silent > usual else "")
 
 
@@ -234,9 +261,9 @@ def run_one(directory, sweep, number):
             return True
         control(SET_SUBREAPER, 1)
         starts = here / "starts"
-        started = int(starts.read_text(encoding="utf-8") or 0) if starts.exists() else 0
+        started = starts_of(starts)
         ended = None
-        if started >= MOST_STARTS:
+        if started >= most_starts():
             ended = "failed", f"started {started} times, and never came to an end; its last line: {(lines_of(here / 'output') or ['none'])[-1]}"
             code = None
         else:
@@ -245,7 +272,7 @@ def run_one(directory, sweep, number):
                 job, silence, over = Job(sweep, directory, number, log), Silence(here / "run/metrics.jsonl"), ""
                 code = job.wait(sweep["seconds"], lambda: silence.look() or asked)
                 if code is None:
-                    over = "" if asked else silence.words(sweep, sweep["layouts"][number - 1], steps_of(here / "run"))
+                    over = "" if asked else silence.words(sweep["seconds"], steps_of(here / "run"))
                     code = job.leave(grace_of(sweep))
                 end_all()
             if code and not over and slurm_ends_it():

@@ -7,8 +7,7 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
-from refusal import Refused
-from sweep_layouts import place, result_of, write_text
+from sweep_files import check_place, place, result_of, write_text
 from sweep_one import steps_of
 from sweep_pictures import INKS, Axes, heat_map, number
 
@@ -34,7 +33,7 @@ def measured(directory, number_):
         found["loss"] = sum(losses) / len(losses)
     try:
         found["planned_bytes"] = json.loads((run / "job_info.json").read_text(encoding="utf-8"))["planned_memory_bytes"]["total"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass
     return found
 
@@ -198,20 +197,21 @@ def text_of(rows, best, compared):
 
 
 def report(sweeps, folder):
-    """Writes report.txt and the pictures, and prints the text."""
+    """Writes report.txt and the pictures for which there are figures, and prints the text."""
     rows = [row for directory, sweep in sweeps for row in rows_of(directory, sweep)]
     done = [row for row in rows if row["class"] == "ok" and row.get("step_seconds")]
-    if not done:
-        raise Refused("no layout is ok and has two steps, so that there is nothing to draw; sweep.py table DIRECTORY has the others")
     compared = [row for row in done if row.get("predicted_step_seconds")]
     best = best_of(done, "nodes")
+    check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {"best": draw_best(rows, best), "predicted": draw_predicted(compared) if compared else None,
-                "speed": draw_speed(best_of(done, "ranks")), "rates": draw_rates(done)}
+                "speed": draw_speed(best_of(done, "ranks")) if done else None, "rates": draw_rates(done)}
     text = text_of(rows, best, compared)
     for name, picture in pictures.items():
         if picture:
             write_text(folder / f"{name}.svg", picture)
+        else:
+            (folder / f"{name}.svg").unlink(missing_ok=True)  # of an earlier report
     write_text(folder / "report.txt", text)
     drawn = ", ".join(f"{name}.svg" for name, picture in pictures.items() if picture)
     print(f"{text}\n{folder}: report.txt, {drawn}")

@@ -94,6 +94,8 @@ def rotated_part(config):
     """Of a head."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     absent = 0.5 if config["model_type"] == "glm4_moe" else 1.0
+    if "rotary_dim" in config:
+        absent = config["rotary_dim"] / config["head_dim"]
     return config.get("partial_rotary_factor", rope.get("partial_rotary_factor", absent))
 
 
@@ -160,26 +162,36 @@ def document_numbers(inputs, end_token):
 
 
 def has_window(config, layer):
-    """Of OLMo 3: three of four layers, where config.json doesn't list them."""
-    types = config.get("layer_types")
-    return types[layer] == "sliding_attention" if types else (layer + 1) % 4 != 0
+    """Of OLMo 3: three of four layers, where config.json doesn't list them; of Gemma 3: five of six."""
+    types, every = config.get("layer_types"), 6 if config["model_type"] == "gemma3_text" else 4
+    every = config.get("sliding_window_pattern", every)
+    return types[layer] == "sliding_attention" if types else (layer + 1) % every != 0
 
 
 def rotary_config(config, layer):
     """A config whose rotary parameters are those of the layer: OLMo 3 stretches those of layers without a window."""
-    if config["model_type"] != "olmo3":
+    if config["model_type"] not in ("olmo3", "gemma3_text"):
         return config
     by_type = config.get("rope_parameters") or {}
+    gemma = config["model_type"] == "gemma3_text"
     if has_window(config, layer):
-        rope = {"rope_theta": 500000.0} | by_type.get("sliding_attention", {})
+        theta = config.get("rope_local_base_freq", 10000.0) if gemma else 500000.0
+        rope = {"rope_theta": theta} | by_type.get("sliding_attention", {})
     else:
-        rope = {"rope_theta": config.get("rope_theta", 500000.0)} | by_type.get("full_attention", {})
+        theta = config.get("rope_theta", 1000000.0 if gemma else 500000.0)
+        rope = {"rope_theta": theta} | by_type.get("full_attention", {})
         rope |= config.get("rope_scaling") or {}
     return config | {"rope_scaling": None, "rope_theta": rope["rope_theta"], "rope_parameters": rope}
 
 
 def silu(x):
     return x / (1 + numpy.exp(-x))
+
+
+def query_scale(rope, length):
+    """Ministral 3's, of each position."""
+    times = numpy.arange(length) // rope["original_max_position_embeddings"]
+    return 1 + REAL(rope["llama_4_scaling_beta"]) * numpy.log(1 + times.astype(REAL))
 
 
 def plain_attention(config, w, p, rows, layer, documents):
@@ -192,23 +204,29 @@ def plain_attention(config, w, p, rows, layer, documents):
         out = x @ w[p + name + ".weight"].T
         return out + w[p + name + ".bias"] if p + name + ".bias" in w else out
 
-    window = config.get("sliding_window") if kind in ("mistral", "mixtral", "phi3") else None
+    window = config.get("sliding_window") if kind in ("mistral", "mixtral", "phi3", "ministral3") else None
     if kind in ("qwen2", "qwen3") and config.get("use_sliding_window") and layer >= config["max_window_layers"]:
         window = config["sliding_window"]
     if kind == "qwen3_moe" and config.get("use_sliding_window"):
         window = config["sliding_window"]
-    if kind == "olmo3" and has_window(config, layer):
+    if kind in ("olmo3", "gemma3_text") and has_window(config, layer):
         window = config["sliding_window"]
     if p + "self_attn.qkv_proj.weight" in w:
         parts = numpy.split(linear("self_attn.qkv_proj", rows), [heads * dim, (heads + kv_heads) * dim], axis=-1)
     else:
         parts = [linear(f"self_attn.{name}_proj", rows) for name in "qkv"]
-    if kind in ("olmoe", "olmo2", "olmo3"):
+    if kind in ("olmoe", "olmo2", "olmo3", "minimax_m2"):
         parts[:2] = (rms_norm(parts[i], w[f"{p}self_attn.{'qk'[i]}_norm.weight"], eps) for i in range(2))
     q, k, v = (x.reshape(*rows.shape[:2], -1, dim) for x in parts)
     if kind in ("qwen3", "qwen3_moe") or config.get("use_qk_norm"):
         q = rms_norm(q, w[p + "self_attn.q_norm.weight"], eps)
         k = rms_norm(k, w[p + "self_attn.k_norm.weight"], eps)
+    if kind == "gemma3_text":
+        q = rms_norm(q, 1 + w[p + "self_attn.q_norm.weight"], eps)
+        k = rms_norm(k, 1 + w[p + "self_attn.k_norm.weight"], eps)
+        q = q * numpy.sqrt(REAL(dim) / REAL(config.get("query_pre_attn_scalar", 256)))
+    if kind == "ministral3":
+        q = q * query_scale(config["rope_parameters"], rows.shape[1])[:, None, None]
     if config.get("no_rope_layers", [1] * (layer + 1))[layer]:
         q, k = (rotate(x, rotary_config(config, layer)) for x in (q, k))
     out = attention(q, k, v, window, documents, own=config.get("own"), layer=p)
@@ -262,23 +280,24 @@ def chosen_experts(config, scores, bias):
 def experts(config, w, p, rows, routing):
     """A layer's experts on rows (B, T, C). `routing` gets what the router did, and may say which experts to choose."""
     kind = config["model_type"]
-    gate, up, down = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
-    p += "block_sparse_moe." if kind == "mixtral" else "mlp."
+    mixtral_names = kind in ("mixtral", "minimax_m2")
+    gate, up, down = ("w1", "w3", "w2") if mixtral_names else ("gate_proj", "up_proj", "down_proj")
+    p += "block_sparse_moe." if mixtral_names else "mlp."
     x = rows.reshape(-1, rows.shape[-1])
     logits = x @ w[p + "gate.weight"].T
-    if kind in ("deepseek_v3", "glm4_moe"):
+    if kind in ("deepseek_v3", "glm4_moe", "minimax_m2"):
         scores = 1 / (1 + numpy.exp(-logits))
         shares = scores / scores.sum(-1, keepdims=True)
     else:
         scores = numpy.exp(logits - logits.max(-1, keepdims=True))
         shares = scores = scores / scores.sum(-1, keepdims=True)
-    bias = w.get(p + "gate.e_score_correction_bias", REAL(0))
+    bias = w.get(p + ("" if mixtral_names else "gate.") + "e_score_correction_bias", REAL(0))
     chosen = routing.next() or [chosen_experts(config, row, bias) for row in scores]
     routing.done.append((logits, shares, chosen))
     out = numpy.zeros_like(x)
     for r, row in enumerate(x):
         weights = scores[r, chosen[r]]
-        if kind == "mixtral" or (config.get("norm_topk_prob") and kind != "deepseek_v2"):
+        if mixtral_names or (config.get("norm_topk_prob") and kind != "deepseek_v2"):
             weights = weights / weights.sum()
         for e, weight in zip(chosen[r], weights * REAL(config.get("routed_scaling_factor", 1))):
             q = f"{p}experts.{e}."
@@ -292,7 +311,12 @@ def experts(config, w, p, rows, routing):
     return out.reshape(rows.shape)
 
 
-def feed_forward(w, p, rows):
+def gelu_tanh(x):
+    root = numpy.sqrt(1 / (2 * numpy.arctan(REAL(1))))  # sqrt(2 / pi)
+    return x / 2 * (1 + numpy.tanh(root * (x + REAL(0.044715) * x * x * x)))
+
+
+def feed_forward(w, p, rows, activation=silu):
     def linear(name, x):
         out = x @ w[p + name + ".weight"].T
         return out + w[p + name + ".bias"] if p + name + ".bias" in w else out
@@ -301,7 +325,7 @@ def feed_forward(w, p, rows):
         gate, up = numpy.split(linear("gate_up_proj", rows), 2, axis=-1)
     else:
         gate, up = linear("gate_proj", rows), linear("up_proj", rows)
-    return linear("down_proj", silu(gate) * up)
+    return linear("down_proj", activation(gate) * up)
 
 
 class Routing:
@@ -354,7 +378,7 @@ def has_experts(config, layer):
         count = config.get("num_local_experts") or config.get("num_experts")
         step = config.get("decoder_sparse_step", 1)
         return count > 0 and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % step == 0
-    return kind in ("mixtral", "olmoe")
+    return kind in ("mixtral", "olmoe", "minimax_m2")
 
 
 def llama_layer(config, w, layer, x, documents, routing):
@@ -365,6 +389,11 @@ def llama_layer(config, w, layer, x, documents, routing):
         out = plain_attention(config, w, p, x, layer, documents)
         x = x + rms_norm(out, w[p + "post_attention_layernorm.weight"], eps)
         return x + rms_norm(feed_forward(w, p + "mlp.", x), w[p + "post_feedforward_layernorm.weight"], eps)
+    if config["model_type"] == "gemma3_text":  # norms of both
+        norm = lambda name, rows: rms_norm(rows, 1 + w[f"{p}{name}_layernorm.weight"], eps)
+        x = x + norm("post_attention", plain_attention(config, w, p, norm("input", x), layer, documents))
+        out = feed_forward(w, p + "mlp.", norm("pre_feedforward", x), gelu_tanh)
+        return x + norm("post_feedforward", out)
     rows = rms_norm(x, w[p + "input_layernorm.weight"], eps)
     if config["model_type"] in ("deepseek_v2", "deepseek_v3"):
         x = x + latent_attention(config, w, p, rows, documents)
@@ -378,15 +407,17 @@ def llama_layer(config, w, layer, x, documents, routing):
 
 def llama_logits(config, w, inputs, documents, routing):
     """All families but GPT-2: logits, and the last hidden state behind the final norm."""
-    x = w["model.embed_tokens.weight"][inputs]
+    x, gemma = w["model.embed_tokens.weight"][inputs], config["model_type"] == "gemma3_text"
+    if gemma:
+        x = x * numpy.sqrt(REAL(config["hidden_size"]))
     for layer in range(config["num_hidden_layers"]):
         x = llama_layer(config, w, layer, x, documents, routing)
-    x = rms_norm(x, w["model.norm.weight"], config["rms_norm_eps"])
+    x = rms_norm(x, w["model.norm.weight"] + (1 if gemma else 0), config["rms_norm_eps"])
     return x @ output_matrix(config, w).T, x
 
 
 def output_matrix(config, w):
-    tied = config.get("tie_word_embeddings", config["model_type"] == "smollm3")
+    tied = config.get("tie_word_embeddings", config["model_type"] in ("smollm3", "gemma3_text"))
     return w["model.embed_tokens.weight" if tied else "lm_head.weight"]
 
 
@@ -437,9 +468,7 @@ def gpt2_logits(config, w, inputs, documents, _):
         rows = attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], None, documents)
         x = x + linear(p + "attn.c_proj", rows)
         up = linear(p + "mlp.c_fc", norm(p + "ln_2", x))
-        root = numpy.sqrt(1 / (2 * numpy.arctan(REAL(1))))  # sqrt(2 / pi)
-        up = up / 2 * (1 + numpy.tanh(root * (up + REAL(0.044715) * up * up * up)))
-        x = x + linear(p + "mlp.c_proj", up)
+        x = x + linear(p + "mlp.c_proj", gelu_tanh(up))
     return norm("transformer.ln_f", x) @ table.T, x
 
 

@@ -248,6 +248,57 @@ def olmo3(**changes):
     return olmo2(**(own | changes))
 
 
+def minimax_m2(**changes):
+    own = {
+        "architectures": ["MiniMaxM2ForCausalLM"],
+        "model_type": "minimax_m2",
+        "intermediate_size": 18,
+        "head_dim": 12,
+        "rotary_dim": 6,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "scoring_func": "sigmoid",
+        "attention_bias": "absent",
+        "mlp_bias": "absent",
+    }
+    return llama(**(own | changes))
+
+
+def ministral3(**changes):
+    own = {
+        "architectures": ["Ministral3ForCausalLM"],
+        "model_type": "ministral3",
+        "head_dim": 12,
+        "attention_bias": "absent",
+        "mlp_bias": "absent",
+        "rope_theta": "absent",
+        "rope_scaling": "absent",
+        "pad_token_id": None,  # the class leaves that row of the table as it is
+    }
+    return llama(**(own | changes))
+
+
+def gemma3(**changes):
+    own = {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_size": 40,
+        "head_dim": 12,
+        "num_hidden_layers": 4,
+        "hidden_act": "absent",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 10,
+        "sliding_window": 7,
+        "sliding_window_pattern": 3,
+        "rope_local_base_freq": 1000.0,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
+        "mlp_bias": "absent",
+        "pad_token_id": None,  # the class leaves that row of the table as it is
+    }
+    return llama(**(own | changes))
+
+
 def run(tokens, batch=2, microbatch=2, **more):
     return {
         "steps": 10,
@@ -627,6 +678,44 @@ PROBLEMS = {
         train=run(32, 2, 2, recompute="selective"),
         optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
     ),
+    "minimax_m2": Problem(
+        shows=(
+            "MiniMax-M2: norms of the queries of all heads together, and of the keys; half of each head turns, as "
+            "`rotary_dim` says; every layer has experts, which a sigmoid and biases of a name of their own choose."
+        ),
+        config=minimax_m2(),
+        train=run(28, 4, 2, recompute="selective"),
+        model={"router_bias_rate": 0.02},
+        end_token=5,
+        token_files={"tokens.bin": 1121},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "ministral3": Problem(
+        shows=(
+            "Ministral 3: yarn, and queries multiplied by 1 + 0.3 ln(1 + position / 12), the quotient rounded down: "
+            "four values in a sequence."
+        ),
+        config=ministral3(
+            rope_parameters=YARN
+            | {"rope_theta": 10000.0, "original_max_position_embeddings": 12, "llama_4_scaling_beta": 0.3}
+            | {"mscale": 1.0, "mscale_all_dim": 1.0}
+        ),
+        train=run(40, 2, 2, recompute="selective"),
+        optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
+    ),
+    "gemma3": Problem(
+        shows=(
+            "Gemma 3's text model: norms that multiply by 1 + weight, before attention and the feed-forward layer and "
+            "behind them, of queries and of keys; a gated GELU; embeddings times sqrt(width), from the table that is the "
+            "head; scores over sqrt(query_pre_attn_scalar). Each third layer sees all, with stretched wavelengths; the "
+            "others have a window of 7 tokens and a base of their own. Documents; full recomputation."
+        ),
+        config=gemma3(rope_scaling={"rope_type": "linear", "factor": 8.0}),
+        train=run(32, 4, 2, recompute="full"),
+        end_token=5,
+        token_files={"tokens.bin": 1281},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
     "mtp": Problem(
         shows=(
             "Multi-token prediction of two further tokens behind a qwen3_moe: two more layers with experts, the table "
@@ -658,7 +747,7 @@ PROBLEMS = {
         ),
         config=deepseek_v3(num_hidden_layers=3),
         train=run(30, 4, 2),
-        token_files={"tokens.bin": 1201},
+        token_files={"tokens.bin": 1281},
         model={"auxiliary_loss_coefficient": 0.02},
         optimizer={"name": "muon", "learning_rate": 0.004, "adam_learning_rate": 0.006, "warmup_steps": 2},
     ),
@@ -678,7 +767,7 @@ PROBLEMS = {
         ),
         config=mixtral(),
         train=run(30, 4, 2),
-        token_files={"tokens.bin": 1201},
+        token_files={"tokens.bin": 1281},
         optimizer={"name": "normuon", "learning_rate": 0.004, "beta2": 0.9, "warmup_steps": 2},
     ),
     "soap": Problem(
@@ -701,7 +790,7 @@ PROBLEMS = {
         shows="SOAP on a Mixtral: bases of each expert's gate, up and down, and of the routers.",
         config=mixtral(),
         train=run(30, 4, 2),
-        token_files={"tokens.bin": 1201},
+        token_files={"tokens.bin": 1281},
         optimizer={"name": "soap", "learning_rate": 0.004, "soap_basis_every_steps": 2, "warmup_steps": 2},
     ),
     "adafactor": Problem(
@@ -711,7 +800,7 @@ PROBLEMS = {
         ),
         config=qwen3_moe(),
         train=run(30, 4, 2),
-        token_files={"tokens.bin": 1201},
+        token_files={"tokens.bin": 1281},
         optimizer={"name": "adafactor", "learning_rate": 0.02, "warmup_steps": 2},
     ),
     "lion": Problem(
@@ -750,7 +839,7 @@ PROBLEMS = {
         ),
         config=deepseek_v3(num_hidden_layers=3),
         train=run(30, 4, 2),
-        token_files={"tokens.bin": 1201},
+        token_files={"tokens.bin": 1281},
         optimizer={"name": "muon", "learning_rate": 0.01, "qk_clip": 1.0, "warmup_steps": 2},
     ),
     "qk_clip_grouped": Problem(
@@ -769,7 +858,7 @@ PROBLEMS = {
         ),
         config=qwen3_moe(),
         train=run(30, 4, 2),
-        token_files={"tokens.bin": 1201},
+        token_files={"tokens.bin": 1281},
         optimizer={
             "name": "muon",
             "learning_rate": 0.004,
@@ -853,7 +942,7 @@ PROBLEMS = {
         ),
         config=deepseek_v3(num_hidden_layers=3, intermediate_size=136),
         train=run(30, 4, 2, precision="fp8", fp8_recipe="block", fp8_experts=True),
-        token_files={"tokens.bin": 1201},
+        token_files={"tokens.bin": 1281},
         model={"auxiliary_loss_coefficient": 0.02},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),

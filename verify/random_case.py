@@ -44,12 +44,16 @@ CLASSES = {
     "olmoe": "OlmoeForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
+    "ministral3": "Ministral3ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
 FAMILIES = list(CLASSES)
 NESTED = ("qwen3_vl", "qwen3_vl_moe")  # the text model beside an image model
-WINDOWS_OF_ALL = ("mistral", "mixtral", "phi3")
+WINDOWS_OF_ALL = ("mistral", "mixtral", "phi3", "ministral3")
+BY_TYPE = ("olmo3", "gemma3_text")  # rope parameters and windows by the kind of a layer
 WINDOWS_FROM_LAYER = ("qwen2", "qwen3", "qwen3_moe")
 LOSS_TOLERANCE, GRADIENT_TOLERANCE, GRADIENT_FLOOR = 1e-9, 1e-8, 1e-3
 
@@ -75,12 +79,19 @@ def random_rope(r, config, family):
                 {"mscale": 1.0, "mscale_all_dim": 0.5},
             ]
         )
+    if family in BY_TYPE:
+        rope.pop("truncate", None)  # which the class looks for in another map
     if kind in ("llama3", "yarn"):
         rope["original_max_position_embeddings"] = r.choice([32, 64, 128])
-    if family == "olmo3" and r.random() < 0.5:
+    if family == "ministral3":
+        rope |= {"original_max_position_embeddings": r.choice([8, 16, 64]), "rope_theta": theta}
+        rope["llama_4_scaling_beta"] = r.choice([0.0, 0.1, 0.5]) if kind in ("llama3", "yarn") else 0.0
+        config["rope_parameters"] = rope
+        return f"{kind}, queries by {rope['llama_4_scaling_beta']}"
+    if family in BY_TYPE and r.random() < 0.5:
         inner = {"rope_type": "default", "rope_theta": r.choice([100.0, theta])}
         config["rope_parameters"] = {"full_attention": rope | {"rope_theta": theta}, "sliding_attention": inner}
-    elif family != "olmo3" and r.random() < 0.5:
+    elif family not in BY_TYPE and r.random() < 0.5:
         config["rope_parameters"] = rope | {"rope_theta": theta}
     else:
         config["rope_theta"] = theta
@@ -168,6 +179,10 @@ def random_olmoe(r, config):
     return text
 
 
+def random_minimax_m2(r, config):
+    return random_mixtral(r, config)
+
+
 def random_qwen2_moe(r, config):
     text = random_qwen3_moe(r, config)
     config.pop("num_local_experts", None)
@@ -185,6 +200,7 @@ EXPERTS = {
     "qwen2_moe": random_qwen2_moe,
     "glm4_moe": random_glm4_moe,
     "olmoe": random_olmoe,
+    "minimax_m2": random_minimax_m2,
 }
 
 
@@ -213,7 +229,7 @@ def random_router_options(r, config):
         options |= {"auxiliary_loss_scope": "microbatch"}
     if r.random() < 0.3:
         options |= {"router_z_coefficient": 0.003}
-    if config["model_type"] in ("deepseek_v3", "glm4_moe") and r.random() < 0.5:
+    if config["model_type"] in ("deepseek_v3", "glm4_moe", "minimax_m2") and r.random() < 0.5:
         options |= {"router_bias_rate": r.choice([0.001, 0.05])}
     return options
 
@@ -260,25 +276,35 @@ def random_config(r, tokens, families):
     special = [random_rope(r, config, family), f"{heads}/{kv_heads}"]
     if family in EXPERTS:
         special.append(EXPERTS[family](r, config))
-    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", "olmo2", "olmo3", *NESTED):
+    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", "olmo2", *BY_TYPE, *NESTED):
         config["attention_bias"] = r.random() < 0.4
-    if family in ("phi3", "smollm3", "olmoe", "olmo2", "olmo3"):
+    if family in ("phi3", "smollm3", "olmoe", "olmo2", "ministral3", *BY_TYPE):
         config["pad_token_id"] = None  # the class leaves that row of the table as it is
     if family in ("phi3", "glm4_moe"):
         dim = config.get("head_dim") or config["hidden_size"] // heads
         legal = [part for part in (1.0, 0.75, 0.5, 0.25) if int(dim * part) % 2 == 0 and int(dim * part) > 0]
         config["partial_rotary_factor"] = r.choice(legal)
         special.append(f"{config['partial_rotary_factor']} of {dim} rotated")
+    if family == "minimax_m2":
+        config.setdefault("head_dim", 2 * r.randint(2, 8))
+        config["rotary_dim"] = 2 * r.randint(1, config["head_dim"] // 2)
+        special.append(f"{config['rotary_dim']} of {config['head_dim']} rotated")
+    if family == "gemma3_text":
+        del config["hidden_act"]
+        config |= {"head_dim": config.get("head_dim", 10), "query_pre_attn_scalar": r.choice([7, 16, 256])}
+        config["hidden_size"] += -config["hidden_size"] % heads
+        if "rope_parameters" not in config:
+            config["rope_local_base_freq"] = r.choice([100.0, 10000.0])
     if family == "smollm3":
         config |= r.choice([{}, {"no_rope_layer_interval": 2}, {"no_rope_layers": [1] * layers}])
         special.append(f"positions {config.get('no_rope_layer_interval', config.get('no_rope_layers', 4))}")
     if family in ("llama", "smollm3"):
         config["mlp_bias"] = r.random() < 0.4
     window = r.choice([None, 1, 5, 12, 1000])
-    if family == "olmo3":
+    if family in BY_TYPE:
         every = r.choice([1, 2, 3, 4, 9])
         types = ["full_attention" if number % every == 0 else "sliding_attention" for number in range(1, layers + 1)]
-        config |= {"sliding_window": window or 3} | ({} if every == 4 else {"layer_types": types})
+        config |= {"sliding_window": window or 3} | ({} if every == 4 and family == "olmo3" else {"layer_types": types})
         special.append(f"window {config['sliding_window']} but in each {every}th layer")
     if family in WINDOWS_OF_ALL:
         config["sliding_window"] = window
@@ -316,7 +342,7 @@ def random_optimizer(r, steps):
     return options
 
 
-def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in NESTED)):
+def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in (*NESTED, "gemma3_text"))):
     """Writes model, tokens and deck; returns what reference.train needs, and a description.
 
     multi_token: the families that may have multi-token prediction.

@@ -89,7 +89,8 @@ def new_model(directory, precision, depth=0, implementation="eager"):
 
 
 # A layer's experts are one tensor in memory and one tensor each in files.
-EXPERT_MATRICES = {"mixtral": ("w1", "w3", "w2")}  # gate, up, down
+MIXTRAL_NAMES = ("mixtral", "minimax_m2")
+EXPERT_MATRICES = dict.fromkeys(MIXTRAL_NAMES, ("w1", "w3", "w2"))  # gate, up, down
 
 
 def file_names(config, tensors):
@@ -98,7 +99,7 @@ def file_names(config, tensors):
     named = {}
     for name, tensor in tensors.items():
         name = multi_token.file_name(config, name).replace("model.language_model.", "model.")
-        if config.model_type == "mixtral":
+        if config.model_type in MIXTRAL_NAMES:
             name = name.replace(".mlp.", ".block_sparse_moe.")
         stem, _, last = name.rpartition(".")
         if last == "gate_up_proj":
@@ -125,7 +126,7 @@ def memory_names(config, tensors):
     named, experts = {}, {}
     for name, tensor in tensors.items():
         name = multi_token.memory_name(config, name)
-        if config.model_type == "mixtral":
+        if config.model_type in MIXTRAL_NAMES:
             name = name.replace(".block_sparse_moe.", ".mlp.")
         stem, found, rest = name.partition(".mlp.experts.")
         if found:
@@ -211,7 +212,7 @@ def attention_masks(config, documents, dtype):
     window = getattr(config, "sliding_window", None)
     if config.model_type == "deepseek_v3":
         return mask(None)
-    if config.model_type in ("qwen2", "qwen3", "olmo3"):
+    if config.model_type in ("qwen2", "qwen3", "olmo3", "gemma3_text"):
         return {"full_attention": mask(None), "sliding_attention": mask(window)}
     return mask(window)
 
@@ -221,6 +222,7 @@ class Routers:
 
     def __init__(self, model):
         self.logits, self.chosen, self.gates = [], [], []
+        self.biases = [b for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
         for module in model.modules():
             if type(module).__name__.lower().endswith("topkrouter"):
                 self.gates.append(module)
@@ -238,7 +240,7 @@ class Routers:
         total = 0.0
         for logits, chosen in zip(self.logits, self.chosen):
             experts = logits.shape[1]
-            if config.model_type in ("deepseek_v3", "glm4_moe"):
+            if config.model_type in ("deepseek_v3", "glm4_moe", "minimax_m2"):
                 scores = torch.sigmoid(logits)
                 shares = scores / scores.sum(dim=1, keepdim=True)
             else:
@@ -255,9 +257,8 @@ class Routers:
 
     def move_biases(self, rate):
         """Towards experts that got less than the mean, away from those that got more."""
-        for gate, chosen in zip(self.gates, self.chosen):
-            counts = torch.bincount(chosen.reshape(-1), minlength=gate.weight.shape[0])
-            bias = gate.e_score_correction_bias
+        for bias, chosen in zip(self.biases, self.chosen):
+            counts = torch.bincount(chosen.reshape(-1), minlength=len(bias))
             bias += rate * torch.sign(chosen.numel() - counts * len(counts)).to(bias.dtype)
 
 

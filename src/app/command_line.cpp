@@ -123,6 +123,8 @@ void check_replay(const CommandLine& c) {
     throw BadInput("--wire " + c.wire + ": legal are none, copy and time");
   if (!c.machine.empty() != (c.wire == "time"))
     throw BadInput("--machine has the seconds of --wire time: they go together");
+  if (c.blocks != CommandLine().blocks && c.wire != "time")
+    throw BadInput("--blocks is of the kernel of --wire time; legal: without it");
   if (c.blocks < 1 || c.blocks > most_blocks)
     throw BadInput("--blocks must be from 1 to " + std::to_string(most_blocks));
   if (c.steps < 1 || c.steps > most_steps) throw BadInput("--steps must be from 1 to " + std::to_string(most_steps));

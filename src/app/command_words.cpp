@@ -104,6 +104,11 @@ void check_grid(const CommandLine& c) {
   }
   if (c.search || !c.candidates.empty() || !c.fit.empty() || !c.replayed.empty() || !c.trace.empty())
     throw BadInput("--grid is a search for each cell, without --search, --candidates, --fit, --replayed and --trace");
+  for (const std::string& setting : c.set)
+    if (setting.starts_with("mesh.") || setting.starts_with("schedule."))
+      throw BadInput("--grid searches mesh and schedule of each cell, and would ignore --set " + setting +
+                     "; legal: keys of model, train, optimizer, …");
+  if (c.best != CommandLine().best) throw BadInput("--best is of --search: --grid keeps the best layout of each cell");
   if (!c.nodes.empty() && !c.rank_counts.empty()) throw BadInput("--nodes and --ranks exclude each other");
   if (!c.svg.empty() && !c.svg.ends_with(".svg"))
     throw BadInput("--svg " + c.svg + ": legal is a file whose name ends with .svg");

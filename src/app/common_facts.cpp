@@ -41,8 +41,12 @@ std::string build_lines() {
 
 // What changes kernels, collectives or results: forge's own, and NCCL's but for those of a node's own devices.
 std::string environment_lines() {
-  constexpr std::string_view own[] = {
-      "FORGE_ATTENTION=", "FORGE_FP8_CARRIER=", "FORGE_GROUPED=", "FORGE_ISA=", "FORGE_SHARE_GPU="};
+  constexpr std::string_view own[] = {"CUDA_DEVICE_MAX_CONNECTIONS=",
+                                      "FORGE_ATTENTION=",
+                                      "FORGE_FP8_CARRIER=",
+                                      "FORGE_GROUPED=",
+                                      "FORGE_ISA=",
+                                      "FORGE_SHARE_GPU="};
   constexpr std::string_view of_a_node[] = {"NCCL_HOSTID", "NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB_HCA", "NCCL_IB_GID",
                                             "NCCL_TOPO",   "NCCL_GRAPH", "NCCL_OOB",    "NCCL_RAS"};
   std::vector<std::string> list;

@@ -24,12 +24,13 @@ std::string fitting_gpus(const RankMemory& memory);
 enum class FitOn { gpu, node };
 std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit, FitOn on);
 // The smallest number of GPUs of `usable` bytes on which some layout of a resolved deck's model and batch fits, up to
-// eight, then of whole nodes of eight, of more than 64 to an eighth; ranks 0: not found in 10 s. The layout's keys, as
-// --set takes them, and the bytes of its largest rank.
+// eight, then of whole nodes of eight, of more than 64 to an eighth, and the deck's own; ranks 0: not found in 10 s.
+// The layout's keys, as --set takes them, and the bytes of its largest rank.
 struct FewestGpus {
   int ranks = 0;
   std::string keys;
   std::size_t bytes = 0;
+  int tried = 0;             // the largest number that was tried
   std::string text() const;  // a line without its end
 };
 FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability);

@@ -42,7 +42,7 @@ const std::vector<std::string>& columns() {
                                   "least_bytes",
                                   "binds"};
     for (const auto& [key, value] : layout_values(Deck{})) list.push_back(key);
-    list.insert(list.end(), {"layouts", "left", "question"});
+    list.insert(list.end(), {"layouts", "left", "context", "question"});
     return list;
   }();
   return names;
@@ -75,9 +75,13 @@ double GridRow::number(const std::string& column) const {
   return reads_as(at(column), value) ? value : 0;
 }
 
+std::string grid_context(const Machine& machine) {
+  const std::string text = program_revision() + machine.text + machine.program.text + format_exact(machine.imbalance);
+  return formatted("%016llx", static_cast<unsigned long long>(hash_of(text)));
+}
+
 std::string grid_question(const Machine& machine, const std::string& model, const Deck& cell, int ranks) {
-  std::string text = program_revision() + machine.text + machine.program.text + model + write_deck(cell);
-  for (const double x : {machine.imbalance, static_cast<double>(ranks)}) text += format_exact(x) + "\n";
+  const std::string text = grid_context(machine) + model + write_deck(cell) + std::to_string(ranks);
   return formatted("%016llx", static_cast<unsigned long long>(hash_of(text)));
 }
 
@@ -101,6 +105,7 @@ GridRow grid_row(const Machine& machine, const GridModel& model, const Deck& cel
   add("layouts", result ? result->layouts : 0);
   add("left", result ? result->left : 0);
   if (row.fits()) add_outcome(row, result->best.front());
+  row.cells["context"] = grid_context(machine);
   row.cells["question"] = grid_question(machine, model.name, cell, ranks);
   return row;
 }
@@ -146,7 +151,8 @@ std::string grid_json(const Machine& machine, const std::vector<GridRow>& rows, 
   for (const GridRow& row : rows) {
     JsonLine& cell = cells.emplace_back();
     for (const std::string& column : columns())
-      cell.add_raw(column, has_word("model question", column) ? json_of(row.at(column)) : json_of_cell(row.at(column)));
+      cell.add_raw(column,
+                   has_word("model context question", column) ? json_of(row.at(column)) : json_of_cell(row.at(column)));
   }
   for (const GridNeed& need : grid_needs(rows))
     needs.emplace_back().add("model", need.model).add("nodes", need.nodes).add("ranks", need.ranks);

@@ -26,7 +26,9 @@ struct GridRow {
   double least_share() const { return number("least_bytes") / number("usable_bytes"); }
 };
 
-// A text that another machine, program, name, deck, number of ranks or version of forge changes.
+// A text that another machine, program or version of forge changes.
+std::string grid_context(const Machine& machine);
+// Of a cell: one that another name, deck or number of ranks changes, too.
 std::string grid_question(const Machine& machine, const std::string& model, const Deck& cell, int ranks);
 
 // What a search has found, or that none was needed, as nothing can fit; `least`: predict/least_memory.hpp.

@@ -77,7 +77,7 @@ TextPrinter::TextPrinter(const ModelText& text) : text_(text) {
 
 std::string TextPrinter::add(std::int32_t id) {
   const bool ends = std::find(text_.ends_.begin(), text_.ends_.end(), id) != text_.ends_.end();
-  if (!stream_) return ends || id >= byte_vocabulary ? "\n" : printable(std::string(1, static_cast<char>(id)));
+  if (!stream_) return ends || id >= byte_vocabulary ? finish() + "\n" : add_byte(static_cast<char>(id));
   if (!ends || id >= text_.tokenizer_->vocabulary()) return printable_text(stream_->add(id));
   const std::string own = replace_ill_formed(text_.tokenizer_->parts().texts[to_size(id)]);
   std::string text = printable_text(stream_->finish() + own);
@@ -85,8 +85,23 @@ std::string TextPrinter::add(std::int32_t id) {
   return text;
 }
 
+// Bytes that may begin a character wait for those that follow.
+std::string TextPrinter::add_byte(char byte) {
+  bytes_ += byte;
+  std::string text;
+  while (!bytes_.empty()) {
+    const auto [valid, broken] = valid_prefix(bytes_);
+    if (valid == 0 && broken == bytes_.size()) break;
+    const std::size_t certain = valid > 0 ? valid : broken;
+    text += printable_text(replace_ill_formed(bytes_.substr(0, certain)));
+    bytes_.erase(0, certain);
+  }
+  return text;
+}
+
 std::string TextPrinter::finish() {
-  return stream_ ? printable_text(stream_->finish()) : "";
+  if (stream_) return printable_text(stream_->finish());
+  return printable_text(replace_ill_formed(std::exchange(bytes_, "")));
 }
 
 TextBytes::TextBytes(const ModelText& text) {

@@ -50,8 +50,11 @@ class TextPrinter {
   std::string finish();
 
  private:
+  std::string add_byte(char byte);
+
   const ModelText& text_;
   std::optional<TextStream> stream_;
+  std::string bytes_;  // of a character, without a tokenizer
 };
 
 // The bytes of tokens' text as they come, for a file: special tokens say nothing. There is a way from tokens to text.

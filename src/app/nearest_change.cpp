@@ -153,33 +153,43 @@ int least_gpus(const Deck& deck, std::size_t usable) {
   return static_cast<int>(std::clamp<std::size_t>(state / usable, 1, most_gpus));
 }
 
+int first_gpus(const Deck& deck, std::size_t usable) {
+  const int least = least_gpus(deck, usable);
+  return least > gpus_of_node ? (least + gpus_of_node - 1) / gpus_of_node * gpus_of_node : least;
+}
+
+// One more up to a node's; then multiples of nodes, of more than 64 of an eighth of a power of two; the deck's own
+// number is among them.
+int next_gpus(const Deck& deck, int ranks) {
+  const int step = ranks < gpus_of_node ? 1 : std::max<int>(gpus_of_node, std::bit_floor(to_size(ranks)) / 8);
+  const int next = (ranks / step + 1) * step;
+  const std::int64_t own = ranks_of(deck.mesh);
+  return own > ranks && own < next ? static_cast<int>(own) : next;
+}
+
 }  // namespace
 
 FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  int ranks = least_gpus(deck, usable);
-  if (ranks > gpus_of_node) ranks = (ranks + gpus_of_node - 1) / gpus_of_node * gpus_of_node;
-  while (ranks <= most_gpus) {
-    for (const MeshDeck& mesh : meshes_of(deck, ranks, gpus_of_node)) {
-      if (spent() > most_seconds) return {};
-      if (mesh.dp_replicate > 1) continue;
-      Deck least = smallest_on(deck, mesh);
-      const auto first = bytes_on(least, ranks, capability, false);
-      if (!first || *first > usable) continue;
-      least.train.global_batch_sequences = deck.train.global_batch_sequences;
-      least.train.batch_ramp = deck.train.batch_ramp;
-      const auto bytes = bytes_on(least, ranks, capability, true);
-      if (bytes && *bytes <= usable) return {ranks, layout_difference(deck, least), *bytes};
-    }
-    const int step = ranks < gpus_of_node ? 1 : std::max<int>(gpus_of_node, std::bit_floor(to_size(ranks)) / 8);
-    ranks = ranks + step;
+  FewestGpus fewest;
+  for (int ranks = first_gpus(deck, usable); ranks <= most_gpus; ranks = next_gpus(deck, ranks)) {
+    if (spent() > most_seconds) return fewest;
+    fewest.tried = ranks;
+    auto least = least_layout(deck, ranks, gpus_of_node, capability);
+    if (!least || least->bytes > usable) continue;
+    least->deck.train.global_batch_sequences = deck.train.global_batch_sequences;
+    least->deck.train.batch_ramp = deck.train.batch_ramp;
+    const auto bytes = bytes_on(least->deck, ranks, capability, true);
+    if (bytes && *bytes <= usable) return {ranks, layout_difference(deck, least->deck), *bytes, ranks};
   }
-  return {};
+  return fewest;
 }
 
 std::string FewestGpus::text() const {
-  if (ranks == 0) return "fewest GPUs that it fits on: not found";
+  if (ranks == 0)
+    return "fewest GPUs that it fits on: more than " + std::to_string(tried) +
+           (tried < most_gpus / 2 ? formatted(", as far as %.0f s were enough", most_seconds) : "");
   return "fewest GPUs that it fits on: " + std::to_string(ranks) + ", with " + keys + " (" + format_bytes(bytes) + ")";
 }
 

@@ -15,6 +15,7 @@ namespace forge {
 namespace {
 
 constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
+constexpr double most_seconds = 86400;
 
 // A replay's file, of pipeline rank `stage`, or, −1, of any between the first and the last.
 MeasuredTasks read_file(const std::string& file, const Deck& deck, std::int64_t stage) {
@@ -37,11 +38,15 @@ MeasuredTasks read_file(const std::string& file, const Deck& deck, std::int64_t 
   for (const auto& element : *list) {
     const JsonObject task(element, file + ": tasks", report);
     const double seconds = task.amount("seconds", 0) - task.amount("collective_seconds", 0);
+    if (seconds > most_seconds) task.refuse("seconds", "= " + format_exact(seconds) + "; legal: up to a day");
     const std::int64_t calls = task.integer("calls", 1, 1, std::int64_t{1} << 40);
     if (!task.flag("waits", false))
       tasks[{task.text("task", ""), task.text("of", "")}] = std::max(seconds, 0.0) / static_cast<double>(calls);
   }
   report.throw_if_any(file);
+  for (const char* task : {"forward", "backward_input"})
+    if (std::ranges::none_of(tasks, [&](const auto& one) { return one.first.first == task; }))
+      throw BadInput(file + " has no times of the task " + task + "; legal: a whole file of forge replay --json");
   return tasks;
 }
 

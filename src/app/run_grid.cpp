@@ -31,6 +31,7 @@ class GridSearch {
  public:
   GridSearch(const CommandLine& line, const Machine& machine)
       : line_(line), machine_(machine), models_(grid_models(line)), ranks_(asked_ranks()) {
+    refuse_unknown_rates();
     keep_known(read_grid(line.output));
     if (!line.write.empty()) lock_.emplace(line.write, "--write");
   }
@@ -42,7 +43,7 @@ class GridSearch {
         if (stops_where_it_fits() && rows_.back().fits()) break;
       }
     }
-    if (!line_.output.empty()) write_text_file(line_.output, grid_csv(rows_));
+    if (!line_.output.empty()) write_rows();
     const std::vector<GridFill> fills = all_fills();
     if (kept_ > 0) std::printf("%zu of %zu cells were in %s\n", kept_, rows_.size(), line_.output.c_str());
     std::printf("%s%s", grid_text(machine_, rows_, fills).c_str(), left_text().c_str());
@@ -66,17 +67,37 @@ class GridSearch {
   // Without numbers of nodes those that each model needs are looked for.
   bool stops_where_it_fits() const { return line_.nodes.empty() && line_.rank_counts.empty(); }
 
-  // Rows of an earlier start that answer a question of this one.
+  // Rows of an earlier start that answer a question of this one; those of cells that this one doesn't ask for stay.
   void keep_known(std::vector<GridRow> rows) {
-    std::set<std::string> asked;
+    std::set<std::string> asked, cells;
     for (const GridModel& model : models_)
-      for (const int ranks : ranks_) asked.insert(grid_question(machine_, model.name, cell_deck(model, ranks), ranks));
-    const std::size_t found = rows.size();
-    for (GridRow& row : rows)
-      if (asked.contains(row.at("question")) && has_deck(row)) known_.emplace(row.at("question"), std::move(row));
-    if (known_.size() < found)
-      std::printf("%s: rows that answer another question, and are left out: %zu of %zu\n", line_.output.c_str(),
-                  found - known_.size(), found);
+      for (const int ranks : ranks_) {
+        asked.insert(grid_question(machine_, model.name, cell_deck(model, ranks), ranks));
+        cells.insert(model.name + " " + std::to_string(ranks));
+      }
+    std::size_t left = 0;
+    for (GridRow& row : rows) {
+      if (asked.contains(row.at("question")) && has_deck(row))
+        known_.emplace(row.at("question"), std::move(row));
+      else if (row.at("context") == grid_context(machine_) && !cells.contains(row.at("model") + " " + row.at("ranks")))
+        others_.push_back(std::move(row));
+      else
+        ++left;
+    }
+    if (left > 0)
+      std::printf("%s: rows that answer another question, and are left out: %zu of %zu\n", line_.output.c_str(), left,
+                  rows.size());
+  }
+
+  // Before the first cell: of a machine without rates of a model's type no layout has a time.
+  void refuse_unknown_rates() const {
+    for (const GridModel& model : models_) {
+      try {
+        machine_.rates(precision_of(model.deck).compute);
+      } catch (const BadInput& unknown) {
+        throw BadInput("--models " + model.name + ": " + unknown.what());
+      }
+    }
   }
 
   void add(const GridModel& model, int ranks) {
@@ -101,6 +122,7 @@ class GridSearch {
   void write_rows() const {
     std::vector<GridRow> rows = rows_;
     for (const auto& [question, row] : known_) rows.push_back(row);
+    rows.insert(rows.end(), others_.begin(), others_.end());
     write_text_file(line_.output, grid_csv(rows));
   }
 
@@ -193,6 +215,7 @@ class GridSearch {
   std::map<std::string, GridRow> known_;  // by question
   std::optional<OutputDirectoryLock> lock_;
   std::vector<GridRow> rows_;
+  std::vector<GridRow> others_;  // of cells that aren't asked for
   std::size_t kept_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "app/candidates.hpp"
+#include "app/device_fit.hpp"
 #include "app/fit_runs.hpp"
 #include "app/job.hpp"
 #include "app/outputs.hpp"
@@ -53,7 +54,14 @@ struct Predicted {
   double seconds = 0, low = 0, high = 0, tokens = 0;
   std::size_t bytes = 0;
   bool fits = false;
+  std::int64_t ranks = 1;
 };
+
+// A sentence on predictions for so many ranks of GPUs.
+std::string comparison_text(const Machine& machine, std::int64_t ranks) {
+  const bool several = ranks > 1 && machine.cores_per_node == 0 && machine.program.is_forge();
+  return several ? "\nno prediction for more than one GPU has been compared with a run of forge yet\n" : "";
+}
 
 // Columns of a candidates' table are keys of the deck.
 void check_head(const CsvTable& table, const std::string& source) {
@@ -80,7 +88,8 @@ Predicted predict_row(const CommandLine& line, const Machine& machine, const Csv
   }
   check_imbalance(line, deck);
   const Outcome o = outcome_of(machine, deck);
-  return {true, o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, o.memory.total(), o.fits()};
+  return {true,     o.time.seconds,     o.time.low, o.time.high, o.time.tokens_per_second, o.memory.total(),
+          o.fits(), ranks_of(deck.mesh)};
 }
 
 void predict_candidates(const CommandLine& line, const Machine& machine) {
@@ -101,6 +110,9 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
   }
   write_text_file(line.output, write_csv(table));
   std::printf("%s in %s\n", counted(std::ssize(predicted), "layout").c_str(), line.output.c_str());
+  std::int64_t most = 1;
+  for (const Predicted& p : predicted) most = std::max(most, p.ranks);
+  std::printf("%s", comparison_text(machine, most).c_str());
 }
 
 // The command whose result a layout is, for its deck.
@@ -109,12 +121,6 @@ std::string command_of(const CommandLine& line, int ranks) {
   for (const std::string& set : line.set) settings += " --set " + set;
   return "forge plan " + line.inputs.front() + " --machine " + (line.machine.empty() ? "this" : line.machine) +
          " --ranks " + std::to_string(ranks) + " --search" + settings;
-}
-
-// What is known of predictions for so many ranks of GPUs.
-std::string comparison_text(const Machine& machine, std::int64_t ranks) {
-  const bool several = ranks > 1 && machine.cores_per_node == 0 && machine.program.is_forge();
-  return several ? "\nno prediction for more than one GPU has been compared with a run of forge yet\n" : "";
 }
 
 void write_layouts(const CommandLine& line, const Machine& machine, const SearchResult& result, int ranks) {
@@ -141,6 +147,8 @@ void run_search(const CommandLine& line, const Machine& machine) {
     const SearchResult result = search(machine, deck, {.ranks = ranks, .best = line.best});
     std::printf("%s%s on %s of %s\n%s", searches.empty() ? "" : "\n", line.inputs.front().c_str(),
                 counted(ranks, "rank").c_str(), machine.name.c_str(), search_text(machine, result).c_str());
+    if (result.best.empty() && machine.cores_per_node == 0)
+      std::printf("%s\n", fewest_gpus(deck, usable_memory(machine, ranks), machine.capability).text().c_str());
     std::fflush(stdout);
     searches.push_back(search_json(machine, result, ranks));
     if (lock) write_layouts(line, machine, result, ranks);

@@ -92,7 +92,8 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
   start.if_it_fails.reset();
   if (RunDirectory* const directory = start.directory()) {
     const std::int64_t every = histogram_steps(deck.output.every_steps, deck.train.steps);
-    if (deck.output.tensorboard) directory->track({every, job.setup.spec.options.forced_balance});
+    if (deck.output.tensorboard)
+      directory->track({every, job.setup.spec.options.forced_balance, deck.train.global_batch_sequences});
     if (!deck.checkpoint.directory.empty())
       append(start.notes, take_effect(start.plan, deck.checkpoint, progress.step));
     if (progress.step > 0)

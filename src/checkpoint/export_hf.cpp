@@ -39,6 +39,7 @@ struct Exported {
   std::string stored;  // its name there
   Box box;             // of that tensor
   bool transposed = false;
+  double offset = 0;    // the values there are less by this
   bool scales = false;  // those of the tensor before it
   struct Factors {
     std::string a, b;  // (r, K), (N, r) there; "": nothing is merged into it
@@ -80,7 +81,8 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type, b
       Exported t{{p.hf_name, type_of(spec, p, type), file_shape(p)},
                  "parameters/" + place.name,
                  place.box({Extents(p.shape.size(), 0), p.shape}),
-                 p.hf_transposed};
+                 p.hf_transposed,
+                 p.hf_offset};
       if (!adapters) t.adapter = factors_of(spec, p);
       tensors.push_back(t);
       if (t.info.type != code_type) continue;
@@ -106,10 +108,10 @@ CodedWeights coded_weights(const ModelSpec& spec) {
   return weights;
 }
 
-float value_at(const std::vector<std::byte>& bytes, std::size_t element, DType type) {
+float value_at(const std::vector<std::byte>& bytes, std::size_t element, DType type, double offset) {
   return with_compute_type(type, [&](auto value) {
     std::memcpy(&value, bytes.data() + element * sizeof value, sizeof value);
-    return static_cast<float>(value);
+    return static_cast<float>(static_cast<double>(value) - offset);
   });
 }
 
@@ -128,7 +130,7 @@ std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
   values.reserve(n);
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t j = 0; j < columns; ++j)
-      values.push_back(value_at(bytes, t.transposed ? j * rows + i : j, stored->type));
+      values.push_back(value_at(bytes, t.transposed ? j * rows + i : j, stored->type, t.offset));
   if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }))
     throw Error(files.directory() + ": tensor " + t.stored + " has a number that is NaN or Inf in fp32",
                 ExitCode::not_finite);

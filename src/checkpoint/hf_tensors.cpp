@@ -93,6 +93,7 @@ class HfReader {
     if (head_ && unit.kind == UnitKind::token_table) compare_head(p, there, range.begin);
     if (there.size() < values_.size()) add_new_rows(p, *place.tensor, there.size());
     if (turned) values_ = transposed(values_, p.shape[1], p.shape[0], threads_);
+    for (std::size_t i = 0; p.hf_offset != 0 && i < values_.size(); ++i) values_[i] += static_cast<A>(p.hf_offset);
   }
   A value(std::int64_t element) const { return values_[to_size(element - first_)]; }
   std::uint64_t bytes() const { return bytes_; }
@@ -290,10 +291,11 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
   try {
     for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
       if (left_out(unit)) return;
-      const auto values = tensors.collect(unit, i, source, stream);
-      if (writer)
-        writer->write(unit.parameters[i].hf_name,
-                      std::as_bytes(std::span<const A>(in_file_order(values, unit.parameters[i]))));
+      const Parameter& p = unit.parameters[i];
+      auto values = tensors.collect(unit, i, source, stream);
+      if (source == TensorSource::parameters && p.hf_offset != 0)
+        for (A& value : values) value -= static_cast<A>(p.hf_offset);
+      if (writer) writer->write(p.hf_name, std::as_bytes(std::span<const A>(in_file_order(values, p))));
     });
     for (const RouterBias& bias : routers) {
       if (!writer) break;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "core/error.hpp"
@@ -12,16 +13,19 @@ namespace forge {
 
 namespace {
 
-// The first line of `value` that `other` hasn't at its place; "nothing" where it has fewer.
+// The first line of `value` that `other` hasn't; "nothing" where it has all of them.
 std::string first_difference(const std::string& value, const std::string& other) {
-  std::istringstream lines(value), others(other);
-  std::string line, their_line;
-  while (true) {
-    const bool has = static_cast<bool>(std::getline(lines, line)),
-               have = static_cast<bool>(std::getline(others, their_line));
-    if (!has) return "nothing";
-    if (!have || line != their_line) return line;
-  }
+  std::set<std::string> others;
+  std::string line;
+  for (std::istringstream lines(other); std::getline(lines, line);) others.insert(line);
+  for (std::istringstream lines(value); std::getline(lines, line);)
+    if (!others.contains(line)) return line;
+  return "nothing";
+}
+
+// " and 3 more".
+std::string more_ranks(std::size_t more) {
+  return more == 0 ? "" : " and " + std::to_string(more) + " more";
 }
 
 // The first rank of those that have what most ranks have.
@@ -42,9 +46,8 @@ int rank_of_most(const std::vector<std::string>& hashes) {
   all.broadcast_host(theirs, odd.front());
   all.broadcast_host(most, right);
   throw BadInput(fact.name + " of " + ranks_text(odd, &world) + " differs from that of rank " + std::to_string(right) +
-                 " and " + std::to_string(hashes.size() - odd.size() - 1) + " more: \"" +
-                 first_difference(theirs, most) + "\" there, \"" + first_difference(most, theirs) + "\" here; " +
-                 fact.rule);
+                 more_ranks(hashes.size() - odd.size() - 1) + ": \"" + first_difference(theirs, most) + "\" there, \"" +
+                 first_difference(most, theirs) + "\" here; " + fact.rule);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ void check_targets(const Deck& deck, Report& report) {
 std::vector<std::string> adapter_targets(const ModelDeck& model) {
   if (tensor_names(model.family).gpt2) return {"c_attn", "c_proj", "c_fc"};
   std::vector<std::string> names{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-  if (model.activation != Activation::swiglu) std::erase(names, "gate_proj");
+  if (model.activation != Activation::swiglu && model.activation != Activation::geglu) std::erase(names, "gate_proj");
   return names;
 }
 

@@ -92,7 +92,9 @@ void check_latent_attention(ModelDeck& m, Report& report) {
                " with model.attention = mla; legal: " + equation("model.heads", m.heads) + ", or 0");
   if (m.positions != PositionKind::rope)
     report.add("model.positions = learned with model.attention = mla; legal: rope");
-  check_unused(m, "qk_norm qkv_bias sliding_window rope_fraction no_rope_every norm_placement",
+  check_unused(m,
+               "qk_norm qkv_bias sliding_window rope_fraction no_rope_every norm_placement query_pre_attn_scalar "
+               "query_position_scale",
                "with model.attention = mla", report);
 }
 

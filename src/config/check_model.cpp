@@ -109,24 +109,41 @@ void check_window(const ModelDeck& m, Report& report) {
                " has no effect without model.sliding_window and model.positions = rope; legal: 0");
 }
 
+std::string placement_of_norms(const ModelDeck& m) {
+  return std::string("model.norm_placement = ") + (m.norm_placement == NormPlacement::behind ? "behind" : "both");
+}
+
 void check_norms(const ModelDeck& m, Report& report) {
-  if (m.norm_placement == NormPlacement::behind && m.experts > 0)
-    report.add("model.norm_placement = behind with " + equation("model.experts", m.experts) +
+  if (m.norm_placement != NormPlacement::before && m.experts > 0)
+    report.add(placement_of_norms(m) + " with " + equation("model.experts", m.experts) +
                ": not available; legal: before, or model.experts: 0");
+}
+
+// The scale stands in the rotary table of queries.
+void check_query_scale(const ModelDeck& m, Report& report) {
+  if (m.query_position_scale == 0 || m.attention == AttentionKind::mla) return;  // check_latent_attention
+  const std::string begin = "model.query_position_scale = " + format_exact(m.query_position_scale);
+  const bool original = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
+  if (m.positions != PositionKind::rope || !original)
+    report.add(begin + " without model.rope_original_positions; legal: 0, or model.rope_scaling: llama3 | yarn");
+  for (const auto& [wrong, key] : {std::pair{m.qk_norm && !m.qk_norm_whole, "qk_norm = true"},
+                                   {m.rope_fraction != 1, "rope_fraction below 1"},
+                                   {m.no_rope_every > 0, "no_rope_every"}})
+    if (wrong) report.add(begin + " with model." + key + ": not available; legal: 0");
 }
 
 // GPT-2's checkpoints fuse Q, K and V into one tensor and have no name for what the others add.
 void check_family(const ModelDeck& m, Report& report) {
   if (m.family != Family::gpt2) return;
-  if (m.activation == Activation::swiglu)
-    report.add(
-        "model.activation = swiglu with model.family = gpt2, whose checkpoints have no gate; legal: gelu | "
-        "gelu_tanh | relu2, or another family");
+  if (m.activation == Activation::swiglu || m.activation == Activation::geglu)
+    report.add(std::string("model.activation = ") + (m.activation == Activation::swiglu ? "swiglu" : "geglu") +
+               " with model.family = gpt2, whose checkpoints have no gate; legal: gelu | gelu_tanh | relu2, or another "
+               "family");
   if (m.qk_norm) report.add("model.qk_norm = true with model.family = gpt2, whose checkpoints have none; legal: false");
-  if (m.norm_placement == NormPlacement::behind)
-    report.add(
-        "model.norm_placement = behind with model.family = gpt2, whose checkpoints have no names for such norms; "
-        "legal: before, or another family");
+  if (m.norm_placement != NormPlacement::before)
+    report.add(placement_of_norms(m) +
+               " with model.family = gpt2, whose checkpoints have no names for such norms; legal: before, or another "
+               "family");
   if (m.experts > 0)
     report.add(equation("model.experts", m.experts) +
                " with model.family = gpt2, whose checkpoints have none; legal: 0, or another family");
@@ -150,6 +167,7 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
   check_experts(model, report);
   check_qk_norm(model, report);
   check_norms(model, report);
+  check_query_scale(model, report);
   check_positions(model, sequence_tokens, report);
   check_rope_parts(model, report);
   check_rope_scaling(model, report);

@@ -14,8 +14,8 @@ namespace forge {
 
 enum class Family : int;  // config/family.hpp
 enum class NormKind { rmsnorm, layernorm };
-enum class NormPlacement { before, behind };
-enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
+enum class NormPlacement { before, behind, both };
+enum class Activation { swiglu, geglu, gelu, gelu_tanh, relu2 };
 enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
 enum class AttentionKind { standard, mla };
@@ -101,20 +101,23 @@ struct ModelDeck {
   double rope_attention_factor = 0;  // 0 = the method's own value
   double rope_mscale = 0;            // yarn, as DeepSeek's config.json has it; 0 = absent
   double rope_mscale_all_dim = 0;
-  bool rope_truncate = true;       // yarn: round the correction range to whole dimensions
-  double rope_fraction = 1;        // of a head's entries, so many first ones
-  std::int64_t no_rope_every = 0;  // layers without positions; 0 = none
-  double rope_window_theta = 0;    // of layers with a window, without scaling; 0 = as the others
+  bool rope_truncate = true;        // yarn: round the correction range to whole dimensions
+  double rope_fraction = 1;         // of a head's entries, so many first ones
+  std::int64_t no_rope_every = 0;   // layers without positions; 0 = none
+  double rope_window_theta = 0;     // of layers with a window, without scaling; 0 = as the others
+  double query_position_scale = 0;  // β of 1 + β ln(1 + ⌊position / rope_original_positions⌋)
   bool qk_norm = false;
-  bool qk_norm_whole = false;     // over all heads together
-  double attention_soft_cap = 0;  // of scaled scores; 0 = none
-  double logit_soft_cap = 0;      // of the head's logits; 0 = none
+  bool qk_norm_whole = false;        // over all heads together
+  double query_pre_attn_scalar = 0;  // scores are divided by its square root; 0 = D
+  double attention_soft_cap = 0;     // of scaled scores; 0 = none
+  double logit_soft_cap = 0;         // of the head's logits; 0 = none
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
   std::int64_t sliding_window = 0;             // 0 = full causal attention
   std::int64_t sliding_window_layer = 0;       // first layer that uses the window
   std::int64_t sliding_window_full_every = 0;  // layers without it among them; 0 = none
+  double embedding_scale = 1;                  // of the token table's rows in the residual stream
   bool tied_embeddings = false;
   double dropout = 0;
   double initial_std = 0.02;

@@ -25,13 +25,17 @@ enum class Family : int {
   smollm3,
   olmoe,
   olmo2,
-  olmo3
+  olmo3,
+  minimax_m2,
+  ministral3,
+  gemma3_text
 };
 
 // The deck's words for them, in this order: model_type in config.json.
-inline constexpr std::array family_words{"llama",     "mistral",     "qwen2",       "qwen3",     "gpt2", "mixtral",
-                                         "qwen3_moe", "deepseek_v3", "deepseek_v2", "qwen2_moe", "phi3", "glm4_moe",
-                                         "smollm3",   "olmoe",       "olmo2",       "olmo3"};
+inline constexpr std::array family_words{"llama",   "mistral",    "qwen2",       "qwen3",       "gpt2",
+                                         "mixtral", "qwen3_moe",  "deepseek_v3", "deepseek_v2", "qwen2_moe",
+                                         "phi3",    "glm4_moe",   "smollm3",     "olmoe",       "olmo2",
+                                         "olmo3",   "minimax_m2", "ministral3",  "gemma3_text"};
 constexpr const char* name_of(Family family) {
   return family_words[to_size(family)];
 }
@@ -46,6 +50,8 @@ struct TensorNames {
   const char* shared = "shared_expert.";  // before the matrices of the shared expert
   const char* qkv = "";                   // of the tensor that has q, k and v, one behind the other; "": one each
   const char* gate_up = "";               // likewise the tensor of a gated feed-forward layer's gate and up
+  const char* router_bias = "gate.e_score_correction_bias";  // behind `moe`
+  double norm_offset = 0;                                    // added to the files' weights of norms
 };
 // In the order of the enumerators.
 inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
@@ -65,6 +71,9 @@ inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
     {},
     {},
     {},
+    {.moe = "block_sparse_moe.", .gate = "w1", .up = "w3", .down = "w2", .router_bias = "e_score_correction_bias"},
+    {},
+    {.norm_offset = 1},
 }};
 constexpr const TensorNames& tensor_names(Family family) {
   return family_tensors[to_size(family)];

@@ -45,13 +45,14 @@ void add_dimensions(Keys& k) {
 
 void add_layers(Keys& k) {
   k.choice<&M::norm>("norm", stays, {"rmsnorm", "layernorm"}, "normalisation; layernorm has a bias");
-  k.choice<&M::norm_placement>("norm_placement", stays, {"before", "behind"},
-                               "norms of a block: of the inputs of attention and the feed-forward layer, or of their "
-                               "results before these join the residual stream");
+  k.choice<&M::norm_placement>("norm_placement", stays, {"before", "behind", "both"},
+                               "norms of a block: of the inputs of attention and the feed-forward layer, of their "
+                               "results before these join the residual stream, or of both");
   k.number<&M::norm_epsilon>("norm_epsilon", stays, more_than(0), "added to the variance or mean square in norms");
   k.choice<&M::activation>(
-      "activation", stays, {"swiglu", "gelu", "gelu_tanh", "relu2"},
-      "of the feed-forward layer: gated SiLU, GELU (exact), GELU (tanh approximation), squared ReLU");
+      "activation", stays, {"swiglu", "geglu", "gelu", "gelu_tanh", "relu2"},
+      "of the feed-forward layer: gated SiLU, gated GELU (tanh approximation), GELU (exact), GELU (tanh "
+      "approximation), squared ReLU");
   k.choice<&M::positions>("positions", stays, {"rope", "learned"}, "rotary positions or a learned table");
   k.integer<&M::max_positions>("max_positions", stays, 0, most_positions, "tokens",
                                "rows of the learned table, at least train.sequence_tokens; with rope, how far "
@@ -85,12 +86,17 @@ void add_rope(Keys& k) {
   k.number<&M::rope_window_theta>("rope_window_theta", stays, at_least(0),
                                   "rope_theta of the layers with a window, whose wavelengths are not stretched; 0 = as "
                                   "in the other layers");
+  k.number<&M::query_position_scale>("query_position_scale", stays, at_least(0),
+                                     "b: queries are multiplied by 1 + b ln(1 + floor(position / "
+                                     "rope_original_positions)), as in Llama 4; 0 = they are not");
 }
 
 void add_options(Keys& k) {
   k.flag<&M::qk_norm>("qk_norm", stays, "RMSNorm of every query and key head before the rotation");
   k.flag<&M::qk_norm_whole>("qk_norm_whole", stays,
                             "qk_norm goes over all query heads together, and over all key heads");
+  k.number<&M::query_pre_attn_scalar>("query_pre_attn_scalar", stays, at_least(0),
+                                      "attention's scores are divided by its square root; 0 = head_dim");
   k.number<&M::attention_soft_cap>("attention_soft_cap", stays, at_least(0),
                                    "c: scaled attention scores s become c tanh(s / c) before the softmax; 0 = none");
   k.number<&M::logit_soft_cap>("logit_soft_cap", stays, at_least(0),
@@ -105,6 +111,9 @@ void add_options(Keys& k) {
   k.integer<&M::sliding_window_full_every>("sliding_window_full_every", stays, 0, most_layers, "",
                                            "layers whose number, counted from 1, is a multiple of this have no "
                                            "window; 0 = none of them; needs sliding_window");
+  k.number<&M::embedding_scale>(
+      "embedding_scale", stays, more_than(0),
+      "rows of the embedding table are multiplied by it where they enter the residual stream");
   k.flag<&M::tied_embeddings>("tied_embeddings", stays, "the head uses the embedding table");
   k.number<&M::dropout>("dropout", may_change, from_below(0, 1),
                         "probability, after the embedding, in attention and before each residual sum");

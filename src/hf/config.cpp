@@ -1,6 +1,7 @@
 #include "hf/config.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/family.hpp"
 #include "config/key_bounds.hpp"
@@ -69,10 +70,10 @@ void read_window_from_layer(const JsonObject& config, ModelDeck& model) {
 }
 
 // The window in all layers, in none, or in all but each n-th.
-void read_window_by_type(const JsonObject& config, ModelDeck& model) {
-  constexpr std::int64_t every_absent = 4;
+void read_window_by_type(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
   const std::string full = "full_attention", windowed = "sliding_attention";
-  std::int64_t every = every_absent;
+  std::int64_t every = family.full_every;
+  if (*family.full_every_key) every = config.integer(family.full_every_key, every, 1, most_layers);
   if (config.has("layer_types")) {
     const auto types = read_words(config, "layer_types");
     const std::int64_t first = std::find(types.begin(), types.end(), full) - types.begin();
@@ -125,6 +126,14 @@ void read_attention(const JsonObject& config, const HfFamily& family, ModelDeck&
   model.head_dim = config.integer("head_dim", absent.head_dim > 0 ? absent.head_dim : derived, 1, most_size);
 }
 
+void read_activation(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
+  const std::string legal = family.activation == Activation::geglu ? "gelu_pytorch_tanh" : "silu";
+  const std::string word = config.text(family.activation_key, legal);
+  if (word != legal && (legal != "silu" || word != "swish"))
+    config.refuse(family.activation_key, "= " + shown(word) + "; legal: " + legal);
+  model.activation = family.activation;
+}
+
 void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
   const HfSizes& absent = family.sizes;
   model.width = config.integer("hidden_size", absent.width, 1, most_size);
@@ -136,19 +145,23 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
   model.max_positions = config.integer("max_position_embeddings", absent.positions, 1, most_positions);
   model.norm_epsilon = config.number("rms_norm_eps", family.epsilon, 0);
   model.tied_embeddings = config.flag("tie_word_embeddings", family.tied);
-  const std::string activation = config.text("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish")
-    config.refuse("hidden_act", "= " + shown(activation) + "; legal: silu");
+  read_activation(config, family, model);
   model.qk_norm_whole = family.qk_norm_whole;
-  model.norm_placement = family.norms_behind ? NormPlacement::behind : NormPlacement::before;
-  if (*family.refused && config.has(family.refused))
-    config.refuse(family.refused, "= " + shown_json(*config.find(family.refused)) + ": not available; legal: null");
+  model.norm_placement = family.norms;
+  if (family.scaled_embeddings) model.embedding_scale = std::sqrt(static_cast<double>(model.width));
+  if (family.query_pre_attn_scalar > 0)
+    model.query_pre_attn_scalar = config.number("query_pre_attn_scalar", family.query_pre_attn_scalar, 0);
+  for (const char* key : family.refused)
+    if (*key && config.has(key))
+      config.refuse(key, "= " + shown_json(*config.find(key)) + ": not available; legal: null");
+  if (config.flag("use_bidirectional_attention", false))
+    config.refuse("use_bidirectional_attention", "= true: not available; legal: false");
   model.qk_norm = *family.qk_norm_key ? config.flag(family.qk_norm_key, family.qk_norm) : family.qk_norm;
   read_biases(config, family.biases, model);
   if (family.window == HfWindow::from_layer)
     read_window_from_layer(config, model);
   else if (family.window == HfWindow::by_type)
-    read_window_by_type(config, model);
+    read_window_by_type(config, family, model);
   else
     read_plain_window(config, family.window, model);
   if (family.read_experts) family.read_experts(config, family.experts, model);
@@ -212,14 +225,27 @@ const json& text_of(const JsonObject& config, const json& root, const HfModelTyp
   return root;
 }
 
+// The family of the text model, whose own model_type may say it; nullptr: none that is read.
+const HfModelType* type_of_text(const JsonObject& text, const HfModelType& type) {
+  if (!type.nested) return &type;
+  const std::string word = text.text("model_type", "");
+  const HfModelType* const own = hf_model_type(word);
+  if (own && !own->nested) return own;
+  if (type.row) return &type;
+  text.refuse("model_type", (word.empty() ? "missing" : "= " + shown(word)) + "; legal: " + hf_model_types());
+  return nullptr;
+}
+
 void read_model(const JsonObject& config, const json& root, const HfModelType& type, ModelDeck& model) {
-  model.family = type.family;
   const JsonObject text(text_of(config, root, type), config.name() + (type.nested ? ": text_config" : ""),
                         config.report());
+  const HfModelType* const own = type_of_text(text, type);
+  if (!own) return;
+  model.family = own->family;
   if (model.family == Family::gpt2)
     read_gpt2(text, model);
   else
-    read_rotary_family(text, *type.row, model);
+    read_rotary_family(text, *own->row, model);
   // What the image model's map says of the whole counts.
   if (type.nested) model.tied_embeddings = config.flag("tie_word_embeddings", model.tied_embeddings);
   if (text.has("per_layer_config")) text.refuse("per_layer_config", "not available; legal: absent");

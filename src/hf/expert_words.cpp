@@ -6,6 +6,7 @@
 
 #include "config/router_score.hpp"
 #include "config/text.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -40,6 +41,12 @@ std::vector<std::int64_t> read_dense_layers(const JsonObject& config, std::int64
   return {dense.begin(), dense.end()};
 }
 
+// A key that the makers' own code reads and transformers does not.
+void refuse_other_word(const JsonObject& config, const char* key, const char* legal) {
+  const std::string word = config.text(key, legal);
+  if (word != legal) config.refuse(key, "= " + shown(word) + "; legal: " + legal);
+}
+
 }  // namespace
 
 void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
@@ -47,6 +54,22 @@ void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDe
   m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
   m.expert_ffn = m.ffn;
   m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
+}
+
+// Every layer has experts, which a sigmoid and biases choose.
+void read_minimax_m2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  read_mixtral(config, absent, m);
+  m.router_score = ScoreKind::sigmoid;
+  m.router_bias = true;
+  refuse_other_word(config, "scoring_func", "sigmoid");
+  refuse_other_word(config, "qk_norm_type", "per_layer");
+  for (const char* key : {"use_qk_norm", "use_routing_bias"})
+    if (!config.flag(key, true)) config.refuse(key, "= false: not available; legal: true");
+  if (config.integer("shared_intermediate_size", 0, 0, most_size) > 0)
+    config.refuse("shared_intermediate_size",
+                  "= " + shown_json(*config.find("shared_intermediate_size")) + ": not available; legal: 0");
+  if (const json* const kinds = config.find("attn_type_list"); kinds && *kinds != json(to_size(m.layers), 1))
+    config.refuse("attn_type_list", "legal: a list of 1, full attention in every layer");
 }
 
 void read_olmoe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
@@ -109,12 +132,6 @@ void read_latent_attention(const JsonObject& config, ModelDeck& m) {
   m.head_dim = m.nope_dim + m.rope_dim;
   m.kv_heads = m.heads;
   if (config.flag("attention_bias", false)) config.refuse("attention_bias", "= true: not available; legal: false");
-}
-
-// A key that DeepSeek's own code reads and transformers does not.
-void refuse_other_word(const JsonObject& config, const char* key, const char* legal) {
-  const std::string word = config.text(key, legal);
-  if (word != legal) config.refuse(key, "= " + shown(word) + "; legal: " + legal);
 }
 
 // What the families with shared experts of the routed ones' width have alike.
@@ -185,11 +202,15 @@ std::string plain_router_obstacle(const ModelDeck& m) {
 namespace {
 
 // Of families whose layers all have experts.
-std::string all_experts_obstacle(const ModelDeck& m) {
+std::string layers_obstacle(const ModelDeck& m) {
   if (m.experts == 0) return "experts must be at least 1";
   if (m.first_dense_layers > 0 || m.moe_every > 1 || !m.dense_layers.empty())
     return "first_dense_layers, moe_every and dense_layers must leave no layer without experts";
-  return plain_router_obstacle(m);
+  return "";
+}
+std::string all_experts_obstacle(const ModelDeck& m) {
+  const std::string obstacle = layers_obstacle(m);
+  return obstacle.empty() ? plain_router_obstacle(m) : obstacle;
 }
 
 }  // namespace
@@ -197,6 +218,17 @@ std::string all_experts_obstacle(const ModelDeck& m) {
 std::string mixtral_obstacle(const ModelDeck& m) {
   if (m.experts > 0 && !m.router_renormalise) return "router_renormalise must be true";
   return all_experts_obstacle(m);
+}
+
+std::string minimax_m2_obstacle(const ModelDeck& m) {
+  if (const std::string obstacle = layers_obstacle(m); !obstacle.empty()) return obstacle;
+  if (m.router_score != ScoreKind::sigmoid || !m.router_bias)
+    return "router_score must be sigmoid and router_bias true";
+  if (!m.router_renormalise) return "router_renormalise must be true";
+  ModelDeck plain = m;
+  plain.router_score = ScoreKind::softmax;
+  plain.router_bias = false;
+  return plain_router_obstacle(plain);
 }
 
 std::string olmoe_obstacle(const ModelDeck& m) {
@@ -271,6 +303,16 @@ void write_mixtral(const ModelDeck& m, Json& config) {
   config["num_experts_per_tok"] = m.experts_per_token;
   config["router_jitter_noise"] = m.router_jitter;
   write_auxiliary_loss(m, config);
+}
+
+void write_minimax_m2(const ModelDeck& m, Json& config) {
+  write_mixtral(m, config);
+  config["scoring_func"] = "sigmoid";
+  config["use_routing_bias"] = true;
+  config["use_qk_norm"] = true;
+  config["qk_norm_type"] = "per_layer";
+  config["shared_intermediate_size"] = 0;
+  config["attn_type_list"] = std::vector<int>(to_size(m.layers), 1);
 }
 
 void write_olmoe(const ModelDeck& m, Json& config) {

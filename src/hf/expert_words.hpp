@@ -11,6 +11,7 @@
 namespace forge {
 
 void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_minimax_m2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_olmoe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_qwen3_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_qwen2_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
@@ -20,6 +21,7 @@ void read_deepseek_v3(const JsonObject& config, const HfExpertSizes& absent, Mod
 void read_deepseek_v2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 
 void write_mixtral(const ModelDeck& model, nlohmann::ordered_json& config);
+void write_minimax_m2(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_olmoe(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_qwen3_moe(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_qwen2_moe(const ModelDeck& model, nlohmann::ordered_json& config);
@@ -30,6 +32,7 @@ void write_deepseek_v2(const ModelDeck& model, nlohmann::ordered_json& config);
 // Of the router that mixtral and qwen3_moe have.
 std::string plain_router_obstacle(const ModelDeck& model);
 std::string mixtral_obstacle(const ModelDeck& model);
+std::string minimax_m2_obstacle(const ModelDeck& model);
 std::string olmoe_obstacle(const ModelDeck& model);
 std::string qwen2_moe_obstacle(const ModelDeck& model);
 std::string sigmoid_experts_obstacle(const ModelDeck& model);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -25,7 +26,7 @@ enum class HfWindow {
   every_layer_if_used,   // sliding_window (4096 where left out) with use_sliding_window
   from_layer,            // as every_layer_if_used, from layer max_window_layers on
   by_type,               // sliding_window (4096 where left out) in the layers that layer_types says, of which each has
-                         // rope parameters of its own; where that is left out, in all but every fourth
+                         // rope parameters of its own; where that is left out, in all but every full_every-th
   refused                // some layers, where use_sliding_window: not available
 };
 
@@ -49,19 +50,30 @@ struct HfFamily {
   HfBiases biases{};
   HfWindow window = HfWindow::none;
   bool qk_norm = false, qk_norm_whole = false;
-  bool norms_behind = false;
-  const char* refused = "";      // a key that must be absent or null
-  const char* qk_norm_key = "";  // says whether it has it
-  bool tied = false;             // where tie_word_embeddings is left out
+  NormPlacement norms = NormPlacement::before;
+  Activation activation = Activation::swiglu;
+  const char* activation_key = "hidden_act";
+  std::array<const char*, 2> refused{"", ""};  // keys that must be absent or null
+  const char* qk_norm_key = "";                // says whether it has it
+  bool tied = false;                           // where tie_word_embeddings is left out
   // What rope leaves as it is: 0 for the fraction: the class rotates whole heads. −1 for layers: the family has none.
-  double rope_fraction = 0;         // where partial_rotary_factor is left out
-  std::int64_t no_rope_every = -1;  // where no_rope_layers and no_rope_layer_interval are left out
-  bool latent = false;              // head_dim and num_key_value_heads are not read
-  bool multi_token = false;         // its files may have layers of multi-token prediction
-  bool plain_rope = false;          // no method stretches its wavelengths
-  bool whole_heads = false;         // the width is a multiple of the heads
-  bool router_biases = false;       // its files have them
-  bool exact_router = false;        // its class keeps router matrices in fp32
+  double rope_fraction = 0;           // where partial_rotary_factor is left out
+  std::int64_t no_rope_every = -1;    // where no_rope_layers and no_rope_layer_interval are left out
+  bool latent = false;                // head_dim and num_key_value_heads are not read
+  bool multi_token = false;           // its files may have layers of multi-token prediction
+  bool plain_rope = false;            // no method stretches its wavelengths
+  bool rotary_dim = false;            // a key says how many entries of a head it rotates
+  bool query_position_scale = false;  // rope parameters have llama_4_scaling_beta
+  // Of a window by_type.
+  std::int64_t full_every = 4;  // where layer_types and the key are left out
+  const char* full_every_key = "";
+  const char* window_theta_key = "";  // rope_theta of layers with the window, outside of their rope parameters; …
+  double window_theta = 0;            // … where it is left out: 0: rope_theta
+  bool scaled_embeddings = false;     // embedding_scale is sqrt(width)
+  double query_pre_attn_scalar = 0;   // where left out; 0: no key says it
+  bool whole_heads = false;           // the width is a multiple of the heads
+  bool router_biases = false;         // its files have them
+  bool exact_router = false;          // its class keeps router matrices in fp32
 
   // Of families with experts; `model` has its heads and layers.
   HfExpertSizes experts{};
@@ -78,7 +90,7 @@ const HfFamily& hf_family(Family family);
 struct HfModelType {
   const char* word;
   Family family;
-  const HfFamily* row;  // null: gpt2's
+  const HfFamily* row;  // null: gpt2's, or of a nested one the row of its text_config's model_type
   bool nested = false;  // the text model's keys stand in text_config, beside those of an image model
 };
 // All of them: the families under their own words, then other words. nullptr: there is no such type.

@@ -41,10 +41,16 @@ RopeScaling read_method(const JsonObject& rope) {
 // Of a family that may rotate a part of each head; another one rotates all of it.
 void read_fraction(const JsonObject& object, const HfFamily& family, ModelDeck& model) {
   const char* const key = "partial_rotary_factor";
-  const double fraction = object.number(key, model.rope_fraction, 0);
+  double fraction = object.number(key, model.rope_fraction, 0);
+  if (family.rotary_dim && !object.has(key) && object.has("rotary_dim"))
+    fraction = static_cast<double>(object.integer("rotary_dim", model.head_dim, 1, most_size)) /
+               static_cast<double>(model.head_dim);
   if (fraction > 1 || (family.rope_fraction == 0 && fraction != 1))
-    return object.refuse(key, "= " + shown_json(*object.find(key)) +
-                                  "; legal: " + (family.rope_fraction == 0 ? "1" : "more than 0, at most 1"));
+    return object.has(key)
+               ? object.refuse(key, "= " + shown_json(*object.find(key)) +
+                                        "; legal: " + (family.rope_fraction == 0 ? "1" : "more than 0, at most 1"))
+               : object.refuse("rotary_dim",
+                               "= " + shown_json(*object.find("rotary_dim")) + "; legal: at most head_dim");
   model.rope_fraction = fraction;
 }
 
@@ -123,6 +129,29 @@ void read_scaling(const JsonObject& config, const JsonObject& rope, const HfFami
   if (model.rope_scaling == RopeScaling::yarn) read_yarn(config, rope, model);
 }
 
+// What Ministral 3's class takes where nothing is said.
+json ministral_parameters() {
+  return {{"rope_type", "yarn"},
+          {"rope_theta", 1e6},
+          {"factor", 16.0},
+          {"original_max_position_embeddings", 16384},
+          {"beta_fast", 32.0},
+          {"beta_slow", 1.0},
+          {"mscale_all_dim", 1.0},
+          {"mscale", 1.0},
+          {"llama_4_scaling_beta", 0.1}};
+}
+
+// The scale of queries by their position, in units of the original context.
+void read_query_scale(const JsonObject& rope, ModelDeck& model) {
+  const char* const key = "llama_4_scaling_beta";
+  if (!rope.has(key)) return rope.refuse(key, "missing; legal: number, 0 or more");
+  model.query_position_scale = rope.amount(key, 0);
+  if (model.query_position_scale > 0 && model.rope_scaling != RopeScaling::yarn &&
+      model.rope_scaling != RopeScaling::llama3)
+    rope.refuse(key, "= " + shown_json(*rope.find(key)) + " needs rope_type: yarn or llama3; legal: 0");
+}
+
 // Parameters by the type of a layer, in maps in rope_parameters. rope_scaling, and a rope_theta outside of them, are
 // those of layers without a window, as the class has it.
 void read_rope_by_type(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
@@ -143,8 +172,12 @@ void read_rope_by_type(const JsonObject& config, const HfFamily& family, ModelDe
   const JsonObject inner(windowed, config.name() + ": rope_parameters: sliding_attention", config.report());
   model.rope_theta = rope.number("rope_theta", config.number("rope_theta", family.rope_theta, 0), 0);
   read_scaling(config, rope, family, model);
+  if (!model.rope_truncate)
+    rope.refuse("truncate", "= false, which transformers doesn't read in parameters of a layer type; legal: true");
   if (model.sliding_window == 0) return;
-  const double theta = inner.number("rope_theta", family.rope_theta, 0);
+  const char* const key = family.window_theta_key;
+  const double absent = family.window_theta > 0 ? family.window_theta : family.rope_theta;
+  const double theta = inner.number("rope_theta", *key ? config.number(key, absent, 0) : absent, 0);
   if (read_method(inner) != RopeScaling::none) {
     if (windowed != full || theta != model.rope_theta)
       inner.refuse("rope_type", "= " + shown(inner.text("rope_type", "")) +
@@ -181,13 +214,24 @@ nlohmann::ordered_json written_scaling(const ModelDeck& model) {
 }
 
 // As read_rope_by_type() reads them. transformers 4 knows rope_scaling alone, which stretches layers without a window.
-void write_rope_by_type(const ModelDeck& model, nlohmann::ordered_json& config) {
+void write_rope_by_type(const ModelDeck& model, const HfFamily& family, nlohmann::ordered_json& config) {
   nlohmann::ordered_json full = written_scaling(model), windowed = full;
   if (model.rope_scaling != RopeScaling::none && (model.sliding_window == 0 || model.rope_window_theta > 0))
     config["rope_scaling"] = full;
   full["rope_theta"] = windowed["rope_theta"] = model.rope_theta;
   if (model.rope_window_theta > 0) windowed = {{"rope_type", "default"}, {"rope_theta", model.rope_window_theta}};
+  if (*family.window_theta_key) config[family.window_theta_key] = windowed["rope_theta"];
   config["rope_parameters"] = {{"full_attention", full}, {"sliding_attention", windowed}};
+}
+
+// The class asks for the original context even where nothing is stretched.
+void write_scaled_queries(const ModelDeck& model, nlohmann::ordered_json& config) {
+  nlohmann::ordered_json rope = written_scaling(model);
+  rope["rope_theta"] = model.rope_theta;
+  rope["llama_4_scaling_beta"] = model.query_position_scale;
+  if (!rope.contains("original_max_position_embeddings"))
+    rope["original_max_position_embeddings"] = std::max<std::int64_t>(model.max_positions, 1);
+  config["rope_parameters"] = rope;
 }
 
 }  // namespace
@@ -200,6 +244,8 @@ void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& m
   read_layers_without(config, family, model);
   const char* key = nullptr;
   const json* parameters = find_parameters(config, key);
+  const json absent = family.query_position_scale ? ministral_parameters() : json();
+  if (!parameters && family.query_position_scale) parameters = &absent, key = "rope_parameters";
   if (!parameters) return;
   if (has_nested_maps(*parameters)) {
     config.refuse(key, "holds parameters per layer type; legal: the same for all layers");
@@ -209,12 +255,16 @@ void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& m
   model.rope_theta = rope.number("rope_theta", model.rope_theta, 0);
   read_fraction(rope, family, model);
   read_scaling(config, rope, family, model);
+  if (family.query_position_scale) read_query_scale(rope, model);
 }
 
 void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ordered_json& config) {
   config["rope_theta"] = model.rope_theta;
   if (family.rope_fraction > 0) config["partial_rotary_factor"] = model.rope_fraction;
-  if (family.window == HfWindow::by_type) return write_rope_by_type(model, config);
+  if (family.rotary_dim)
+    config["rotary_dim"] = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rope_fraction);
+  if (family.query_position_scale) return write_scaled_queries(model, config);
+  if (family.window == HfWindow::by_type) return write_rope_by_type(model, family, config);
   if (family.no_rope_every >= 0) config["no_rope_layers"] = rotating_layers(model.layers, model.no_rope_every);
   if (model.rope_scaling == RopeScaling::none) {
     config["rope_scaling"] = nullptr;

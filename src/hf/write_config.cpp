@@ -17,12 +17,15 @@ using Json = nlohmann::ordered_json;
 std::string gpt2_obstacle(const ModelDeck& m) {
   if (m.norm != NormKind::layernorm) return "norm must be layernorm";
   if (m.positions != PositionKind::learned) return "positions must be learned";
-  if (m.activation == Activation::swiglu) return "activation must be gelu, gelu_tanh or relu2";
+  if (m.activation == Activation::swiglu || m.activation == Activation::geglu)
+    return "activation must be gelu, gelu_tanh or relu2";
   if (m.kv_heads != m.heads) return "kv_heads must equal heads";
   if (m.head_dim * m.heads != m.width) return "head_dim must be width / heads";
   if (!m.qkv_bias || !m.attention_out_bias || !m.mlp_bias)
     return "qkv_bias, attention_out_bias and mlp_bias must be true";
-  if (m.norm_placement == NormPlacement::behind) return "norm_placement must be before";
+  if (m.norm_placement != NormPlacement::before) return "norm_placement must be before";
+  if (m.embedding_scale != 1) return "embedding_scale must be 1";
+  if (m.query_pre_attn_scalar > 0) return "query_pre_attn_scalar must be 0";
   if (m.qk_norm) return "qk_norm must be false";
   if (m.sliding_window > 0) return "sliding_window must be 0";
   return "";
@@ -44,13 +47,30 @@ std::string experts_obstacle(const ModelDeck& m, const HfFamily& family) {
   return m.experts > 0 ? "experts must be 0" : "";
 }
 
+std::string scale_obstacle(const ModelDeck& m, const HfFamily& family) {
+  if (!family.query_position_scale && m.query_position_scale > 0) return "query_position_scale must be 0";
+  if (family.query_pre_attn_scalar == 0 && m.query_pre_attn_scalar > 0) return "query_pre_attn_scalar must be 0";
+  if (m.query_pre_attn_scalar != std::floor(m.query_pre_attn_scalar))
+    return "query_pre_attn_scalar must be a whole number";
+  // transformers rounds it to the model's type.
+  constexpr double rounding = 1e-6;
+  const double scale = family.scaled_embeddings ? std::sqrt(static_cast<double>(m.width)) : 1;
+  if (std::abs(m.embedding_scale / scale - 1) > rounding)
+    return std::string("embedding_scale must be ") + (family.scaled_embeddings ? "sqrt(width)" : "1");
+  return "";
+}
+
 // The parts that all but gpt2 share.
 std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (m.norm != NormKind::rmsnorm) return "norm must be rmsnorm";
-  if ((m.norm_placement == NormPlacement::behind) != family.norms_behind)
-    return std::string("norm_placement must be ") + (family.norms_behind ? "behind" : "before");
+  if (m.norm_placement != family.norms)
+    return std::string("norm_placement must be ") + (family.norms == NormPlacement::before   ? "before"
+                                                     : family.norms == NormPlacement::behind ? "behind"
+                                                                                             : "both");
   if (m.positions != PositionKind::rope) return "positions must be rope";
-  if (m.activation != Activation::swiglu) return "activation must be swiglu";
+  if (m.activation != family.activation)
+    return std::string("activation must be ") + (family.activation == Activation::geglu ? "geglu" : "swiglu");
+  if (const auto obstacle = scale_obstacle(m, family); !obstacle.empty()) return obstacle;
   if (m.qk_norm_whole != family.qk_norm_whole)
     return std::string("qk_norm_whole must be ") + (family.qk_norm_whole ? "true" : "false");
   if (!*family.qk_norm_key && m.qk_norm != family.qk_norm)
@@ -62,6 +82,7 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (family.window != HfWindow::by_type && m.sliding_window_full_every > 0)
     return "sliding_window_full_every must be 0";
   if (family.window != HfWindow::by_type && m.rope_window_theta > 0) return "rope_window_theta must be 0";
+  if (family.window == HfWindow::by_type && !m.rope_truncate) return "rope_truncate must be true";
   if (family.rope_fraction == 0 && m.rope_fraction != 1) return "rope_fraction must be 1";
   if (family.no_rope_every < 0 && m.no_rope_every > 0) return "no_rope_every must be 0";
   if (family.plain_rope && m.rope_scaling != RopeScaling::none) return "rope_scaling must be none";
@@ -83,7 +104,8 @@ void write_gpt2(const ModelDeck& m, Json& config) {
   for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) config[key] = m.dropout;
 }
 
-void write_window(const ModelDeck& m, HfWindow kind, Json& config) {
+void write_window(const ModelDeck& m, const HfFamily& family, Json& config) {
+  const HfWindow kind = family.window;
   const bool used = m.sliding_window > 0;
   if (kind == HfWindow::none) return;
   if (kind == HfWindow::refused) {
@@ -94,6 +116,7 @@ void write_window(const ModelDeck& m, HfWindow kind, Json& config) {
     // The class asks for a window even where no layer has one.
     config["sliding_window"] = used ? m.sliding_window : 4096;
     const std::int64_t every = used ? m.sliding_window_full_every : 1;
+    if (*family.full_every_key && every > 0) config[family.full_every_key] = every;
     for (std::int64_t number = 1; number <= m.layers; ++number)
       config["layer_types"].push_back(every > 0 && number % every == 0 ? "full_attention" : "sliding_attention");
     return;
@@ -130,7 +153,12 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, std::int64_
   config["num_attention_heads"] = m.heads;
   config["num_key_value_heads"] = m.kv_heads;
   if (m.attention == AttentionKind::standard) config["head_dim"] = m.head_dim;
-  config["hidden_act"] = "silu";
+  config[family.activation_key] = family.activation == Activation::geglu ? "gelu_pytorch_tanh" : "silu";
+  if (family.query_pre_attn_scalar > 0)
+    config["query_pre_attn_scalar"] =
+        m.query_pre_attn_scalar > 0 ? static_cast<std::int64_t>(m.query_pre_attn_scalar) : m.head_dim;
+  for (const char* key : family.refused)
+    if (*key) config[key] = nullptr;
   config["rms_norm_eps"] = m.norm_epsilon;
   config["attention_dropout"] = m.dropout;
   if (*family.biases.qkv) config[family.biases.qkv] = m.qkv_bias;
@@ -138,7 +166,7 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, std::int64_
   if (*family.qk_norm_key) config[family.qk_norm_key] = m.qk_norm;
   if (*family.biases.mlp) config[family.biases.mlp] = m.mlp_bias;
   write_positions(m, trained, config);
-  write_window(m, family.window, config);
+  write_window(m, family, config);
   if (family.write_experts) family.write_experts(m, config);
   write_hf_rope(m, family, config);
 }

@@ -83,16 +83,18 @@ void residual_add(Stream&, View<const T, 2> residual, View<const T, 2> x, View<T
 // ---- embedding
 // --------------------------------------------------------------------------------------------------------
 
-// out(R,C) = table(V,C)[token] + positions_table(P,C)[position] (left out when empty). Token −1: another rank's, a zero
-// row of the table.
+// out(R,C) = scale · table(V,C)[token] + positions_table(P,C)[position] (left out when empty). Token −1: another
+// rank's, a zero row of the table.
 template <class T>
 void embedding_forward(Stream&, View<const std::int32_t, 1> tokens, View<const T, 2> table,
-                       View<const std::int32_t, 1> positions, View<const T, 2> positions_table, View<T, 2> out);
-// d_table(V,C)[index[r]] += d_out(r,:). `order` lists the rows sorted by index, equal ones in row order: each table row
-// is summed by one team in that order, without atomics. Rows of index −1 add nothing. Serves tokens and positions.
+                       View<const std::int32_t, 1> positions, View<const T, 2> positions_table, View<T, 2> out,
+                       double scale = 1);
+// d_table(V,C)[index[r]] += scale · d_out(r,:). `order` lists the rows sorted by index, equal ones in row order: each
+// table row is summed by one team in that order, without atomics. Rows of index −1 add nothing. Serves tokens and
+// positions.
 template <class T>
 void embedding_backward(Stream&, View<const std::int32_t, 1> index, View<const std::int32_t, 1> order,
-                        View<const T, 2> d_out, View<acc_t<T>, 2> d_table);
+                        View<const T, 2> d_out, View<acc_t<T>, 2> d_table, double scale = 1);
 
 // ---- largest magnitudes and codes of rows
 // --------------------------------------------------------------------------------------------------------
@@ -201,14 +203,17 @@ void latent_keys_backward(Stream&, View<const T, 3> d_k, View<const T, 3> d_v, V
 // ---- activations
 // ------------------------------------------------------------------------------------------------------
 
-// act(R,F) = silu(gate) · up; gate_up(R,2F) holds gate in the first F columns (Shazeer 2020).
+// Of a gated layer's gate: x σ(x), or GELU's tanh form.
+enum class Gate { silu, gelu_tanh };
+// act(R,F) = g(gate) · up; gate_up(R,2F) holds gate in the first F columns (SwiGLU and GeGLU, Shazeer 2020).
 template <class T>
-void swiglu_forward(Stream&, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax = {});
+void swiglu_forward(Stream&, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax = {},
+                    Gate gate = Gate::silu);
 // d_gate_up may alias gate_up. act, unless it is empty, gets what swiglu_forward makes, to the bit; then nothing is
 // measured.
 template <class T>
 void swiglu_backward(Stream&, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
-                     const RowAmaxes& amax = {}, View<T, 2> act = {});
+                     const RowAmaxes& amax = {}, View<T, 2> act = {}, Gate gate = Gate::silu);
 
 enum class Pointwise { gelu, gelu_tanh, relu2 };  // x Φ(x); its tanh form; max(x,0)²
 template <class T>

@@ -146,7 +146,7 @@ void check_batch(const Deck& deck, Report& report) {
 }  // namespace
 
 std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& report) {
-  const auto mesh = resolve_mesh(deck.mesh, ranks, report);
+  const auto mesh = resolve_mesh(deck.mesh, ranks, report, deck.model.experts);
   if (mesh) {
     deck.mesh.dp_shard = mesh->dp_shard;
     deck.mesh.etp = mesh->etp;

@@ -65,7 +65,7 @@ struct BlockLayer : AnyLayer {
   }
   static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
     if (layer.state > 0 || layer.number > stage.layer(0))
-      add_stream(l, to.x, "block input", l.spec.norms_behind() ? l.W : l.B);
+      add_stream(l, to.x, "block input", l.spec.norms_before() ? l.B : l.W);
     to.block.list(l, layer.number);
   }
   static void list_recomputed(BufferLister& l, const StageLayer& layer, auto& to) { to.block.list(l, layer.number); }

@@ -27,7 +27,8 @@ std::string text(std::int64_t value) {
 // Checks one deck's mesh and collects what is wrong.
 class Resolver {
  public:
-  Resolver(const MeshDeck& deck, std::int64_t world, Report& report) : deck_(deck), world_(world), report_(report) {}
+  Resolver(const MeshDeck& deck, std::int64_t world, Report& report, std::int64_t experts)
+      : deck_(deck), world_(world), report_(report), experts_(experts) {}
 
   std::optional<MeshShape> run() {
     ranges();
@@ -102,6 +103,8 @@ class Resolver {
     return ranks % experts == 0 && (local % experts == 0 || experts % local == 0);
   }
 
+  bool divides_experts(std::int64_t ep) const { return experts_ % ep == 0; }
+
   // "" when ep and etp fit `ranks` of a stage, else the violated equation.
   std::string misfit(std::int64_t ep, std::int64_t etp, std::int64_t ranks) const {
     const std::int64_t local = ranks / mesh_.dp_replicate, experts = product({ep, etp});
@@ -134,9 +137,9 @@ class Resolver {
   std::string legal_experts(std::int64_t etp, std::int64_t ranks) const {
     std::string legal;
     for (std::int64_t ep = std::min(deck_.ep - 1, ranks); ep >= 1 && legal.empty(); --ep)
-      if (fits(ep, etp, ranks)) legal = "mesh.ep " + text(ep);
+      if (divides_experts(ep) && fits(ep, etp, ranks)) legal = "mesh.ep " + text(ep);
     for (std::int64_t ep = deck_.ep + 1; ep <= ranks; ++ep)
-      if (fits(ep, etp, ranks)) {
+      if (divides_experts(ep) && fits(ep, etp, ranks)) {
         legal += (legal.empty() ? "mesh.ep " : " or ") + text(ep);
         break;
       }
@@ -157,6 +160,7 @@ class Resolver {
   const MeshDeck& deck_;
   std::int64_t world_;
   Report& report_;
+  std::int64_t experts_;
   bool legal_ = true;
   MeshShape mesh_;
 };
@@ -183,8 +187,8 @@ int MeshShape::expert_shards() const {
   return std::max(1, dp_shard * cp * tp / (ep * etp));
 }
 
-std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report) {
-  return Resolver(deck, world, report).run();
+std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report, std::int64_t experts) {
+  return Resolver(deck, world, report, experts).run();
 }
 
 MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world) {

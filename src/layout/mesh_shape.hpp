@@ -51,8 +51,10 @@ struct MeshShape {
 
 // The deck's mesh on `world` ranks. dp_shard -1 takes the rest. A pinned dp_shard with which
 // pp dp_replicate dp_shard ep cp tp is the world counts ep as a factor of its own, and becomes dp_shard ep.
-// Reports every violated equation with the nearest legal values; nothing is returned then.
-std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report);
+// Reports every violated equation with the nearest legal values, of `experts` experts (0: of any number); nothing is
+// returned then.
+std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report,
+                                      std::int64_t experts = 0);
 // The deck's mesh on `world` ranks, or the report thrown as one BadInput.
 MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world);
 

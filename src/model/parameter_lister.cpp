@@ -27,6 +27,9 @@ TensorNames ParameterLister::names() const {
 bool ParameterLister::gpt2() const {
   return names().gpt2;
 }
+double ParameterLister::norm_offset() const {
+  return names().norm_offset;
+}
 
 double ParameterLister::output_std() const {
   return spec.options.residual_scaling ? matrix_std() / std::sqrt(2.0 * static_cast<double>(spec.L())) : matrix_std();
@@ -44,6 +47,7 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   const std::string peft = kind == UnitKind::adapter ? "base_model.model." : "";
   if (!t.hf.empty()) p.hf_name = joined(peft + (layer >= 0 ? hf_block_name(spec, layer) : ""), t.hf);
   p.hf_transposed = t.transposed;
+  p.hf_offset = t.offset;
   p.section = section;
   p.group = next_ - 1;
   p.shape.assign(t.shape.begin(), t.shape.end());

@@ -41,6 +41,7 @@ struct TensorSpec {
   double std = 0;           // of Initial::normal
   bool transposed = false;  // stored (in, out) there
   std::int64_t expert = -1;
+  double offset = 0;  // the files' values are less by this
 };
 
 // A buffer with the elements of a unit from `begin` on: with all of them, or with those of its vectors, which stand
@@ -114,6 +115,7 @@ class ParameterLister {
   // Names in the family's Hugging Face checkpoints. GPT-2 fuses q, k and v and stores matrices (in, out).
   TensorNames names() const;  // config/family.hpp
   bool gpt2() const;
+  double norm_offset() const;  // added to the files' weights of norms
   std::string_view hf(std::string_view others, std::string_view gpt2_name) const { return gpt2() ? gpt2_name : others; }
 
   // Standard deviations of matrices, and of those that add to the residual stream.

@@ -59,16 +59,21 @@ double yarn_attention_factor(const ModelDeck& o) {
   return yarn_mscale(o.rope_factor, 1);
 }
 
+double query_scale(const ModelDeck& o, std::int64_t position) {
+  const std::int64_t times = position / o.rope_original_positions;
+  return 1 + o.query_position_scale * std::log1p(static_cast<double>(times));
+}
+
 }  // namespace
 
-RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t which) {
+RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t base) {
   const ModelDeck& o = spec.options;
   RotaryFrequencies result;
   const std::int64_t dim = spec.rotary_dim();
-  const double theta = which > 0 ? o.rope_window_theta : o.rope_theta;
+  const double theta = base > 0 ? o.rope_window_theta : o.rope_theta;
   for (std::int64_t i = 0; i < dim / 2; ++i)
     result.inverse.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
-  if (which > 0) return result;
+  if (base > 0) return result;
   switch (o.rope_scaling) {
     case RopeScaling::none:
       break;
@@ -90,13 +95,16 @@ RotaryTable rotary_table(const ModelSpec& spec, std::int64_t positions) {
   RotaryTable table;
   table.cosine.reserve(to_size(spec.rotary_tables() * positions * spec.rotary_dim() / 2));
   table.sine.reserve(table.cosine.capacity());
+  const std::int64_t bases = spec.rotary_bases(), of_base = spec.rotary_tables() / bases;
   for (std::int64_t which = 0; which < spec.rotary_tables(); ++which) {
-    const auto frequencies = rotary_frequencies(spec, which);
-    for (std::int64_t p = 0; p < positions; ++p)
+    const auto frequencies = rotary_frequencies(spec, which / of_base);
+    for (std::int64_t p = 0; p < positions; ++p) {
+      const double factor = frequencies.attention_factor * (which % of_base > 0 ? query_scale(spec.options, p) : 1);
       for (const double f : frequencies.inverse) {
-        table.cosine.push_back(std::cos(static_cast<double>(p) * f) * frequencies.attention_factor);
-        table.sine.push_back(std::sin(static_cast<double>(p) * f) * frequencies.attention_factor);
+        table.cosine.push_back(std::cos(static_cast<double>(p) * f) * factor);
+        table.sine.push_back(std::sin(static_cast<double>(p) * f) * factor);
       }
+    }
   }
   return table;
 }

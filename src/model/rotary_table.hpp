@@ -13,10 +13,11 @@ struct RotaryFrequencies {
   std::vector<double> inverse;  // (D/2)
   double attention_factor = 1;
 };
-// Of the second of rotary_tables(): θ = rope_window_theta, without scaling.
-RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t table = 0);
+// Of the second of rotary_bases(): θ = rope_window_theta, without scaling.
+RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t base = 0);
 
-// cosine, sine: (positions, D/2), row-major, in double; of several tables one below the other.
+// cosine, sine: (positions, D/2), row-major, in double; of several tables one below the other. A table of queries is
+// multiplied by 1 + β ln(1 + ⌊position / rope_original_positions⌋), β = query_position_scale (Llama 4).
 struct RotaryTable {
   std::vector<double> cosine, sine;
 };

@@ -36,7 +36,8 @@ void resolve_experts(ModelDeck& o) {
 }  // namespace
 
 double ModelSpec::softmax_scale() const {
-  const double scale = 1 / std::sqrt(static_cast<double>(D()));
+  const double scale =
+      1 / std::sqrt(options.query_pre_attn_scalar > 0 ? options.query_pre_attn_scalar : static_cast<double>(D()));
   if (!mla() || options.rope_scaling != RopeScaling::yarn || options.rope_mscale_all_dim <= 0 ||
       options.rope_factor <= 1)
     return scale;

@@ -23,13 +23,14 @@ struct ModelSpec {
   std::int64_t kv_columns() const { return K() * D(); }
   std::int64_t v_columns() const { return K() * value_dim(); }
   std::int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
-  bool gated() const { return options.activation == Activation::swiglu; }
+  bool gated() const { return options.activation == Activation::swiglu || options.activation == Activation::geglu; }
   // Columns of the first feed-forward product: gate and up side by side, or F.
   std::int64_t up_columns() const { return up_columns(F()); }
   std::int64_t up_columns(std::int64_t ffn) const { return gated() ? 2 * ffn : ffn; }
   bool layernorm() const { return options.norm == NormKind::layernorm; }
-  // Whether norms stand behind attention and the feed-forward layer, not before them.
-  bool norms_behind() const { return options.norm_placement == NormPlacement::behind; }
+  // Where attention and the feed-forward layer have norms: of their inputs, of their results, or of both.
+  bool norms_before() const { return options.norm_placement != NormPlacement::behind; }
+  bool norms_behind() const { return options.norm_placement != NormPlacement::before; }
   bool rope() const { return options.positions == PositionKind::rope; }
   // A layer's, counted from 1; those of multi-token prediction as the last one.
   std::int64_t number_of(std::int64_t layer) const { return (layer < L() ? layer : L() - 1) + 1; }
@@ -44,9 +45,17 @@ struct ModelSpec {
     const bool full = layer < options.sliding_window_layer || (every > 0 && number_of(layer) % every == 0);
     return full ? 0 : options.sliding_window;
   }
-  // Rotary tables: of the layers with a window there may be one of their own, the second.
-  std::int64_t rotary_tables() const { return options.rope_window_theta > 0 ? 2 : 1; }
-  std::int64_t rotary_table_of(std::int64_t layer) const { return window(layer) > 0 ? rotary_tables() - 1 : 0; }
+  // Frequencies of rope: the layers with a window may have some of their own, the second ones.
+  std::int64_t rotary_bases() const { return options.rope_window_theta > 0 ? 2 : 1; }
+  // Whether queries are multiplied by a number that depends on their position.
+  bool scales_queries() const { return options.query_position_scale > 0; }
+  // Rotary tables: one for each of those frequencies, or for its keys and then its queries.
+  std::int64_t rotary_tables() const { return rotary_bases() * (scales_queries() ? 2 : 1); }
+  // Of a layer's keys, and of its queries, where they have one of their own.
+  std::int64_t rotary_table_of(std::int64_t layer, bool queries = false) const {
+    const std::int64_t base = window(layer) > 0 ? rotary_bases() - 1 : 0;
+    return scales_queries() ? 2 * base + (queries ? 1 : 0) : base;
+  }
 
   // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): queries and keys have heads of nope_dim + rope_dim
   // entries, values of value_dim. Without it a value's head is as wide as the others'.
@@ -64,7 +73,8 @@ struct ModelSpec {
   std::int64_t kv_up_columns() const { return H() * (options.nope_dim + options.value_dim); }
   // What tensor-parallel ranks gather for the up-projections: [input of q_up, kv latent, rope key].
   std::int64_t latent_columns() const { return q_up_inputs() + kv_down_columns(); }
-  // What scores are multiplied by before the softmax: 1 / sqrt(D), and with mla the square of yarn's mscale_all_dim.
+  // What scores are multiplied by before the softmax: 1 / sqrt(D or query_pre_attn_scalar), and with mla the square of
+  // yarn's mscale_all_dim.
   double softmax_scale() const;
 
   // Mixture of experts. Layers L … L + mtp_depth − 1 are those of multi-token prediction: of the last layer's kind.

@@ -35,12 +35,12 @@ View<T, 3> output_heads(const ModelSpec& m, View<T, 2> x) {
   return heads_of(x, 0, m.H(), m.value_dim());
 }
 
-// n1 = norm1(x), to y(S,C), for products of which the first has a weight that is split so; x itself where norms stand
-// behind.
+// n1 = norm1(x), to y(S,C), for products of which the first has a weight that is split so; x itself where no norm
+// stands before.
 template <class T>
 RowOperand<T> norm1_of(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
                        const MatrixSplit& split, View<T, 2> y) {
-  if (p.spec().norms_behind()) return p.x;
+  if (!p.spec().norms_before()) return p.x;
   return RowOperand<T>::measured(p.ctx, ProductOf::output, split, y, [&](const RowAmaxes& amax) {
     norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, y, false, amax);
   });
@@ -48,13 +48,13 @@ RowOperand<T> norm1_of(const BlockPass<T>& p, const AttendParameters<const T>& w
 // The same in backward.
 template <class T>
 View<const T, 2> attention_input(const BlockPass<T>& p, const AttendBuffers<T>& b) {
-  return p.spec().norms_behind() ? p.x : b.n1;
+  return p.spec().norms_before() ? b.n1 : p.x;
 }
 // dx = d_h + ∂norm1(d_n1), or d_h + d_n1
 template <class T>
 void norm1_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendParameters<acc_t<T>>& g,
                     const AttendBuffers<T>& b, View<const T, 2> d_n1, View<T, 2> dx, const RowScratch<T>& rows) {
-  if (p.spec().norms_behind()) return residual_add<T>(p.ctx.stream, b.d_h, d_n1, dx, Dropout{});
+  if (!p.spec().norms_before()) return residual_add<T>(p.ctx.stream, b.d_h, d_n1, dx, Dropout{});
   norm_backward<T>(p.ctx, p.x, w.norm1.weight, b.norm1, g.norm1.weight, g.norm1.bias, d_n1, b.d_h, dx, rows);
 }
 
@@ -106,10 +106,11 @@ template <class T>
 View<const T, 2> attend_output_rows(const BlockPass<T>& p, const AttendParameters<const T>& w,
                                     const AttendParameters<acc_t<T>>& g, const AttendBuffers<T>& b,
                                     const RowScratch<T>& rows) {
-  return output_rows<T>(
-      p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out, [&](View<const T, 2> dy, View<T, 2> dx) {
-        norm_backward<T>(p.ctx, b.branch, w.norm1.weight, b.norm1, g.norm1.weight, g.norm1.bias, dy, {}, dx, rows);
-      });
+  return output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out,
+                        [&](View<const T, 2> dy, View<T, 2> dx) {
+                          norm_backward<T>(p.ctx, b.branch, w.norm1_behind.weight, b.norm1_behind,
+                                           g.norm1_behind.weight, g.norm1_behind.bias, dy, {}, dx, rows);
+                        });
 }
 // d_branch → d_q, d_k, d_v; adapt(d_o) adds an adapter's part of the gradient of attention's output.
 template <class T, class Adapt = NoAdapter>

@@ -9,13 +9,14 @@ namespace forge {
 
 template <class P>
 struct AttendParameters {
-  NormParameters<P> norm1;
-  View<P, 2> out;       // (C, H Dv)
-  View<P, 1> out_bias;  // (C)
+  NormParameters<P> norm1, norm1_behind;  // of attention's input, of its result: those that the model has
+  View<P, 2> out;                         // (C, H Dv)
+  View<P, 1> out_bias;                    // (C)
   LowRank<P> out_adapter;
 
   void list_norm(ParameterLister& l) {
-    norm1.list(l, "norm1", l.spec.norms_behind() ? "post_attention_layernorm." : l.hf("input_layernorm.", "ln_1."));
+    if (l.spec.norms_before()) norm1.list(l, "norm1", l.hf("input_layernorm.", "ln_1."));
+    if (l.spec.norms_behind()) norm1_behind.list(l, "norm1_behind", "post_attention_layernorm.");
   }
   void list_output(ParameterLister& l) {
     const ModelSpec& s = l.spec;
@@ -39,7 +40,7 @@ inline bool output_rows_differ(const BufferContext& c) {
 
 template <class T>
 struct AttendBuffers {
-  NormStatistics<T> norm1;
+  NormStatistics<T> norm1, norm1_behind;
   View<T, 2> n1;          // (S, C) normalised input, where norms stand before
   View<T, 2> o;           // (R, H Dv) attention's output
   View<acc_t<T>, 2> lse;  // (R, H)
@@ -51,17 +52,19 @@ struct AttendBuffers {
   View<T, 2> d_h;    // (S, C)
   View<T, 2> d_out;  // (R, C)
 
-  void list_norm(BufferLister& l) { norm1.list(l, "norm 1 mean", "norm 1 rstd"); }
+  void list_norm(BufferLister& l) {
+    if (l.spec.norms_before()) norm1.list(l, "norm 1 mean", "norm 1 rstd");
+    if (l.spec.norms_behind()) norm1_behind.list(l, "norm 1 behind mean", "norm 1 behind rstd");
+  }
   void list_n1(BufferLister& l) {
-    if (!l.spec.norms_behind()) l.recompute(n1, "norm 1 output", l.S, l.spec.C(), l.W);
+    if (l.spec.norms_before()) l.recompute(n1, "norm 1 output", l.S, l.spec.C(), l.W);
   }
   void list_outputs(BufferLister& l) {
     l.save(o, "attention output", l.R, l.spec.o_columns(), l.W);
     l.save(lse, "attention log-sum-exp", l.R, l.spec.H(), l.B);
     out_low.list(l, BlockProduct::attention_out);
-    const bool behind = l.spec.norms_behind();
-    if (behind) l.save(branch, "attention before its norm", l.S, l.spec.C(), l.B);
-    l.save(h, "residual after attention", l.S, l.spec.C(), behind ? l.W : l.B);
+    if (l.spec.norms_behind()) l.save(branch, "attention before its norm", l.S, l.spec.C(), l.B);
+    l.save(h, "residual after attention", l.S, l.spec.C(), l.spec.norms_before() ? l.B : l.W);
   }
   void list_attend_gradients(BufferLister& l) {
     l.add(d_h, "gradient after attention", l.S, l.spec.C(), l.W);

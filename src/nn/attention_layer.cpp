@@ -34,14 +34,29 @@ View<T, 3> AttentionLayer<T>::queries_and_keys(View<T, 2> x) const {
 }
 
 // What the rows' queries and keys turn by; no angles where the layer has no positions, or the model has a table of
-// them.
+// them. `queries`: theirs, where they have a table of their own.
 template <class T>
-typename AttentionLayer<T>::Angles AttentionLayer<T>::angles() const {
+typename AttentionLayer<T>::Angles AttentionLayer<T>::angles(bool queries) const {
   const auto& s = p.ctx.services;
   if (!p.spec().rotates(p.layer)) return {p.batch.table_positions(), {}, {}};
   const std::int64_t rows = s.cosine.rows() / p.spec().rotary_tables(),
-                     first = rows * p.spec().rotary_table_of(p.layer);
+                     first = rows * p.spec().rotary_table_of(p.layer, queries);
   return {p.batch.table_positions(), s.cosine.slice(first, first + rows), s.sine.slice(first, first + rows)};
+}
+
+// Rotates the heads of queries, then of keys, and multiplies those of queries by the scale of their positions, which
+// their table has; `inverse`: their gradients.
+template <class T>
+void AttentionLayer<T>::turn(const View<T, 3>& heads, bool inverse) const {
+  const ModelSpec& m = p.spec();
+  if (!m.rotates(p.layer)) return;
+  const auto turn_by = [&](const View<T, 3>& x, const Angles& by) {
+    rotary<T>(p.ctx.stream, x, by.positions, by.cosine, by.sine, inverse, RotaryPairs::halves, RotaryPart::first);
+  };
+  if (!m.scales_queries()) return turn_by(heads, angles());
+  const View<T, 2> flat(heads.data, {{heads.rows(), heads.columns()}}, heads.pitch);
+  turn_by(heads_of(flat, 0, m.H(), m.D()), angles(true));
+  turn_by(heads_of(flat, m.H(), m.K(), m.D()), angles());
 }
 
 template <class T>
@@ -64,11 +79,6 @@ void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
   block_linear_forward<T>(p.ctx, split, n, w.qkv, w.qkv_bias, b.qkv);
   adapter().forward(n.values(), b.qkv);
   const View<T, 3> raw = queries_and_keys(b.qkv);
-  const auto [positions, cosine, sine] = angles();
-  const auto turn = [&](const View<T, 3>& x) {
-    if (!cosine.empty())
-      rotary<T>(p.ctx.stream, x, positions, cosine, sine, false, RotaryPairs::halves, RotaryPart::first);
-  };
   const double epsilon = p.spec().options.norm_epsilon;
   if (p.spec().options.qk_norm_whole) {
     const auto [queries, keys] = widths();
@@ -78,12 +88,13 @@ void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
     add_up(b.qk_rstd);
     width_rstd<T>(p.ctx.stream, queries, keys, epsilon, b.qk_rstd);
     width_norm_forward<T>(p.ctx.stream, raw, head_weights(), b.qk_rstd, queries_and_keys(b.qk));
-    turn(queries_and_keys(b.qk));
+    turn(queries_and_keys(b.qk), false);
   } else if (p.spec().options.qk_norm) {
+    const auto [positions, cosine, sine] = angles();
     head_norm_forward<T>(p.ctx.stream, raw, head_weights(), epsilon, positions, cosine, sine, queries_and_keys(b.qk),
                          b.qk_rstd);
   } else {
-    turn(raw);
+    turn(raw, false);
   }
 }
 
@@ -91,13 +102,13 @@ void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
 template <class T>
 void AttentionLayer<T>::backward_positions(const AttentionScratch<T>& s) const {
   const View<T, 3> d = queries_and_keys(b.d_qkv), raw = queries_and_keys(b.qkv);
-  const auto [positions, cosine, sine] = angles();
   const ModelSpec& m = p.spec();
-  if (m.options.qk_norm && !m.options.qk_norm_whole)
+  if (m.options.qk_norm && !m.options.qk_norm_whole) {
+    const auto [positions, cosine, sine] = angles();
     return head_norm_backward<T>(p.ctx.stream, d, raw, head_weights(), b.qk_rstd, positions, cosine, sine,
                                  norm_sums(s.rows, d.rows(), m.D()), g.q_norm, g.k_norm);
-  if (!cosine.empty())
-    rotary<T>(p.ctx.stream, d, positions, cosine, sine, true, RotaryPairs::halves, RotaryPart::first);
+  }
+  turn(d, true);
   if (!m.options.qk_norm) return;
   const auto [queries, keys] = widths();
   width_slopes<T>(p.ctx.stream, d, raw, head_weights(), s.qk_slopes);
@@ -137,7 +148,7 @@ void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) co
 
 template <class T>
 void AttentionLayer<T>::recompute() const {
-  if (!p.spec().norms_behind()) norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
+  if (p.spec().norms_before()) norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
 }
 
 template <class T>

@@ -35,7 +35,8 @@ struct AttentionLayer {
     View<const std::int32_t, 1> positions;
     View<const acc_t<T>, 2> cosine, sine;
   };
-  Angles angles() const;
+  Angles angles(bool queries = false) const;
+  void turn(const View<T, 3>& heads, bool inverse) const;
   AttentionHeads<T> split_heads(View<T, 2> qkv) const;
   AttentionHeads<T> inputs() const;
   HeadWeights<T> head_weights() const { return {w.q_norm, w.k_norm, p.spec().H()}; }

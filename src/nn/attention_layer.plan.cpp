@@ -24,7 +24,10 @@ RowKernel& over_heads(Segments& list, const char* name, std::int64_t reads, std:
 // Over what it rotates of them.
 void list_rotary(Segments& list) {
   const ModelSpec& s = list.spec;
-  list.over_rows("rotary", list.R, (s.H() + s.K()) * s.rotary_dim(), 1, 1);
+  const auto turn = [&](std::int64_t heads) { list.over_rows("rotary", list.R, heads * s.rotary_dim(), 1, 1); };
+  if (!s.scales_queries()) return turn(s.H() + s.K());
+  turn(s.H());
+  turn(s.K());
 }
 
 // Norm and rotation of q and k, of all heads together, whose sums tp ranks add up.
@@ -98,9 +101,9 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
   const bool whole = s.options.qk_norm_whole, normalised = s.options.qk_norm && !whole;
   switch (pass) {
     case Pass::forward:
-      if (!s.norms_behind()) list_norm(list, pass, list.S, s.C());
+      if (s.norms_before()) list_norm(list, pass, list.S, s.C());
       list.gather_rows(s.C());
-      list.block_linear(ProductOf::output, list.R, qkv_split(list.c), list.c.tp == 1 && !s.norms_behind());
+      list.block_linear(ProductOf::output, list.R, qkv_split(list.c), list.c.tp == 1 && s.norms_before());
       if (s.options.qkv_bias) list.over_rows("add_bias", list.R, s.qkv_columns(), 1, 1);
       list_adapter(list, BlockProduct::qkv, ProductOf::output);
       if (normalised) over_heads(list, "head_norm_forward", 1, 1);

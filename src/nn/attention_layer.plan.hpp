@@ -43,7 +43,15 @@ struct AttentionParameters : AttendParameters<P> {
       const Splits heads = split_rows(s.D()), copied = {{0, s.D(), true}};
       const auto norm = [&](View<P, 1>& w, std::string_view name, std::string_view hf, std::int64_t columns,
                             const Splits& split) {
-        l.add(w, {{name}, {hf}, {whole ? columns : s.D()}, whole ? split : Splits{}, Initial::ones});
+        l.add(w, {{name},
+                  {hf},
+                  {whole ? columns : s.D()},
+                  whole ? split : Splits{},
+                  Initial::ones,
+                  0,
+                  false,
+                  -1,
+                  l.norm_offset()});
       };
       norm(q_norm, "attention.q_norm", "self_attn.q_norm.weight", s.q_columns(), heads);
       norm(k_norm, "attention.k_norm", "self_attn.k_norm.weight", s.kv_columns(), copied);

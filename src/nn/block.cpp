@@ -22,7 +22,8 @@ struct Halves {
 
 }  // namespace
 
-// x → h = x + dropout(attention), n2; where norms stand behind, x → h = x + dropout(norm1(attention))
+// x → h = x + dropout(a), n2 = norm2(h); a = attention, or the norm of it where one stands behind; n2 is h where none
+// stands before
 template <class T>
 RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
   const ModelSpec& m = p.spec();
@@ -32,18 +33,27 @@ RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
   if (m.norms_behind()) {
     const AttendParameters<const T>& of = of_attention(
         m, w, [](const AttendParameters<const T>& half) -> const auto& { return half; });
-    norm_forward<T>(p.ctx, branch, of.norm1.weight, of.norm1.bias, a.norm1, s.branch);
-    residual_add<T>(p.ctx.stream, p.x, s.branch, a.h, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch));
+    norm_forward<T>(p.ctx, branch, of.norm1_behind.weight, of.norm1_behind.bias, a.norm1_behind, s.branch);
+  }
+  const Dropout dropout = dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch);
+  if (!m.norms_before()) {
+    residual_add<T>(p.ctx.stream, p.x, s.branch, a.h, dropout);
     return a.h;
   }
   const std::int64_t ffn = m.is_moe(p.layer) ? m.Fs() : m.F();
   const auto make = [&](const RowAmaxes& amax) {
-    residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
-                             w.norm2.weight, w.norm2.bias, b.norm2, a.h, b.n2, amax);
+    residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout, w.norm2.weight, w.norm2.bias, b.norm2, a.h, b.n2, amax);
   };
   if (ffn > 0) return RowOperand<T>::measured(p.ctx, ProductOf::output, mlp_up_split(m, ffn), b.n2, make);
   make({});
   return b.n2;
+}
+
+// The feed-forward layer's result → its norm, where one stands behind
+template <class T>
+void Block<T>::norm_behind(View<const T, 2> result, View<T, 2> out) const {
+  const NormParameters<const T>& norm = w.norm2_behind;
+  if (p.spec().norms_behind()) norm_forward<T>(p.ctx, result, norm.weight, norm.bias, b.norm2_behind, out);
 }
 
 template <class T>
@@ -61,7 +71,7 @@ void Block<T>::forward(View<T, 2> out) {
       p.spec(), p.layer, Halves<T>{*this},
       [&](const Mlp<T>& mlp) { mlp.forward_output(mlp.forward_to_activation(normed, s.rows), branch, s.rows); },
       [&](const Moe<T>& moe) { moe.forward(normed, branch, s.moe, s.rows); });
-  if (p.spec().norms_behind()) norm_forward<T>(p.ctx, branch, w.norm2.weight, w.norm2.bias, b.norm2, s.branch);
+  norm_behind(branch, s.branch);
   residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
                   dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
 }
@@ -76,7 +86,7 @@ void Block<T>::recompute() {
       return;
     case Recompute::selective:
       of_attention(p.spec(), Halves<T>{*this}, [](const auto& half) { half.recompute(); });
-      if (!p.spec().norms_behind())
+      if (p.spec().norms_before())
         norm_forward<T>(p.ctx, b.attend(p.spec()).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
       return of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, activate, activate);
     case Recompute::full: {
@@ -91,7 +101,7 @@ void Block<T>::recompute() {
             if (output) mlp.forward_output(act, b.branch, s.rows);
           },
           [&](const Moe<T>& moe) { moe.recompute(normed, s.moe, s.rows); });
-      if (p.spec().norms_behind()) norm_forward<T>(p.ctx, b.branch, w.norm2.weight, w.norm2.bias, b.norm2, s.branch);
+      norm_behind(b.branch, s.branch);
     }
   }
 }
@@ -105,7 +115,8 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T
   const auto dense = [&](const Mlp<T>& mlp) {
     const View<const T, 2> d_y =
         output_rows<T>(p.ctx, p.layer, place, p.batch, d_out, b.d_down_out, [&](View<const T, 2> dy, View<T, 2> dx) {
-          norm_backward<T>(p.ctx, b.branch, w.norm2.weight, b.norm2, g.norm2.weight, g.norm2.bias, dy, {}, dx, s.rows);
+          norm_backward<T>(p.ctx, b.branch, w.norm2_behind.weight, b.norm2_behind, g.norm2_behind.weight,
+                           g.norm2_behind.bias, dy, {}, dx, s.rows);
         });
     const bool activates = activates_in_backward(p.ctx.buffers, p.ctx.rounding.block);
     if (weights) return mlp.backward(second_input(), d_y, s.d_act, s.d_n2, s.rows, weights->rows, activates);
@@ -122,7 +133,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T
   };
   of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, dense, experts);
   const AttendBuffers<T>& a = b.attend(p.spec());
-  if (p.spec().norms_behind()) return residual_add<T>(p.ctx.stream, d_out, s.d_n2, a.d_h, Dropout{});
+  if (!p.spec().norms_before()) return residual_add<T>(p.ctx.stream, d_out, s.d_n2, a.d_h, Dropout{});
   norm_backward<T>(p.ctx, a.h, w.norm2.weight, b.norm2, g.norm2.weight, g.norm2.bias, s.d_n2, d_out, a.d_h, s.rows);
 }
 

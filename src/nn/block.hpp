@@ -6,8 +6,9 @@
 namespace forge {
 
 // One transformer block:  h = x + attention(norm1(x));  out = h + feed_forward(norm2(h))
-// where norms stand before, and where they stand behind (OLMo 2, arXiv:2501.00656):
+// where norms stand before; where they stand behind (OLMo 2, arXiv:2501.00656)
 //                         h = x + norm1(attention(x));  out = h + norm2(feed_forward(h))
+// and where both do (Gemma 2, arXiv:2408.00118), each result is normalised, too.
 template <class T>
 struct Block {
   BlockPass<T> p;
@@ -28,8 +29,9 @@ struct Block {
 
  private:
   // The feed-forward layer's input, in backward.
-  View<const T, 2> second_input() const { return p.spec().norms_behind() ? b.attend(p.spec()).h : b.n2; }
+  View<const T, 2> second_input() const { return p.spec().norms_before() ? b.n2 : b.attend(p.spec()).h; }
   RowOperand<T> forward_to_norm2(const BlockForward<T>& s) const;
+  void norm_behind(View<const T, 2> result, View<T, 2> out) const;
   void backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T>* weights) const;
 };
 

@@ -32,7 +32,7 @@ namespace {
 
 // What selective recomputation dropped: outputs of norms and activations.
 void list_selective_recompute(Segments& list, std::int64_t layer) {
-  const bool before = !list.spec.norms_behind();
+  const bool before = list.spec.norms_before();
   if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
   if (list.spec.mla()) list_latent_norms(list);
   if (before) list_norm(list, Pass::forward, list.S, list.spec.C());

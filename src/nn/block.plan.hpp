@@ -25,7 +25,7 @@ template <class P>
 struct BlockParameters {
   AttentionParameters<P> attention;
   LatentParameters<P> latent;
-  NormParameters<P> norm2;
+  NormParameters<P> norm2, norm2_behind;  // of the feed-forward layer's input, of its result
   MlpParameters<P> mlp;
   MoeParameters<P> moe;
   MtpParameters<P> mtp;
@@ -36,8 +36,10 @@ struct BlockParameters {
     if (l.kind == UnitKind::adapter) return list_adapters(l);
     const auto list = [&](auto& half) { half.list(l); };
     of_attention(s, *this, list);
-    norm2.list(l, "norm2",
-               s.norms_behind() ? "post_feedforward_layernorm." : l.hf("post_attention_layernorm.", "ln_2."));
+    if (s.norms_before())
+      norm2.list(l, "norm2",
+                 s.norms_behind() ? "pre_feedforward_layernorm." : l.hf("post_attention_layernorm.", "ln_2."));
+    if (s.norms_behind()) norm2_behind.list(l, "norm2_behind", "post_feedforward_layernorm.");
     of_feed_forward(s, l.layer, *this, list, list);
     if (l.layer >= s.L()) mtp.list(l);
   }
@@ -56,7 +58,7 @@ template <class T>
 struct BlockBuffers {
   AttentionBuffers<T> attention;
   LatentBuffers<T> latent;
-  NormStatistics<T> norm2;
+  NormStatistics<T> norm2, norm2_behind;
   View<T, 2> n2;      // (S, C) norm 2's output, where norms stand before
   View<T, 2> branch;  // (S, C) the feed-forward layer's output, where norms stand behind
   MlpBuffers<T> mlp;
@@ -71,11 +73,14 @@ struct BlockBuffers {
     amaxes.list(l, layer);
     const auto list = [&](auto& half) { half.list(l); };
     of_attention(l.spec, *this, list);
-    norm2.list(l, "norm 2 mean", "norm 2 rstd");
-    if (l.spec.norms_behind())
-      l.save(branch, "feed-forward before its norm", l.S, l.spec.C(), l.B);
-    else
+    if (l.spec.norms_before()) {
+      norm2.list(l, "norm 2 mean", "norm 2 rstd");
       l.recompute(n2, "norm 2 output", l.S, l.spec.C(), l.W);
+    }
+    if (l.spec.norms_behind()) {
+      norm2_behind.list(l, "norm 2 behind mean", "norm 2 behind rstd");
+      l.save(branch, "feed-forward before its norm", l.S, l.spec.C(), l.B);
+    }
     of_feed_forward(l.spec, layer, *this, list, list);
   }
   // What B leaves for W.

@@ -7,7 +7,7 @@
 namespace forge {
 
 // The feed-forward network of a dense block, or the experts that every token goes to:
-//   y(S,C) = act(x Wupᵀ + b) Wdownᵀ + b,  act(g, u) = silu(g) u, or another function of u alone
+//   y(S,C) = act(x Wupᵀ + b) Wdownᵀ + b,  act(g, u) = silu(g) u, gelu(g) u, or another function of u alone
 // W of it reads what B leaves in the place of `up`.
 template <class T>
 struct Mlp {

@@ -105,7 +105,7 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
   switch (pass) {
     case Pass::forward:
       codes = output && list.join_codes(ProductOf::output, list.R, up_split, down_split);
-      list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1 && !s.norms_behind());
+      list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1 && s.norms_before());
       if (biases) list.over_rows("add_bias", list.R, s.up_columns(ffn), 1, 1);
       list_adapter(list, BlockProduct::gate_up, ProductOf::output);
       if (output || !activates_in_backward(list.c, list.rounds)) list_activation(list, ffn, codes);

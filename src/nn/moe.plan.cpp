@@ -72,7 +72,7 @@ ScaledOperand rows_to_experts(const BufferContext& c, ProductOf of, std::int64_t
 RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
   const std::string unit = "layers." + std::to_string(layer);
   return {layer, unit + ".router_bias",
-          hf_block_name(s, layer) + tensor_names(s.options.family).moe + "gate.e_score_correction_bias"};
+          hf_block_name(s, layer) + tensor_names(s.options.family).moe + tensor_names(s.options.family).router_bias};
 }
 
 void list_moe_activation(Segments& list) {

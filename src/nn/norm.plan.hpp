@@ -15,7 +15,8 @@ struct NormParameters {
   // `hf` ends in a point.
   void list(ParameterLister& l, std::string_view name, std::string_view hf) {
     const std::int64_t C = l.spec.C();
-    l.add(weight, {{name}, {hf, "weight"}, {C}, {}, Initial::ones}, Section::stream_norms);
+    l.add(weight, {{name}, {hf, "weight"}, {C}, {}, Initial::ones, 0, false, -1, l.norm_offset()},
+          Section::stream_norms);
     if (l.spec.layernorm()) l.add(bias, {{name, "_bias"}, {hf, "bias"}, {C}}, Section::stream_norms);
   }
 };
@@ -50,25 +51,22 @@ inline void list_output_gradient(Segments& list) {
 }
 // B from the gradient of the input of attention or of the feed-forward layer to the gradient of the stream.
 inline void list_stream_gradient(Segments& list) {
-  if (list.spec.norms_behind())
-    list.over_rows("residual_add", list.S, list.spec.C(), 2, 1);
-  else
+  if (list.spec.norms_before())
     list_norm(list, Pass::backward_input, list.S, list.spec.C());
+  else
+    list.over_rows("residual_add", list.S, list.spec.C(), 2, 1);
 }
-// Attention's result joins the stream; where norms stand before, with the norm of the sum.
+// Attention's result joins the stream, normalised where norms stand behind; where they stand before, with the norm of
+// the sum.
 inline void list_residual_norm(Segments& list) {
   const std::int64_t S = list.S, C = list.spec.C();
-  if (list.spec.norms_behind()) {
-    list_norm(list, Pass::forward, S, C);
-    list.over_rows("residual_add", S, C, 2, 1);
-    return;
-  }
-  if (list.spec.options.dropout == 0) {
+  if (list.spec.norms_behind()) list_norm(list, Pass::forward, S, C);
+  if (list.spec.norms_before() && list.spec.options.dropout == 0) {
     list.over_rows("residual_norm_forward", S, C, 2, 2);
     return;
   }
   list.over_rows("residual_add", S, C, 2, 1);
-  list_norm(list, Pass::forward, S, C);
+  if (list.spec.norms_before()) list_norm(list, Pass::forward, S, C);
 }
 
 }  // namespace forge

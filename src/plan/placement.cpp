@@ -101,6 +101,42 @@ std::array<Placement, group_count> placements(const MeshShape& mesh, int rank, c
   return list;
 }
 
+namespace {
+
+// Whether groups of so many consecutive ranks, or of ranks so far apart, lie alike on all nodes.
+bool lies_alike(const MeshShape& m, int ranks_per_node) {
+  const int distances[] = {m.tp,
+                           m.tp * m.cp,
+                           m.tp * m.cp * m.dp_shard,
+                           m.world() / m.pp,
+                           m.etp,
+                           m.etp * m.ep_node_ranks(),
+                           m.etp * m.ep,
+                           m.etp * m.ep * m.expert_shards()};
+  return std::ranges::all_of(distances, [&](int d) { return d % ranks_per_node == 0 || ranks_per_node % d == 0; });
+}
+
+bool lies_worse(const Placement& a, const Placement& b) {
+  return a.nodes != b.nodes ? a.nodes > b.nodes : a.near < b.near;
+}
+
+}  // namespace
+
+std::array<Placement, group_count> worst_placements(const MeshShape& mesh, int stage, const MeshGroups& groups,
+                                                    int ranks_per_node) {
+  constexpr int most_edges = 16;  // between nodes, which the groups of the ranks behind them may straddle
+  const int size = mesh.world() / mesh.pp, first = stage * size;
+  auto worst = placements(mesh, first, groups, ranks_per_node);
+  if (lies_alike(mesh, ranks_per_node)) return worst;
+  int rank = (first / ranks_per_node + 1) * ranks_per_node;
+  for (int edge = 0; edge < most_edges && rank < first + size; ++edge, rank += ranks_per_node) {
+    const auto here = placements(mesh, rank, groups, ranks_per_node);
+    for (std::size_t g = 0; g < here.size(); ++g)
+      if (lies_worse(here[g], worst[g])) worst[g] = here[g];
+  }
+  return worst;
+}
+
 GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankShare& share) {
   GroupSizes sizes{};
   const auto set = [&](Group group, std::int64_t size) { sizes[to_size(group)] = size; };

@@ -22,6 +22,11 @@ struct Placement {
 std::array<Placement, group_count> placements(const MeshShape& mesh, int rank, const MeshGroups& groups,
                                               int ranks_per_node);
 
+// Of each kind of group the one of a pipeline stage that lies worst: on most nodes, with fewest ranks beside each
+// other. Where sizes of groups and nodes divide one another all lie alike.
+std::array<Placement, group_count> worst_placements(const MeshShape& mesh, int stage, const MeshGroups& groups,
+                                                    int ranks_per_node);
+
 // Ranks of every group that a rank is in.
 using GroupSizes = std::array<std::int64_t, group_count>;
 GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& mesh, const RankShare& share);

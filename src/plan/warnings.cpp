@@ -84,10 +84,14 @@ class Warnings {
 
   // etp divides tp, and lies inside where tp does.
   void of_nodes() {
-    const Placement tp = placements(setup_.mesh, 0, groups_of(setup_), site_.ranks_per_node)[to_size(Group::tp)];
+    Placement tp;
+    for (int stage = 0; stage < std::min(setup_.mesh.pp, 16); ++stage) {
+      const auto places = worst_placements(setup_.mesh, stage, groups_of(setup_), site_.ranks_per_node);
+      if (places[to_size(Group::tp)].nodes > tp.nodes) tp = places[to_size(Group::tp)];
+    }
     if (tp.nodes > 1)
       list_.push_back(formatted(
-          "mesh.tp = %d lies on %d nodes of %d ranks: collectives that every layer waits for cross the network; "
+          "mesh.tp = %d has groups on %d nodes of %d ranks: collectives that every layer waits for cross the network; "
           "better: tp within a node, pp and shards across",
           setup_.mesh.tp, tp.nodes, site_.ranks_per_node));
   }

@@ -15,9 +15,16 @@ Deck smallest_on(const Deck& resolved, const MeshDeck& mesh);
 // isn't legal on so many ranks.
 std::optional<std::size_t> bytes_on(Deck deck, int ranks, int capability, bool all_stages);
 
-// What a resolved deck's model and batch need at least of each of so many ranks: of layouts without replicas, with as
-// few stages as are legal, whose tp and cp stay inside a node, with the choices that need least memory. None where none
-// of them is legal.
+// A layout on which the rank that needs most has so many bytes.
+struct LeastLayout {
+  Deck deck;
+  std::size_t bytes = 0;
+};
+// Of a resolved deck's model and batch on so many ranks the layout that needs least: without replicas, with as few
+// stages as are legal, tp and cp inside a node or as the deck has them, with the choices that need least memory. None
+// where none of them is legal.
+std::optional<LeastLayout> least_layout(const Deck& resolved, int ranks, int ranks_per_node, int capability);
+// Its bytes; none where none is legal.
 std::optional<std::size_t> least_bytes(const Machine& machine, const Deck& resolved, int ranks);
 
 }  // namespace forge

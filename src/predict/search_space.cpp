@@ -64,7 +64,8 @@ std::vector<MeshDeck> meshes_of(const Deck& deck, int ranks, int ranks_per_node)
             mesh.dp_shard = shards;
             mesh.ep = ep;
             mesh.etp = etp;
-            list.push_back(mesh);
+            Report refused;
+            if (resolve_mesh(mesh, ranks, refused)) list.push_back(mesh);
           }
         }
       }

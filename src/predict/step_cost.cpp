@@ -13,10 +13,9 @@ namespace forge {
 StepCost::StepCost(const Machine& machine, const RunSetup& setup)
     : machine_(machine), setup_(setup), busiest_(buffers_on(machine, setup)) {
   if (setup.deck.model.experts > 0) busiest_.expert_load = machine.imbalance;
-  const int ranks = setup.mesh.world() / setup.mesh.pp;
   const MeshGroups groups = groups_of(setup);
   for (int p = 0; p < setup.mesh.pp; ++p)
-    places_.push_back(placements(setup.mesh, p * ranks, groups, machine.ranks_per_node));
+    places_.push_back(worst_placements(setup.mesh, p, groups, machine.ranks_per_node));
 }
 
 TaskCost StepCost::operator()(const RankShare& share, const Task& task) {

@@ -16,6 +16,7 @@ namespace forge {
 struct RunEvent {
   std::string kind, text;
   std::int64_t step = 0;
+  std::int64_t number = 0;  // in the order in which they were added
 };
 
 // Events in their order; of a kind with more than `most` of them the first and the last ones.
@@ -35,6 +36,7 @@ class RunEvents {
     std::deque<RunEvent> last;
   };
   std::map<std::string, Kind> kinds_;
+  std::int64_t added_ = 0;
 };
 
 // What the routers of a layer say: of each step, thinned.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "core/json.hpp"
 #include "report/reported_run.hpp"
@@ -8,6 +9,7 @@ namespace forge {
 void RunEvents::add(RunEvent event) {
   Kind& kind = kinds_[event.kind];
   ++kind.count;
+  event.number = ++added_;
   if (kind.first.size() < most / 2) return kind.first.push_back(std::move(event));
   if (kind.last.size() == most / 2) kind.last.pop_front();
   kind.last.push_back(std::move(event));
@@ -19,7 +21,7 @@ std::string RunEvents::json() const {
     all.insert(all.end(), kind.first.begin(), kind.first.end());
     all.insert(all.end(), kind.last.begin(), kind.last.end());
   }
-  std::ranges::stable_sort(all, {}, &RunEvent::step);
+  std::ranges::sort(all, {}, [](const RunEvent& e) { return std::pair(e.step, e.number); });
   std::vector<JsonLine> lines;
   for (const RunEvent& event : all)
     lines.push_back(JsonLine().add("kind", event.kind).add("step", event.step).add("text", event.text));

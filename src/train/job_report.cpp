@@ -206,29 +206,22 @@ std::string time_table(const PhaseTimers& timers, const StartTimes& start, doubl
     return formatted("  %-11s %9.2f s %6.1f %%\n", std::string(name).c_str(), seconds, 100 * seconds / total);
   };
   std::string parts, first_batch;
-  double known = 0;
+  double known = 0, validated = 0;  // of the phase "validation" a part that stands in the start
   for (const auto& [name, seconds] : start) {
     std::string& to = name == first_batch_name ? first_batch : parts;
+    if (name == name_of(Phase::validation)) validated += seconds;
     if (&to == &parts) known += seconds;
     if (seconds >= 0.005) to += formatted("    %-13s %5.2f s\n", name.c_str(), seconds);
   }
   std::string out = "time of rank 0:\n" + (known > 0 ? row("start", known) : "") + parts;
   for (int p = 0; p < phase_count; ++p) {
-    const double seconds = timers.seconds(static_cast<Phase>(p));
+    double seconds = timers.seconds(static_cast<Phase>(p));
+    if (static_cast<Phase>(p) == Phase::validation) seconds = std::max(0.0, seconds - validated);
     known += seconds;
     if (seconds > 0) out += row(name_of(static_cast<Phase>(p)), seconds);
     if (static_cast<Phase>(p) == Phase::data) out += first_batch;  // a part of it
   }
   return out + row("other", total - known) + formatted("  %-11s %9.2f s\n", "total", total);
-}
-
-std::string printable(const std::string& bytes) {
-  std::string out;
-  for (const char c : bytes) {
-    const auto u = static_cast<unsigned char>(c);
-    out += u == '\n' || (u >= 0x20 && u < 0x7f) ? c : '?';
-  }
-  return out;
 }
 
 }  // namespace forge

@@ -74,7 +74,4 @@ std::string task_line(const TaskRecord& record);
 // Where the time went: of the start by its parts, and by phase.
 std::string time_table(const PhaseTimers& timers, const StartTimes& start, double total_seconds);
 
-// Bytes as text that a terminal shows; what isn't printable becomes '?' or its escape.
-std::string printable(const std::string& bytes);
-
 }  // namespace forge

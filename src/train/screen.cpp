@@ -16,11 +16,12 @@ namespace {
 
 constexpr const char* clear_to_end = "\x1b[K";
 
-// Less the last one, in which some terminals wrap.
+// Less the last one, in which some terminals wrap; 0: there is none, or one without a size, as mpirun gives to ranks
+// whose output it collects.
 std::size_t columns() {
   winsize size{};
   const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-  return known ? std::size_t{size.ws_col} - 1 : 79;
+  return known ? std::size_t{size.ws_col} - 1 : 0;
 }
 
 // The error stays with stdout: the end of the job asks for it.
@@ -33,7 +34,7 @@ std::string write(const std::string& text) {
 
 Screen::Screen() {
   const char* const kind = std::getenv("TERM");
-  terminal_ = ::isatty(STDOUT_FILENO) != 0 && kind && *kind && std::string_view(kind) != "dumb";
+  terminal_ = ::isatty(STDOUT_FILENO) != 0 && columns() > 0 && kind && *kind && std::string_view(kind) != "dumb";
 }
 
 std::string Screen::print(const std::string& text) {

@@ -72,7 +72,7 @@ void Tensorboard::step(const StepRecord& r) {
     if (source.labels > 0) event.scalar("train/" + source.name + "/loss", source.loss);
   event.scalar("perf/tokens_per_second", r.tokens_per_second).scalar("perf/mfu", r.mfu);
   event.scalar("perf/step_seconds", r.step_seconds).scalar("perf/peak_bytes", static_cast<double>(r.peak_bytes));
-  if (r.sequences) event.scalar("perf/sequences", static_cast<double>(*r.sequences));
+  event.scalar("perf/sequences", static_cast<double>(r.sequences.value_or(options_.sequences)));
   if (r.computation) event.scalar("perf/slow_ranks", static_cast<double>(r.computation->slow.size()));
   double dropped = 0, most = 0, entropy = 0;
   for (const RouterReport& router : r.routers) {

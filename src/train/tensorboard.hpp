@@ -12,6 +12,7 @@ namespace forge {
 struct TensorboardOptions {
   std::int64_t histogram_steps = 1;  // between two histograms of experts' load
   bool balance_forced = false;
+  std::int64_t sequences = 0;  // of a step whose record has no number of its own
 };
 
 // Steps between histograms: those of the log, but at most 500 of a run, as many as TensorBoard shows.

@@ -113,6 +113,16 @@ def check_resumed(work, dense, mixture, rows):
         one.write_text(first)
         code, output = run(*asked, *question)
         expect(code == 0 and "answer another question, and are left out: 1 of 1" in output and one.read_text() != first, f"{question}: {output[:300]}")
+    # Cells that are not asked for stay.
+    before = rows_of(table)
+    code, output = run(*grid[:-4], "--nodes", "2", "--output", table)
+    expect(code == 0 and sorted(map(str, rows_of(table))) == sorted(map(str, before)) and "left out" not in output, f"rows that weren't asked for: {output[-400:]}")
+    for words, text in ((["--best", "5"], "--best is of --search"), (["--set", "mesh.tp=2"], "would ignore --set mesh.tp=2")):
+        code, output = run(*grid, *words)
+        expect(code == 2 and text in output, f"{words}: {output[:300]}")
+    late = work / "late.csv"
+    code, output = run("plan", "--grid", "--machine", "h100_8", "--models", f"{dense},verify/llama/input.yaml", "--nodes", "1", "--output", late)
+    expect(code == 2 and "--models input: " in output and "no rates for products in fp64" in output and not late.exists(), f"a model without rates: {output[:300]}")
     text = table.read_text()
     table.write_text("mesh.tp,mesh.cp\n1,1\n")
     code, output = run(*grid)

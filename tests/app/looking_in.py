@@ -194,6 +194,28 @@ def check_terminal():
     expect(lines and all(line in stays for line in lines), f"lines of the log don't stay on the terminal: {stays!r}")
     expect("\x1b" not in on_terminal("deck.yaml", *many, kind="dumb"), "a dumb terminal is redrawn")
     expect("\x1b" not in said("deck.yaml", *many), "a pipe is redrawn")
+    # mpirun gives its ranks a terminal without a size.
+    expect("\x1b" not in on_terminal("deck.yaml", *many, columns=0), "a terminal without columns is redrawn")
+
+
+def check_times():
+    """Parts of a run's time add up to it: a validation before the first step counts once."""
+    text = said("deck.yaml", *sets("output.directory=timed", "data.validation=[{name: held, files: [b.bin]}]", "train.validate_every_steps=6"))
+    part = {name: float(seconds) for name, seconds in re.findall(r"(?m)^  (\w+) +(-?[\d.]+) s", text.split("time of rank 0:")[1])}
+    expect(part["other"] >= -0.02, f"parts of the time: {part}")
+    expect(abs(sum(s for name, s in part.items() if name != "total") - part["total"]) < 0.06, f"parts don't add up: {part}")
+
+
+def check_characters():
+    """Bytes that are characters of UTF-8 are shown as such; others and control characters as '?' or U+FFFD."""
+    written = "naïve ß 日本 é"
+    Path("words.bin").write_bytes(array.array("H", [*(written * 40).encode()]).tobytes())
+    told = samples_of(1, *sets("data.files=[words.bin]"))
+    shown = "".join(part["text"] for part in told["rows"][1]["parts"])
+    expect("日" in shown and "ï" in shown, f"characters are shown as {shown!r}")
+    Path("broken.bin").write_bytes(array.array("H", [0xE6, 0x97, 0x41, 0xFF, 0x07, 0xC3] * 60).tobytes())
+    shown = "".join(part["text"] for part in samples_of(1, *sets("data.files=[broken.bin]"))["rows"][0]["parts"])
+    expect(shown.startswith("\ufffdA\ufffd?\ufffd\ufffdA"), f"broken characters are shown as {shown!r}")
 
 
 def main():
@@ -211,6 +233,8 @@ def main():
         check_profiles()
         check_memory()
         check_terminal()
+        check_times()
+        check_characters()
     finish()
 
 

@@ -125,6 +125,24 @@ def check_one_change(work):
     expect(code == 0 and NOT_COMPARED not in output, f"plan of one GPU: {output[:300]}")
 
 
+def check_odd_meshes(work):
+    """Groups that straddle nodes are slower and warned of; experts on a number of ranks with an odd factor are searched."""
+    code, output = run("plan", "inputs/moe_24gpu.yaml", "--machine", "h200_4", "--search", "--best", "1")
+    expect(code == 0 and re.search(r"(?m)^ +1 ", output), f"a search on 24 ranks with nodes of 4: {output[-600:]}")
+    deck, answer = "inputs/13b_24gpu_validation.yaml", work / "odd.json"
+    seconds = {}
+    for tp, shard in (("6", "4"), ("8", "3")):
+        odd = ["--set", f"mesh.tp={tp}", "--set", f"mesh.dp_shard={shard}", "--set", "mesh.dp_replicate=1", "--set", "model.heads=48", "--set", "model.kv_heads=48",
+               "--set", "model.width=6144", "--set", "model.ffn=18432", "--set", "train.global_batch_sequences=24", "--set", "train.microbatch_sequences=1", "--set", "train.sequence_tokens=4104", "--ranks", "24"]
+        code, output = run("plan", deck, "--machine", "h100_8", *odd, "--json", answer)
+        expect(code == 0, f"tp {tp}: {output[-600:]}")
+        seconds[tp] = json.loads(answer.read_text())["step_seconds"]
+        expect(("mesh.tp = 6 has groups on 2 nodes" in output) == (tp == "6"), f"the warning of tp {tp}: {output[-600:]}")
+    expect(seconds["6"] > 1.2 * seconds["8"], f"a tp group on two nodes costs {seconds}")
+    refused("--blocks is of the kernel of --wire time", "replay", deck, "--rank", "0", "--wire", "copy", "--blocks", "4")
+    refused("legal are mesh.ep 4, or for ep 6", "show", "inputs/moe_24gpu.yaml", *[w for s in ("ep=6", "etp=1", "tp=1", "pp=1", "dp_replicate=1", "dp_shard=16") for w in ("--set", f"mesh.{s}")], "--set", "model.experts=12", "--ranks", "16")
+
+
 def check_fewest_gpus(work):
     """show --gpu of a deck that doesn't fit: the number of GPUs and the layout that it names do, and so does its nearest change."""
     deck, large = "inputs/7b_1gpu.yaml", ["--set", "model.layers=80"]
@@ -137,6 +155,9 @@ def check_fewest_gpus(work):
         expect(code == 0 and "\nfits on h100-80" in output, f"on {fewest[1]} with {fewest[2]}: {output[-600:]}")
         told = json.loads(run("show", deck, "--gpu", "h100-80", *large, "--json")[1])["gpu"]
         expect(told["fewest_gpus"] == int(fewest[1]) and told["layout_of_fewest"] == fewest[2], f"show --json: {told}")
+    # The deck's own number of GPUs is tried, too.
+    told = json.loads(run("show", "inputs/llama3_405b_256gpu.yaml", "--gpu", "40GiB", "--json")[1])["gpu"]
+    expect(0 < told["fewest_gpus"] <= 256, f"405B on GPUs of 40 GiB: {told}")
     # Only a stage's part of the layers has room.
     mesh = ["--ranks", "8", "--set", "mesh.dp_replicate=8", "--set", "train.zero_stage=0", "--set", "train.recompute=full",
             "--set", "train.microbatch_sequences=1", "--set", "train.global_batch_sequences=32", "--set", "model.layers=32"]
@@ -333,6 +354,7 @@ def main():
         check_search(work)
         check_search_of_several_ranks(work)
         check_one_change(work)
+        check_odd_meshes(work)
         check_fewest_gpus(work)
         check_search_of_zero3(work)
         check_imbalance(work)

@@ -80,6 +80,8 @@ shrink_deck() {
     --set train.validation_sequences=$((replicate * shard))
     --set machine.workspace_mib=1 --set machine.peak_tflops=1 --set optimizer.warmup_steps=1)
   [ "$(value "$shown" model sliding_window_full_every)" -eq 0 ] || small+=(--set model.sliding_window=24 --set model.sliding_window_full_every=2)
+  [ "$(value "$shown" model query_position_scale)" = 0 ] ||
+    small+=(--set model.rope_scaling=yarn --set model.rope_factor=4 --set model.rope_original_positions=16)
   local experts more=()
   axes=""
   experts=$(value "$shown" model experts)

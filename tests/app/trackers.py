@@ -68,6 +68,7 @@ def check_values(count, last):
         expect(load["sum"] == sum(n * (i + 0.5) for i, n in enumerate(load["counts"])), f"step {step}: the sum of {load}")
     expect([v for _, v in values["experts/load_max"]] == [single(r["load_max"]) for r in routers.values()], "the largest load")
     expect({v for _, v in values["perf/forced_balance"]} == {0}, "forced balance")
+    expect({v for _, v in values["perf/sequences"]} == {2}, "sequences of a step")
     deck = "\n".join("    " + line for line in pathlib.Path("run/deck.yaml").read_text().split("\n"))
     expect(values["deck"][-1][1] == deck, f"the deck: {values['deck'][-1]}")
     sample = pathlib.Path("run/log.txt").read_text().split("sample (temperature 0.70):\n")[-1]

@@ -2,6 +2,7 @@
 
 #include "checkpoint/export_hf.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/family.hpp"
 #include "config/optimizer_table.hpp"
 #include "hf/tensor_directory.hpp"
 #include "restarts.hpp"
@@ -125,6 +126,33 @@ TEST(StateTypes, AreExported) {
     bf16 value;
     std::memcpy(static_cast<void*>(&value), stored.data() + i * sizeof value, sizeof value);
     ASSERT_EQ(values[i], static_cast<float>(value)) << i;
+  }
+}
+
+// Gemma's files have what its norms' factors are more than 1.
+TEST(StateTypes, OffsetOfNormsInExport) {
+  const Scratch scratch;
+  Deck deck = deck_of(OptimizerName::adamw, scratch.path / "saved", StateType::compute_default);
+  for (const TestModel& model : test_models())
+    if (model.deck.model.family == Family::gemma3_text) deck.model = model.deck.model;
+  const WholeState end = trained(deck, shards1);
+  const std::string to = scratch.path / "hf";
+  export_hf(deck.checkpoint.directory + "/" + step_name(last_step), to, ExportType::fp32, std::uint64_t{1} << 30);
+  const TensorFiles files = TensorFiles::open(to, "model");
+  for (const auto& [name, hf] : {std::pair{"layers.1.norm1", "model.layers.1.input_layernorm.weight"},
+                                 {"layers.1.norm1_behind", "model.layers.1.post_attention_layernorm.weight"},
+                                 {"layers.1.norm2", "model.layers.1.pre_feedforward_layernorm.weight"},
+                                 {"layers.1.norm2_behind", "model.layers.1.post_feedforward_layernorm.weight"},
+                                 {"layers.1.attention.k_norm", "model.layers.1.self_attn.k_norm.weight"},
+                                 {"head.norm", "model.norm.weight"}}) {
+    const TensorInfo* const info = files.find(hf);
+    ASSERT_NE(info, nullptr) << hf;
+    const auto& stored = end.at(std::string("parameters/") + name);
+    std::vector<float> values(stored.size() / sizeof(float)), factors(values.size());
+    std::memcpy(factors.data(), stored.data(), stored.size());
+    files.read(*info, std::span<float>(values));
+    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], factors[i] - 1) << hf << i;
+    EXPECT_NE(values.front(), 0) << hf << " was not trained";
   }
 }
 

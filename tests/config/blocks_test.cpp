@@ -24,6 +24,54 @@ TEST(Check, PartsWithoutRotation) {
   expect_refused(learned, {"model.rope_fraction = 0.5 has no effect", "model.no_rope_every = 1 has no effect"});
 }
 
+TEST(Check, NormsBefore) {
+  const auto both = [](auto change) {
+    return [=](Deck& d) {
+      d.model.norm_placement = NormPlacement::both;
+      change(d.model);
+    };
+  };
+  EXPECT_NO_THROW(checked(both([](ModelDeck& m) { m.activation = Activation::geglu; })));
+  expect_refused(both([](ModelDeck& m) { m.experts = 4, m.experts_per_token = 2; }),
+                 {"model.norm_placement = both with model.experts = 4"});
+  expect_refused(both([](ModelDeck& m) {
+                   m.family = Family::gpt2;
+                   m.activation = Activation::geglu;
+                 }),
+                 {"model.norm_placement = both with model.family = gpt2",
+                  "model.activation = geglu with model.family = gpt2, whose checkpoints have no gate"});
+  expect_refused(
+      [](Deck& d) {
+        d.model.experts = 4, d.model.experts_per_token = 2;
+        d.model.activation = Activation::geglu;
+      },
+      {"model.experts with another model.activation than swiglu"});
+}
+
+TEST(Check, QueriesByPosition) {
+  const auto scaled = [](auto change) {
+    return [=](Deck& d) {
+      d.model.query_position_scale = 0.5;
+      d.model.rope_scaling = RopeScaling::yarn;
+      d.model.rope_original_positions = 8;
+      change(d.model);
+    };
+  };
+  EXPECT_NO_THROW(checked(scaled([](ModelDeck& m) { m.qk_norm = m.qk_norm_whole = true; })));
+  expect_refused(scaled([](ModelDeck& m) { m.rope_scaling = RopeScaling::linear; }),
+                 {"model.query_position_scale = 0.5 without model.rope_original_positions", "llama3 | yarn"});
+  expect_refused(scaled([](ModelDeck& m) { m.qk_norm = true; }),
+                 {"model.query_position_scale = 0.5 with model.qk_norm = true: not available; legal: 0"});
+  expect_refused(scaled([](ModelDeck& m) { m.rope_fraction = 0.5, m.no_rope_every = 1; }),
+                 {"with model.rope_fraction below 1", "with model.no_rope_every"});
+  expect_refused(scaled([](ModelDeck& m) {
+                   m.attention = AttentionKind::mla;
+                   m.kv_lora = m.nope_dim = m.rope_dim = 4;
+                   m.query_pre_attn_scalar = 3;
+                 }),
+                 {"model.query_position_scale", "model.query_pre_attn_scalar", "with model.attention = mla"});
+}
+
 TEST(Check, NormsBehind) {
   const auto behind = [](auto change) {
     return [=](Deck& d) {

@@ -217,10 +217,20 @@ LayoutCase drawn_model(std::uint64_t key) {
     m.sliding_window_full_every = 2 + static_cast<std::int64_t>(key / 2) % (m.layers - 1);
   m.rope_window_theta = m.sliding_window > 0 && m.positions == PositionKind::rope && key % 5 < 3 ? 100 : 0;
   const bool behind = m.family != Family::gpt2 && !latent && m.experts == 0 && key % 5 > 2;
-  m.norm_placement = behind ? NormPlacement::behind : NormPlacement::before;
+  m.norm_placement = !behind ? NormPlacement::before : key % 5 == 3 ? NormPlacement::behind : NormPlacement::both;
+  if (m.activation == Activation::swiglu && m.experts == 0 && key % 3 == 1) m.activation = Activation::geglu;
+  m.query_pre_attn_scalar = latent || key % 4 > 0 ? 0 : 3;
+  m.embedding_scale = key % 3 == 2 ? 1.5 : 1;
   m.rope_fraction = m.positions == PositionKind::rope && !latent && m.head_dim % 4 == 0 && key % 2 == 0 ? 0.5 : 1;
   m.no_rope_every = m.positions == PositionKind::rope && !latent ? static_cast<std::int64_t>(key % 4) : 0;
   if (m.no_rope_every > m.layers) m.no_rope_every = 0;
+  m.query_position_scale = 0;
+  if (m.positions == PositionKind::rope && !latent && !m.qk_norm && m.rope_fraction == 1 && m.no_rope_every == 0) {
+    m.rope_scaling = RopeScaling::yarn;
+    m.rope_factor = 2;
+    m.rope_original_positions = 5;
+    m.query_position_scale = 0.5;
+  }
   TrainDeck& t = deck.train;
   t.sequence_tokens = draw.between(7, 40);
   t.global_batch_sequences = draw.between(1, 12);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -99,6 +100,28 @@ std::vector<TestModel> test_models() {
   qwen2.data.document_end_token = 5;
   qwen2.optimizer.clip_norm = 0;
   models.push_back({"qwen2", qwen2});
+
+  Deck gemma3 = base_deck();
+  gemma3.model.family = Family::gemma3_text;
+  gemma3.model.norm_placement = NormPlacement::both;
+  gemma3.model.activation = Activation::geglu;
+  gemma3.model.qk_norm = gemma3.model.tied_embeddings = true;
+  gemma3.model.embedding_scale = std::sqrt(24.0);
+  gemma3.model.query_pre_attn_scalar = 3;
+  gemma3.model.sliding_window = 6;
+  gemma3.model.sliding_window_full_every = 2;
+  gemma3.model.rope_window_theta = 100;
+  models.push_back({"gemma3", gemma3});
+
+  Deck ministral3 = base_deck();
+  ministral3.model.family = Family::ministral3;
+  ministral3.model.kv_heads = 1;
+  ministral3.model.rope_scaling = RopeScaling::yarn;
+  ministral3.model.rope_factor = 4;
+  ministral3.model.rope_original_positions = 4;
+  ministral3.model.query_position_scale = 0.4;
+  ministral3.data.document_end_token = 3;
+  models.push_back({"ministral3", ministral3});
 
   Deck latent = base_deck();
   set_latent(latent.model, 10);

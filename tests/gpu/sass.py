@@ -29,10 +29,10 @@ EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attent
 ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backward apply_forward attention_delta_of attention_merge blocks_to_columns
 columns_to_blocks convert convert_rows copy_rows cross_entropy_from_statistics cross_entropy_in_place
 cross_entropy_rounded cross_entropy_statistics
-embedding_backward embedding_forward gate_rows gate_rows_backward head_norm_backward_of head_norm_forward head_norm_in_halves latent_keys_backward
+embedding_backward embedding_forward gated_backward gated_forward gate_rows gate_rows_backward head_norm_backward_of head_norm_forward head_norm_in_halves latent_keys_backward
 latent_keys_forward layernorm_backward_of layernorm_forward_of permute_rows_of residual_add residual_layernorm_forward_of
 residual_rmsnorm_forward_of rmsnorm_backward_of rmsnorm_forward_of rotary rotary_halves rotated_heads_backward_of
-sum_into sum_of_squares swiglu_backward swiglu_forward transpose_blocks unpermute_rows update_weights weighted_swiglu_backward_of
+sum_into sum_of_squares transpose_blocks unpermute_rows update_weights weighted_swiglu_backward_of
 weighted_swiglu_forward""".split()
 NOT_IN_BF16 = {"add_partial_sums", "cross_entropy_in_place", "sum_into", "sum_of_squares"}
 # update_weights with moments or master weights, its first types, in bf16: it draws a number for each element.
@@ -59,14 +59,14 @@ def identifiers(mangled):
 
 def types_of(rest):
     """bf16, fp32 of the arguments of a template that come first; a substitution stands for the one class that is there."""
-    rest = re.sub(r"^IN\w*?(Gelu|GeluTanh|Relu2)E", "I", rest)  # which activation
+    rest = re.sub(r"^IN\w*?(Gelu|GeluTanh|Relu2|SiluGate|GeluTanhGate)E", "I", rest)  # which activation
     found = re.match(r"I((?:NS_4bf16E|S[0-9A-Z]*_|L[ib][0-9]+E|[fd])+)", rest)
     words = re.findall(r"NS_4bf16E|S[0-9A-Z]*_|L[ib][0-9]+E|[fd]", found[1]) if found else []
     return [{"f": "fp32", "d": "fp64"}.get(word, "bf16") for word in words if not word.startswith("L")]
 
 
 def plain(mangled):
-    """attention_mma forward_kernel<128,128,2,64,32,0> of a kernel's symbol; swiglu_forward<bf16> of one over rows; others by
+    """attention_mma forward_kernel<128,128,2,64,32,0> of a kernel's symbol; gated_forward<bf16> of one over rows; others by
     their symbol."""
     found = re.search(r"attention_mma.*?specialized_(forward|keys|queries)_kernel(.*?)EEEv", mangled)
     if found:

@@ -1,12 +1,8 @@
 #include "hf/families.hpp"
 
-#include <nlohmann/json.hpp>
-
-#include "../config/support.hpp"
-#include "config/check_parts.hpp"
 #include "config/family.hpp"
 #include "config/router_score.hpp"
-#include "hf/config.hpp"
+#include "family_cases.hpp"
 
 // config.json of families with something particular, of other words for a family, and of text models beside image
 // models.
@@ -14,31 +10,7 @@
 namespace forge {
 namespace {
 
-using nlohmann::json;
-using test::expect_bad_input;
-
-ModelDeck read(const json& config) {
-  const test::Directory directory;
-  directory.write("config.json", config.dump());
-  return read_hf_config(directory.path(), {});
-}
-
-json with(json config, const json& changes) {
-  config.update(changes);
-  return config;
-}
-
-json plain(const char* type, const json& changes = json::object()) {
-  return with({{"model_type", type},
-               {"vocab_size", 97},
-               {"hidden_size", 32},
-               {"intermediate_size", 56},
-               {"num_hidden_layers", 5},
-               {"num_attention_heads", 4},
-               {"num_key_value_heads", 2},
-               {"max_position_embeddings", 64}},
-              changes);
-}
+using namespace test;
 
 json deepseek_v2(const json& changes = json::object()) {
   return with(plain("deepseek_v2", {{"q_lora_rank", 20},
@@ -51,30 +23,6 @@ json deepseek_v2(const json& changes = json::object()) {
                                     {"n_shared_experts", 2},
                                     {"num_experts_per_tok", 3}}),
               changes);
-}
-
-json beside_image(const char* type, const json& text, const json& changes = json::object()) {
-  json inner = text;
-  inner["model_type"] = std::string(type) + "_text";
-  return with({{"model_type", type}, {"text_config", inner}, {"vision_config", {{"depth", 2}}}}, changes);
-}
-
-void expect_refused(const json& config, std::initializer_list<const char*> parts) {
-  expect_bad_input([&] { read(config); }, parts);
-}
-
-// The model, legal as it is, and the one that its own config.json gives.
-ModelDeck read_twice(const json& config) {
-  Deck a, b;
-  a.model = read(config);
-  Report report;
-  check_model(a.model, 16, report);
-  EXPECT_NO_THROW(report.throw_if_any("the deck")) << config.dump(2);
-  b.model = read(json::parse(write_hf_config(a.model)));
-  check_model(b.model, 16, report);
-  b.model.hf = a.model.hf;
-  EXPECT_EQ(test::difference(a, b), "") << config.dump(2) << write_hf_config(a.model);
-  return a.model;
 }
 
 TEST(HfFamilies, DeepseekV2) {
@@ -273,6 +221,10 @@ TEST(HfFamilies, RotationOfOlmo3ByLayerType) {
   EXPECT_EQ(stretched.rope_scaling, RopeScaling::yarn);
   EXPECT_EQ(stretched.rope_factor, 8);
   EXPECT_EQ(theta({{"rope_scaling", yarn}, {"layer_types", layer_types(5, 1)}}), std::pair(5e5, 0.0)) << "no window";
+  expect_refused(plain("olmo3", {{"rope_scaling", with(yarn, {{"truncate", false}})}}), {"truncate = false, which"});
+  ModelDeck other = stretched;
+  other.rope_truncate = false;
+  expect_bad_input([&] { write_hf_config(other); }, {"rope_truncate must be true"});
   expect_refused(plain("olmo3", {{"rope_parameters", plain_rope}}),
                  {"rope_parameters: legal for this model_type: maps full_attention and sliding_attention"});
   expect_refused(plain("olmo3", {{"rope_parameters", {{"sliding_attention", yarn}}}}),
@@ -305,6 +257,13 @@ TEST(HfFamilies, TextBesideImages) {
   EXPECT_EQ(experts.experts, 6);
   EXPECT_EQ(experts.expert_ffn, 1408);
   EXPECT_TRUE(experts.router_renormalise) << "whatever norm_topk_prob says";
+  const auto mistral3 = [](const json& text) { return json{{"model_type", "mistral3"}, {"text_config", text}}; };
+  const ModelDeck gemma = read_twice(beside_image("gemma3", {{"hidden_size", 64}}));
+  EXPECT_EQ(gemma.family, Family::gemma3_text);
+  EXPECT_EQ(gemma.vocabulary, 262208);
+  EXPECT_EQ(read(mistral3({{"model_type", "ministral3"}})).family, Family::ministral3);
+  EXPECT_EQ(read(mistral3({{"model_type", "mistral"}})).family, Family::mistral);
+  expect_refused(mistral3({{"vocab_size", 97}}), {"text_config: model_type: missing; legal: llama | "});
   expect_refused({{"model_type", "qwen3_vl"}}, {"text_config: missing; legal: a map"});
   expect_refused({{"model_type", "qwen3_vl"}, {"text_config", 3}}, {"text_config = 3"});
   expect_refused(beside_image("qwen3_vl", with(text, {{"hidden_size", 0}})), {"config.json: text_config: hidden_size"});

@@ -79,37 +79,40 @@ void check_pointwise(Pointwise which, std::int64_t R, std::int64_t C) {
 }
 
 template <class T>
-void check_swiglu(std::int64_t R, std::int64_t F) {
+void check_gated(Gate kind, std::int64_t R, std::int64_t F) {
   using A = acc_t<T>;
   using N = Tracked<A>;
   Field<T> gate_up(R, 2 * F, normal_values(2 * R * F, 1, 2), 3), act(R, F, 1), d(R, F, normal_values(R * F, 2), 2),
       d_gate_up(R, 2 * F, 5);
   Stream s(2);
-  swiglu_forward<T>(s, gate_up.view(), act.view());
-  swiglu_backward<T>(s, gate_up.view(), d.view(), d_gate_up.view());
+  swiglu_forward<T>(s, gate_up.view(), act.view(), {}, kind);
+  swiglu_backward<T>(s, gate_up.view(), d.view(), d_gate_up.view(), {}, {}, kind);
   const Values in = gate_up.read(s), ds = d.read(s), results = d_gate_up.read(s);
   std::vector<N> forward, backward(in.size());
   const N one = 1.0;
+  const bool silu = kind == Gate::silu;
   for (std::int64_t r = 0; r < R; ++r)
     for (std::int64_t j = 0; j < F; ++j) {
       const std::int64_t at_gate = r * 2 * F + j, at_up = at_gate + F;
       const N g = in[at_gate], u = in[at_up], dy = ds[r * F + j], sigma = sigmoid(g);
-      forward.push_back(g * sigma * u);
-      backward[at_gate] = dy * u * sigma * (one + g * (one - sigma));
-      backward[at_up] = dy * g * sigma;
-      const Dual gate(in[at_gate], 1);
-      const double exact = ds[r * F + j] * (gate * sigmoid(gate) * Dual(in[at_up])).d;
+      const N value = silu ? g * sigma : activation(Pointwise::gelu_tanh, g);
+      forward.push_back(value * u);
+      backward[at_gate] =
+          silu ? dy * u * sigma * (one + g * (one - sigma)) : dy * u * slope<N>(Pointwise::gelu_tanh, g);
+      backward[at_up] = dy * value;
+      const Dual gate(in[at_gate], 1), opened = silu ? gate * sigmoid(gate) : activation(Pointwise::gelu_tanh, gate);
+      const double exact = ds[r * F + j] * (opened * Dual(in[at_up])).d;
       EXPECT_LE(std::abs(results[at_gate] - exact), (tolerance<T>(backward[at_gate]))) << "adjoint";
     }
   const Values made = act.read(s);
   expect_close<T>(made, forward, "act");
   expect_close<T>(results, backward, "d_gate_up");
   act.write(Values(made.size(), 3));
-  swiglu_backward<T>(s, gate_up.view(), d.view(), gate_up.view(), {}, act.view());
+  swiglu_backward<T>(s, gate_up.view(), d.view(), gate_up.view(), {}, act.view(), kind);
   EXPECT_TRUE(same_bits(gate_up.read(s), results)) << "d_gate_up over gate_up";
   EXPECT_TRUE(same_bits(act.read(s), made)) << "act beside its gradient";
   gate_up.write(in);
-  swiglu_backward<T>(s, gate_up.view(), d.view(), gate_up.view());
+  swiglu_backward<T>(s, gate_up.view(), d.view(), gate_up.view(), {}, {}, kind);
   EXPECT_TRUE(same_bits(gate_up.read(s), results)) << "d_gate_up over gate_up, without act";
 }
 
@@ -119,7 +122,7 @@ void check_all() {
     for (const auto R : rows) {
       SCOPED_TRACE(::testing::Message() << R << " x " << C);
       for (const auto which : kinds) check_pointwise<T>(which, R, C);
-      check_swiglu<T>(R, C);
+      for (const auto kind : {Gate::silu, Gate::gelu_tanh}) check_gated<T>(kind, R, C);
     }
 }
 

@@ -53,6 +53,9 @@ void check_embedding(std::int64_t R, std::int64_t C) {
   expect_close<T>(out.read(s), alone, "tokens");
   embedding_forward<T>(s, index.vector(), table.view(), at.vector(), places.view(), out.view());
   expect_close<T>(out.read(s), with_positions, "tokens and positions");
+  for (N& x : alone) x = N(3.0) * x;
+  embedding_forward<T>(s, index.vector(), table.view(), at.vector(), {}, out.view(), 3);
+  expect_close<T>(out.read(s), alone, "scaled tokens");
   embedding_backward<T>(s, index.vector(), sorted.vector(), d_out.view(), d_table.view());
   const Values after = d_table.read(s);
   expect_close<A>(after, gradient, "d_table");
@@ -61,9 +64,9 @@ void check_embedding(std::int64_t R, std::int64_t C) {
   if constexpr (std::is_same_v<T, double>) {  // linear in the table: <d_out, E v> = <Eᵀ d_out, v>
     const Values v = normal_values(V * C, 5);
     Field<T> direction(V, C, v);
-    embedding_forward<T>(s, index.vector(), direction.view(), at.vector(), {}, out.view());
+    embedding_forward<T>(s, index.vector(), direction.view(), at.vector(), {}, out.view(), 1.7);
     d_table.write(Values(static_cast<std::size_t>(V * C), 0.0));
-    embedding_backward<T>(s, index.vector(), sorted.vector(), d_out.view(), d_table.view());
+    embedding_backward<T>(s, index.vector(), sorted.vector(), d_out.view(), d_table.view(), 1.7);
     expect_adjoint(dot(ds, out.read(s)), dot(d_table.read(s), v), norm(ds) * norm(out.read(s)), R * C);
   }
 }

@@ -41,7 +41,7 @@ class InitialFormula {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
   }
   static bool is_norm_weight(const std::string& parameter) {
-    for (const char* end : {"norm", "norm1", "norm2"})
+    for (const char* end : {"norm", "norm1", "norm2", "norm1_behind", "norm2_behind"})
       if (ends_with(parameter, end)) return true;
     return false;
   }

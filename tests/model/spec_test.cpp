@@ -93,8 +93,35 @@ TEST(Spec, LayersWithoutTheWindow) {
   EXPECT_EQ(rotary_table(two, 3).cosine.size(), 2 * 3 * plain.size());
 }
 
+// Queries that a scale by position multiplies have tables of their own behind those of keys; it grows by whole
+// contexts.
+TEST(Spec, QueriesByPosition) {
+  ModelDeck m = small(2);
+  m.sliding_window = 5, m.sliding_window_full_every = 2, m.rope_window_theta = 100;
+  m.rope_scaling = RopeScaling::yarn, m.rope_factor = 4, m.rope_original_positions = 3, m.query_position_scale = 0.5;
+  const ModelSpec s = resolve_model(m);
+  EXPECT_EQ(s.rotary_tables(), 4);
+  EXPECT_EQ(s.rotary_table_of(1), 0);
+  EXPECT_EQ(s.rotary_table_of(1, true), 1);
+  EXPECT_EQ(s.rotary_table_of(0), 2);
+  EXPECT_EQ(s.rotary_table_of(0, true), 3);
+  constexpr std::size_t positions = 7;
+  const RotaryTable table = rotary_table(s, positions);
+  const std::size_t half = static_cast<std::size_t>(s.rotary_dim() / 2), size = positions * half;
+  ASSERT_EQ(table.cosine.size(), 4 * size);
+  for (const std::size_t base : {std::size_t{0}, 2 * size})
+    for (std::size_t i = 0; i < size; ++i) {
+      const double factor = 1 + 0.5 * std::log(1.0 + static_cast<double>(i / half / 3));
+      EXPECT_DOUBLE_EQ(table.cosine[base + size + i], factor * table.cosine[base + i]) << i;
+      EXPECT_DOUBLE_EQ(table.sine[base + size + i], factor * table.sine[base + i]) << i;
+    }
+}
+
 // DeepSeek's yarn changes the scale of the scores: by its mscale_all_dim, squared, whatever the factor on cosines is.
 TEST(Spec, SoftmaxScale) {
+  ModelDeck scaled = small(1);
+  scaled.query_pre_attn_scalar = 16;
+  EXPECT_DOUBLE_EQ(resolve_model(scaled).softmax_scale(), 0.25);
   ModelDeck m = test::mla_deck({2, 64, 96, 32, 4, 0, 8, 2, 1, 97, 1}, 0);
   EXPECT_DOUBLE_EQ(resolve_model(m).softmax_scale(), 1 / std::sqrt(192.0));
   m.rope_scaling = RopeScaling::yarn, m.rope_factor = 40, m.rope_original_positions = 4096;

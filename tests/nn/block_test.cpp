@@ -38,6 +38,23 @@ const Case cases[] = {
        m.norm = NormKind::layernorm;
        m.dropout = 0.3;
      }},
+    {"norms_of_both",
+     [](ModelDeck& m) {
+       m.norm_placement = NormPlacement::both;
+       m.activation = Activation::geglu;
+       m.qk_norm = m.mlp_bias = true;
+       m.query_pre_attn_scalar = 5;
+       m.dropout = 0.3;
+     }},
+    {"scaled_queries",
+     [](ModelDeck& m) {
+       m.rope_scaling = RopeScaling::yarn;
+       m.rope_factor = 4;
+       m.rope_original_positions = 2;
+       m.query_position_scale = 0.6;
+       m.norm_placement = NormPlacement::both;
+       m.norm = NormKind::layernorm;
+     }},
     {"relu2", [](ModelDeck& m) { m.activation = Activation::relu2; }},
     {"dropout", [](ModelDeck& m) { m.dropout = 0.3; }},
     {"gpt2",

@@ -44,6 +44,17 @@ ModelDeck model_of(int which) {
     m.rope_window_theta = 50;
     return m;
   }
+  if (which == 7) {
+    m.norm_placement = NormPlacement::both;
+    m.activation = Activation::geglu;
+    m.embedding_scale = 3;
+    m.query_pre_attn_scalar = 2;
+    m.rope_scaling = RopeScaling::yarn;
+    m.rope_factor = 4;
+    m.rope_original_positions = 50;
+    m.query_position_scale = 0.5;
+    return m;
+  }
   if (which >= 4) {
     set_latent(m, which == 4 ? 9 : 0);
     m.rope_interleave = which == 5;
@@ -156,7 +167,7 @@ TEST_P(DecoderTest, RoundsAsTrainingDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Range(0, 7));
+INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Range(0, 8));
 
 }  // namespace
 }  // namespace forge::test

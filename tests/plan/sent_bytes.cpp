@@ -164,7 +164,7 @@ class Step {
     tp.messages(S * C, e, M * layers * (1 + full));
     tp.messages(S * attention_inputs(), e, M * layers - joined_layers);
     // Feed-forward: the same; its output is only recomputed where a norm behind it or a gate reads it.
-    const bool again = full && m.norm_placement == NormPlacement::behind;
+    const bool again = full && m.norm_placement != NormPlacement::before;
     tp.all_gather(S * C, e, M * mlps * (3 + full) - joined_mlps);
     tp.messages(S * C, e, M * mlps * (2 + again) - joined_mlps);
     // QK-norm of all heads together adds up two numbers a row, of queries and of keys, forward and backward.

@@ -80,7 +80,8 @@ class Sizes {
   }
 
   UnitSize block(std::int64_t layer) const {
-    const bool moe = has_experts(m_, layer), gated = m_.activation == Activation::swiglu;
+    const bool moe = has_experts(m_, layer),
+               gated = m_.activation == Activation::swiglu || m_.activation == Activation::geglu;
     const std::int64_t up = (gated ? 2 : 1) * (moe ? m_.shared_expert_ffn : m_.ffn) / tp_;
     const std::int64_t biases = moe ? 0 : m_.mlp_bias;
     Builder unit(UnitSize::Kind::block);
@@ -94,7 +95,8 @@ class Sizes {
     if (moe) unit.replicated(m_.experts * m_.width);
     unit.replicated(m_.attention_out_bias * m_.width);
     unit.replicated(biases * m_.width);
-    for (std::int64_t i = 0; i < 2 * vectors_of_norm(); ++i) unit.replicated(m_.width);
+    const int norms = m_.norm_placement == NormPlacement::both ? 4 : 2;
+    for (std::int64_t i = 0; i < norms * vectors_of_norm(); ++i) unit.replicated(m_.width);
     for (int i = 0; i < 2; ++i) unit.replicated(m_.qk_norm * !m_.qk_norm_whole * m_.head_dim);
     if (m_.attention == AttentionKind::mla) {
       unit.replicated(m_.q_lora);

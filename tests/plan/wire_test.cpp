@@ -9,6 +9,7 @@
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
+#include "plan/placement.hpp"
 #include "plan/setup.hpp"
 #include "predict/prediction.hpp"
 #include "schedule/check_deck.hpp"
@@ -74,6 +75,29 @@ TEST(Wire, GathersAndSumsShareTheNetwork) {
   EXPECT_EQ(nic, p.wire[to_size(Link::nic_in)]);
   EXPECT_GE(p.seconds, nic);
   EXPECT_LT(p.seconds, 1.15 * nic);
+}
+
+// Groups whose sizes don't divide those of nodes lie otherwise from node to node: the worst of a stage counts.
+TEST(Wire, WorstGroupsOfAStage) {
+  MeshShape mesh;
+  mesh.dp_shard = 4;
+  mesh.tp = mesh.etp = 6;
+  mesh.edp = 4;
+  EXPECT_EQ(placements(mesh, 0, {}, 8)[to_size(Group::tp)].nodes, 1);
+  EXPECT_EQ(worst_placements(mesh, 0, {}, 8)[to_size(Group::tp)].nodes, 2);  // ranks 6 to 11
+  EXPECT_EQ(worst_placements(mesh, 0, {}, 8)[to_size(Group::tp)].near, 2);
+  EXPECT_EQ(worst_placements(mesh, 0, {}, 12)[to_size(Group::tp)].nodes, 1);
+  mesh.pp = 2;
+  mesh.dp_shard = 1;
+  mesh.edp = 1;
+  EXPECT_EQ(worst_placements(mesh, 0, {}, 8)[to_size(Group::tp)].nodes, 1);
+  EXPECT_EQ(worst_placements(mesh, 1, {}, 8)[to_size(Group::tp)].nodes, 2);
+  MeshShape domains;  // experts over domains of 72
+  domains.dp_shard = 128;
+  domains.ep = 64;
+  domains.edp = 2;
+  EXPECT_EQ(worst_placements(domains, 0, {}, 72)[to_size(Group::ep)].nodes, 2);
+  EXPECT_EQ(worst_placements(domains, 0, {}, 64)[to_size(Group::ep)].nodes, 1);
 }
 
 }  // namespace

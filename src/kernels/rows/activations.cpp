@@ -16,9 +16,77 @@ std::int64_t bytes_with_codes(const View<T, 2>& y, const RowAmaxes& amax) {
 
 }  // namespace
 
-template <class T>
-void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax) {
-  note_rows(stream, "swiglu_forward", bytes_in(gate_up), bytes_with_codes(act, amax));
+namespace {
+
+// Each activation with its derivative, both of one value.
+struct Gelu {  // x Φ(x)
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return A(0.5) * x * (A(1) + math::erf(x * A(0.70710678118654752440)));
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    const A density = A(0.39894228040143267794) * math::exp(A(-0.5) * x * x);
+    return A(0.5) * (A(1) + math::erf(x * A(0.70710678118654752440))) + x * density;
+  }
+};
+
+struct GeluTanh {  // x (1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³)
+  template <class A>
+  FORGE_INLINE static A inner(A x) {
+    return A(0.79788456080286535588) * (x + A(0.044715) * x * x * x);
+  }
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return A(0.5) * x * (A(1) + math::tanh(inner(x)));
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    const A t = math::tanh(inner(x));
+    const A du = A(0.79788456080286535588) * (A(1) + A(3 * 0.044715) * x * x);
+    return A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * du;
+  }
+};
+
+// The gates of gated layers: g(x); with it, d · g'(x).
+struct SiluGate {  // x σ(x), g' = σ (1 + x (1 − σ))
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return x * math::sigmoid(x);
+  }
+  template <class A>
+  FORGE_INLINE static A backward(A x, A d, A& value) {
+    const A s = math::sigmoid(x);
+    value = x * s;
+    return d * s * (A(1) + x * (A(1) - s));
+  }
+};
+
+struct GeluTanhGate : GeluTanh {
+  template <class A>
+  FORGE_INLINE static A backward(A x, A d, A& value) {
+    const A t = math::tanh(inner(x));
+    const A du = A(0.79788456080286535588) * (A(1) + A(3 * 0.044715) * x * x);
+    value = A(0.5) * x * (A(1) + t);
+    return d * (A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * du);
+  }
+};
+
+struct Relu2 {  // max(x, 0)²; NaN stays NaN
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return x < A(0) ? A(0) : x * x;
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    return x < A(0) ? A(0) : A(2) * x;
+  }
+};
+
+}  // namespace
+
+template <class G, class T>
+void gated_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax) {
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -26,8 +94,7 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, co
     map_and_measure(
         team, n, amax, r,
         [=](const T& gate_j, const T& up, T& out) {
-          const A g = A(gate_j);
-          out = T(g * math::sigmoid(g) * A(up));
+          out = T(G::value(A(gate_j)) * A(up));
           return magnitude(out);
         },
         gate, gate + n, act.row(r));
@@ -35,11 +102,9 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, co
   });
 }
 
-// silu'(g) = σ (1 + g (1 − σ))
-template <class T>
-void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
-                     const RowAmaxes& amax, View<T, 2> act) {
-  note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_with_codes(d_gate_up, amax) + bytes_in(act));
+template <class G, class T>
+void gated_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
+                    const RowAmaxes& amax, View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   if (!act.empty()) {
@@ -49,11 +114,11 @@ void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> 
       team.map(
           n,
           [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up, T& out) {
-            const A g = A(gate_j), u = A(up_j), dy = A(d);
-            const A s = math::sigmoid(g);
-            d_gate_j = T(dy * u * s * (A(1) + g * (A(1) - s)));
-            d_up = T(dy * g * s);
-            out = T(g * s * u);
+            const A u = A(up_j), dy = A(d);
+            A value;
+            d_gate_j = T(G::backward(A(gate_j), dy * u, value));
+            d_up = T(dy * value);
+            out = T(value * u);
           },
           gate, gate + n, d_act.row(r), d_gate, d_gate + n, act.row(r));
     });
@@ -64,15 +129,30 @@ void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> 
     map_and_measure(
         team, n, amax, r,
         [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
-          const A g = A(gate_j), u = A(up_j), dy = A(d);
-          const A s = math::sigmoid(g);
-          d_gate_j = T(dy * u * s * (A(1) + g * (A(1) - s)));
-          d_up = T(dy * g * s);
+          const A u = A(up_j), dy = A(d);
+          A value;
+          d_gate_j = T(G::backward(A(gate_j), dy * u, value));
+          d_up = T(dy * value);
           return larger(magnitude(d_gate_j), magnitude(d_up));
         },
         gate, gate + n, d_act.row(r), d_gate, d_gate + n);
     leave_codes(team, 2 * n, amax.codes, r, d_gate);
   });
+}
+
+template <class T>
+void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax, Gate gate) {
+  note_rows(stream, "swiglu_forward", bytes_in(gate_up), bytes_with_codes(act, amax));
+  if (gate == Gate::silu) return gated_forward<SiluGate>(stream, gate_up, act, amax);
+  gated_forward<GeluTanhGate>(stream, gate_up, act, amax);
+}
+
+template <class T>
+void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
+                     const RowAmaxes& amax, View<T, 2> act, Gate gate) {
+  note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_with_codes(d_gate_up, amax) + bytes_in(act));
+  if (gate == Gate::silu) return gated_backward<SiluGate>(stream, gate_up, d_act, d_gate_up, amax, act);
+  gated_backward<GeluTanhGate>(stream, gate_up, d_act, d_gate_up, amax, act);
 }
 
 template <class T>
@@ -146,51 +226,6 @@ void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<con
   const auto run = act.empty() ? &weighted_swiglu_backward_of<false, T> : &weighted_swiglu_backward_of<true, T>;
   run(stream, gate_up, weights, d_act, d_gate_up, d_weights, act);
 }
-
-namespace {
-
-// Each activation with its derivative, both of one value.
-struct Gelu {  // x Φ(x)
-  template <class A>
-  FORGE_INLINE static A value(A x) {
-    return A(0.5) * x * (A(1) + math::erf(x * A(0.70710678118654752440)));
-  }
-  template <class A>
-  FORGE_INLINE static A slope(A x) {
-    const A density = A(0.39894228040143267794) * math::exp(A(-0.5) * x * x);
-    return A(0.5) * (A(1) + math::erf(x * A(0.70710678118654752440))) + x * density;
-  }
-};
-
-struct GeluTanh {  // x (1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³)
-  template <class A>
-  FORGE_INLINE static A inner(A x) {
-    return A(0.79788456080286535588) * (x + A(0.044715) * x * x * x);
-  }
-  template <class A>
-  FORGE_INLINE static A value(A x) {
-    return A(0.5) * x * (A(1) + math::tanh(inner(x)));
-  }
-  template <class A>
-  FORGE_INLINE static A slope(A x) {
-    const A t = math::tanh(inner(x));
-    const A du = A(0.79788456080286535588) * (A(1) + A(3 * 0.044715) * x * x);
-    return A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * du;
-  }
-};
-
-struct Relu2 {  // max(x, 0)²; NaN stays NaN
-  template <class A>
-  FORGE_INLINE static A value(A x) {
-    return x < A(0) ? A(0) : x * x;
-  }
-  template <class A>
-  FORGE_INLINE static A slope(A x) {
-    return x < A(0) ? A(0) : A(2) * x;
-  }
-};
-
-}  // namespace
 
 template <class F, class T>
 void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, const RowAmaxes& amax) {
@@ -271,9 +306,9 @@ void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, Vie
 FORGE_COMPUTE_TYPES(FORGE_WEIGHTED_SWIGLU)
 
 #define FORGE_ACTIVATIONS(T)                                                                                  \
-  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, const RowAmaxes&);                   \
+  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, const RowAmaxes&, Gate);             \
   template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, const RowAmaxes&, \
-                                   View<T, 2>);                                                               \
+                                   View<T, 2>, Gate);                                                         \
   template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>, const RowAmaxes&);     \
   template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>,     \
                                       const RowAmaxes&, View<T, 2>);
