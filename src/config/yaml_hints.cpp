@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/text.hpp"
+#include "config/yaml.hpp"
 #include "core/parse.hpp"
 #include "core/to_size.hpp"
 
@@ -168,6 +169,18 @@ std::string shown_line(const std::string& text, int line) {
   const std::vector<Text> lines = parts_of(text, '\n');
   const auto at = to_size(std::max(line, 1) - 1);
   return at < lines.size() ? shown(lines[at].substr(0, lines[at].find('\r'))) : "''";
+}
+
+std::size_t find_control_character(const std::string& text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if ((byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t') || byte == 0x7f) return i;
+  }
+  return std::string::npos;
+}
+
+bool starts_as_utf16(const std::string& text) {
+  return text.starts_with("\xfe\xff") || text.starts_with("\xff\xfe");
 }
 
 }  // namespace forge
