@@ -62,7 +62,7 @@ class Lines {
 
   YamlHint hint() {
     if (std::string format = other_format(); !format.empty()) return {0, std::move(format)};
-    const std::size_t count = std::min(lines_.size(), to_size(std::max(last_, 1)));
+    const std::size_t count = std::min<std::size_t>(lines_.size(), to_size(std::max(last_, 1)));
     for (at_ = 0; at_ < count; ++at_)
       if (std::string text = hint_of(lines_[at_]); !text.empty()) return {static_cast<int>(at_) + 1, std::move(text)};
     if (depth_ > 0) return {static_cast<int>(opened_) + 1, "a { or [ that isn't closed, " + shown(lines_[opened_])};

@@ -1,3 +1,4 @@
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -69,6 +70,10 @@ std::string facts_of(const Request& r) {
   all.add("microbatches", setup.microbatches).add("tokens_per_step", setup.tokens_per_step());
   all.add("usable_bytes", usable_memory(r.machine, ranks)).add("layout", layout_of(deck));
   all.add("memory", memory_json(setup, memory_by_stage(setup, RunKind::training)));
+  const RankMemory largest = rank_memory(setup, RunKind::training);
+  std::vector<JsonLine> libraries;
+  for (const Allowance& a : largest.libraries) libraries.push_back(JsonLine().add("name", a.name).add("bytes", a.bytes));
+  all.add("allowances", libraries).add("peak_bytes", largest.total());
   return all.add("sent", sent_json(setup)).add("deck", deck_json(deck)).text();
 }
 

@@ -62,6 +62,9 @@ class PlainYaml {
     throw Refused{};
   }
 
+  bool is_comment() const {
+    return now() == '#' && (at_ == 0 || is_blank(text_[at_ - 1]) || text_[at_ - 1] == '\n');
+  }
   void skip_blanks() {
     while (is_blank(now())) ++at_;
   }
@@ -69,7 +72,7 @@ class PlainYaml {
   void skip_lines() {
     while (at_ < text_.size()) {
       skip_blanks();
-      if (now() == '#' && (at_ == 0 || is_blank(text_[at_ - 1]) || text_[at_ - 1] == '\n')) {
+      if (is_comment()) {
         at_ = std::min(text_.find('\n', at_), text_.size());
       } else if (now() == '\n') {
         ++at_;
@@ -80,10 +83,8 @@ class PlainYaml {
   }
   // Whether nothing else stands on this line.
   bool line_ends() {
-    const std::size_t begin = at_;
     skip_blanks();
-    const bool comment = now() == '#' && (at_ > begin || column() == 0);
-    return at_ == text_.size() || now() == '\n' || comment;
+    return at_ == text_.size() || now() == '\n' || is_comment();
   }
 
   // A value that begins here, deeper than `outer`.
