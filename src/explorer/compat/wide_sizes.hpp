@@ -1,1 +1,0 @@
-wide_sizes
