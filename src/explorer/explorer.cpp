@@ -1,4 +1,5 @@
 #include <array>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -20,10 +21,10 @@
 #include "predict/search_space.hpp"
 #include "schedule/check_deck.hpp"
 
-// What the explorer's page asks for, as functions from texts to JSON: the same planner as `forge plan` and `forge show`.
-// A request is a deck, settings "section.key=value" one a line, a machine's name and a number of ranks (0: as many as
-// the deck's mesh asks for). Files (machines, a pasted config.json) come first, into the module's own file system. An
-// answer is good until the next request. An input that is wrong gives {"error": "…"}.
+// What the explorer's page asks for, as functions from texts to JSON: the same planner as `forge plan` and `forge
+// show`. A request is a deck, settings "section.key=value" one a line, a machine's name and a number of ranks (0: as
+// many as the deck's mesh asks for). Files (machines, a pasted config.json) come first, into the module's own file
+// system. An answer is good until the next request. An input that is wrong gives {"error": "…"}.
 
 namespace forge {
 
@@ -72,7 +73,8 @@ std::string facts_of(const Request& r) {
   all.add("memory", memory_json(setup, memory_by_stage(setup, RunKind::training)));
   const RankMemory largest = rank_memory(setup, RunKind::training);
   std::vector<JsonLine> libraries;
-  for (const Allowance& a : largest.libraries) libraries.push_back(JsonLine().add("name", a.name).add("bytes", a.bytes));
+  for (const Allowance& a : largest.libraries)
+    libraries.push_back(JsonLine().add("name", a.name).add("bytes", a.bytes));
   all.add("allowances", libraries).add("peak_bytes", largest.total());
   return all.add("sent", sent_json(setup)).add("deck", deck_json(deck)).text();
 }
@@ -135,9 +137,7 @@ std::string sized_deck(const std::string& word) {
   if (!size || *size < least_dense_parameters || *size > most_dense_parameters)
     throw BadInput("a size is a number and B or T, from 1B to 1T: 8B, 1.5T");
   const Deck deck = dense_deck(size_text(*size), *size, {});
-  return JsonLine()
-      .add("deck", dense_deck_text(size_text(*size), *size, deck.train.global_batch_sequences))
-      .text();
+  return JsonLine().add("deck", dense_deck_text(size_text(*size), *size, deck.train.global_batch_sequences)).text();
 }
 
 // Choices of a key, for the page's controls.

@@ -51,7 +51,8 @@ class PlainYaml {
   YamlNode node(YamlNode::Kind kind) const {
     YamlNode result;
     result.kind = kind;
-    result.line = static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n')) + 1;
+    result.line =
+        static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n')) + 1;
     result.column = column() + 1;
     return result;
   }
@@ -62,9 +63,7 @@ class PlainYaml {
     throw Refused{};
   }
 
-  bool is_comment() const {
-    return now() == '#' && (at_ == 0 || is_blank(text_[at_ - 1]) || text_[at_ - 1] == '\n');
-  }
+  bool is_comment() const { return now() == '#' && (at_ == 0 || is_blank(text_[at_ - 1]) || text_[at_ - 1] == '\n'); }
   void skip_blanks() {
     while (is_blank(now())) ++at_;
   }
@@ -154,8 +153,7 @@ class PlainYaml {
   YamlNode::Entry key_entry(std::set<std::string>& names, std::size_t behind) {
     const YamlNode place = node(YamlNode::Kind::scalar);
     YamlNode key = now() == '"' || now() == '\'' ? quoted() : place;
-    if (key.text.empty())
-      key.text = std::string(trimmed_right(std::string_view(text_).substr(at_, behind - 1 - at_)));
+    if (key.text.empty()) key.text = std::string(trimmed_right(std::string_view(text_).substr(at_, behind - 1 - at_)));
     at_ = behind;
     if (key.text.empty()) refuse("a key that is not a name; legal: name: value");
     if (!names.insert(key.text).second) refuse(shown(key.text) + ": the key appears a second time");
@@ -194,8 +192,7 @@ class PlainYaml {
     }
     value.text = std::string(trimmed_right(std::string_view(text_).substr(begin, at_ - begin)));
     value.plain = true;
-    if (value.text.empty() || value.text == "~" || value.text == "null" || value.text == "Null" ||
-        value.text == "NULL")
+    if (value.text.empty() || value.text == "~" || value.text == "null" || value.text == "Null" || value.text == "NULL")
       value.kind = YamlNode::Kind::null;
     return value;
   }
@@ -204,7 +201,8 @@ class PlainYaml {
     YamlNode value = node(YamlNode::Kind::scalar);
     const char quote = now();
     for (++at_; now() != quote || (quote == '\'' && at_ + 1 < text_.size() && text_[at_ + 1] == quote); ++at_) {
-      if (at_ >= text_.size() || now() == '\n') refuse("not YAML of the explorer: a quote that doesn't end on its line");
+      if (at_ >= text_.size() || now() == '\n')
+        refuse("not YAML of the explorer: a quote that doesn't end on its line");
       if (quote == '\'' && now() == quote) ++at_;
       value.text += quote == '"' && now() == '\\' ? escaped() : std::string(1, now());
     }

@@ -29,12 +29,12 @@ std::string dense_deck_text(const std::string& name, double parameters, std::int
   const ModelDeck m = dense_shape(parameters);
   const auto number = [](std::int64_t n) { return std::to_string(n); };
   return "model: {layers: " + number(m.layers) + ", width: " + number(m.width) + ", heads: " + number(m.heads) +
-      ", kv_heads: " + number(m.kv_heads) + ", ffn: " + number(m.ffn) + ", vocabulary: " + number(m.vocabulary) +
-      ", rope_theta: 500000, tied_embeddings: " + (m.tied_embeddings ? "true" : "false") +
-      "}\ntrain: {steps: 100000, sequence_tokens: 4096, global_batch_sequences: " + number(sequences) +
-      "}\noptimizer: {learning_rate: " + format_exact(dense_learning_rate(parameters)) +
-      ", warmup_steps: 2000}\ndata: {files: [data/train.bin], dtype: uint32}\noutput: {directory: runs/" + name +
-      "}\n";
+         ", kv_heads: " + number(m.kv_heads) + ", ffn: " + number(m.ffn) + ", vocabulary: " + number(m.vocabulary) +
+         ", rope_theta: 500000, tied_embeddings: " + (m.tied_embeddings ? "true" : "false") +
+         "}\ntrain: {steps: 100000, sequence_tokens: 4096, global_batch_sequences: " + number(sequences) +
+         "}\noptimizer: {learning_rate: " + format_exact(dense_learning_rate(parameters)) +
+         ", warmup_steps: 2000}\ndata: {files: [data/train.bin], dtype: uint32}\noutput: {directory: runs/" + name +
+         "}\n";
 }
 
 Deck dense_deck(const std::string& name, double parameters, const std::vector<std::string>& settings) {

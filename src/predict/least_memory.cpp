@@ -50,7 +50,7 @@ std::optional<std::size_t> least_of(const Machine& machine, const Deck& resolved
     if (first[i]) order.push_back(i);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return *first[a] < *first[b]; });
   std::optional<std::size_t> least;
-  for (std::size_t i = 0; i < std::min(compared, order.size()); ++i) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(compared, order.size()); ++i) {
     const auto bytes = bytes_on(smallest_on(resolved, meshes[order[i]]), ranks, machine.capability, true);
     if (bytes && (!least || *bytes < *least)) least = bytes;
   }
