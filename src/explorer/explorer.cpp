@@ -10,6 +10,7 @@
 #include "app/show_parts.hpp"
 #include "config/keys.hpp"
 #include "config/read.hpp"
+#include "config/write_deck.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
 #include "hf/config.hpp"
@@ -59,7 +60,7 @@ JsonLine layout_of(const Deck& deck) {
   return layout;
 }
 
-// Memory of the stages and what is sent: what needs no simulation.
+// Memory of the stages.
 std::string facts_of(const Request& r) {
   const Deck deck = checked_deck(r);
   const RunSetup setup = on_devices(make_setup(deck), r.machine.capability);
@@ -76,19 +77,37 @@ std::string facts_of(const Request& r) {
   for (const Allowance& a : largest.libraries)
     libraries.push_back(JsonLine().add("name", a.name).add("bytes", a.bytes));
   all.add("allowances", libraries).add("peak_bytes", largest.total());
-  return all.add("sent", sent_json(setup)).add("deck", deck_json(deck)).text();
+  return all.add("deck", deck_json(deck)).text();
+}
+
+std::string sent_of(const Request& r) {
+  return sent_json(on_devices(make_setup(checked_deck(r)), r.machine.capability)).text();
+}
+
+// The last one is kept: the page asks for the step, its timeline and its plan one after the other.
+const Outcome& predicted(const Request& r) {
+  static std::string known;
+  static Outcome outcome;
+  std::string question = r.deck + '\n' + r.machine.name + ' ' + std::to_string(r.ranks);
+  for (const std::string& setting : r.settings) question += '\n' + setting;
+  if (const Deck deck = checked_deck(r); question != known || write_deck(deck) != write_deck(outcome.deck)) {
+    outcome = outcome_of(r.machine, deck);
+    known = std::move(question);
+  }
+  return outcome;
 }
 
 std::string plan_of(const Request& r) {
-  const Outcome outcome = outcome_of(r.machine, on_devices(make_setup(checked_deck(r)), r.machine.capability));
+  const Outcome& outcome = predicted(r);
   const std::vector<PredictedNeighbour> neighbours = predicted_neighbours(r.machine, outcome);
   return plan_json(r.machine, outcome, neighbours, all_warnings(r.machine, outcome, neighbours));
 }
 
 // The step as it is simulated: by pipeline rank, passes of stages on the compute stream, neighbours of one action drawn
-// together, and what the other streams do.
+// together, and what the other streams do. Gaps that no screen shows are left out.
 std::string timeline_of(const Request& r) {
-  const Outcome outcome = outcome_of(r.machine, on_devices(make_setup(checked_deck(r)), r.machine.capability));
+  const Outcome& outcome = predicted(r);
+  const double gap = outcome.time.seconds / 2000;
   std::vector<JsonLine> ranks;
   for (std::size_t rank = 0; rank < outcome.time.spans.size(); ++rank) {
     struct Drawn {
@@ -104,7 +123,7 @@ std::string timeline_of(const Request& r) {
       const int lane = static_cast<int>(span.lane);
       const std::string name = task.of_step() ? std::string(name_of(task.op)) : text_of(task.action);
       std::size_t& before = last[static_cast<std::size_t>(lane)];
-      if (before > 0 && drawn[before - 1].name == name && span.start - drawn[before - 1].end < 1e-9) {
+      if (before > 0 && drawn[before - 1].name == name && span.start - drawn[before - 1].end < gap) {
         drawn[before - 1].end = span.end;
         continue;
       }
@@ -159,10 +178,8 @@ const char* answer(F&& f) {
   return text.c_str();
 }
 
-Request request_of(const char* deck, const char* settings, const char* machine, int ranks, double imbalance = 1) {
-  Request r{deck, lines_of(settings), read_machine(machine), ranks};
-  r.machine.imbalance = imbalance;
-  return r;
+Request request_of(const char* deck, const char* settings, const char* machine, int ranks) {
+  return {deck, lines_of(settings), read_machine(machine), ranks};
 }
 
 }  // namespace
@@ -183,6 +200,19 @@ const char* explorer_file(const char* path, const char* text) {
 
 const char* explorer_facts(const char* deck, const char* settings, const char* machine, int ranks) {
   return forge::answer([&] { return forge::facts_of(forge::request_of(deck, settings, machine, ranks)); });
+}
+
+// As "sent" of `forge show --json`.
+const char* explorer_sent(const char* deck, const char* settings, const char* machine, int ranks) {
+  return forge::answer([&] { return forge::sent_of(forge::request_of(deck, settings, machine, ranks)); });
+}
+
+// As `forge plan --json`, without warnings and changes.
+const char* explorer_step(const char* deck, const char* settings, const char* machine, int ranks) {
+  return forge::answer([&] {
+    const forge::Request r = forge::request_of(deck, settings, machine, ranks);
+    return forge::outcome_json(r.machine, forge::predicted(r)).text();
+  });
 }
 
 // As `forge plan --json`.

@@ -23,6 +23,8 @@ function element(tag, properties = {}, ...children) {
 const signatures = {
   explorer_file: ["string", "string"],
   explorer_facts: ["string", "string", "string", "number"],
+  explorer_sent: ["string", "string", "string", "number"],
+  explorer_step: ["string", "string", "string", "number"],
   explorer_plan: ["string", "string", "string", "number"],
   explorer_timeline: ["string", "string", "string", "number"],
   explorer_deck: ["string", "string", "string", "number"],
@@ -136,7 +138,9 @@ output: {directory: runs/model}
   return { text, before: [["explorer_file", "model/config.json", config]] };
 }
 
-let facts = null, current = null, number = 0;
+let facts = null;
+let asked = null;    // the last request: what must come before it, and its arguments
+let current = null;  // it, where its layout is legal
 
 function update() {
   writeAddress();
@@ -145,12 +149,13 @@ function update() {
   const deck = deckOf();
   if (deck.error) return showProblem(deck.error);
   const request = [deck.text, settings().join("\n"), $("machine").value, Number($("ranks").value) || 0];
-  current = { number: ++number, before: deck.before, request };
+  asked = { before: deck.before, request };
   for (const c of deck.before) call(module, c);
   const began = performance.now();
   const answer = call(module, ["explorer_facts", ...request]);
   if (answer.error) return showProblem(answer.error);
   facts = answer;
+  current = asked;
   $("problem").hidden = true;
   showFacts();
   document.body.dataset.factsMilliseconds = (performance.now() - began).toFixed(1);
@@ -160,21 +165,23 @@ function update() {
 let planner = null, busy = false;
 
 async function planLater() {
-  for (const id of ["time", "seconds", "changes", "timeline", "deck"]) $(id).classList.add("stale");
+  for (const id of ["sent", "time", "seconds", "warnings", "changes", "timeline", "deck"]) $(id).classList.add("stale");
   document.body.dataset.state = "planning";
   if (busy) return;
   busy = true;
-  while (current) {
-    const asked = current;
-    const newest = () => current === asked;
-    const plan = await planner.ask([...asked.before, ["explorer_plan", ...asked.request]]);
-    if (newest()) plan.error ? showProblem(plan.error) : showPlan(plan);
-    if (newest() && !plan.error) showTimeline(await planner.ask([["explorer_timeline", ...asked.request]]));
-    if (newest()) showDeck(await planner.ask([["explorer_deck", ...asked.request]]));
-    if (newest()) break;
+  for (let own = null; current && own !== current;) {
+    own = current;
+    const shows = { sent: showSent, step: showStep, timeline: showTimeline, deck: showDeck, plan: showPlan };
+    for (const [name, show] of Object.entries(shows)) {
+      const answer = await planner.ask([...own.before, [`explorer_${name}`, ...own.request]]);
+      if (current !== own) break;
+      if (answer.error) showProblem(answer.error);
+      else show(answer);
+      if (answer.error) break;
+    }
   }
   busy = false;
-  document.body.dataset.state = "done";
+  if (current) document.body.dataset.state = "done";
 }
 
 // ---- text
@@ -252,13 +259,17 @@ function showFacts() {
   body.append(row("all of the plan", ...shown.map((s) => cell(s.total_bytes, bytesText(s.total_bytes)))));
   body.append(row("with libraries, largest", cell(facts.peak_bytes, bytesText(facts.peak_bytes), "peak_bytes")));
   $("memory").replaceChildren(head("", ...shown.map((s) => "pp rank " + s.pp_rank)), body);
+  showSteps(null);
+}
+
+function showSent(answer) {
+  $("sent").classList.remove("stale");
   const sent = element("tbody");
-  for (const [name, group] of Object.entries(facts.sent.groups))
+  for (const [name, group] of Object.entries(answer.groups))
     sent.append(row(name, cell(group.bytes, bytesText(group.bytes), "sent " + name), cell(group.calls, String(group.calls)),
       element("td", { className: "text", textContent: Object.entries(group.collectives).map(([n, c]) => `${n} ${bytesText(c.bytes)}`).join(", ") })));
   if (!sent.children.length) sent.append(row("nothing is sent"));
   $("sent").replaceChildren(head("group of ranks", "bytes", "calls", "operations"), sent);
-  showSteps(null);
 }
 
 // Fit, then batch, then throughput: where the layout stands.
@@ -275,8 +286,8 @@ function showSteps(plan) {
 
 // ---- time
 
-function showPlan(plan) {
-  for (const id of ["time", "seconds", "changes"]) $(id).classList.remove("stale");
+function showStep(plan) {
+  for (const id of ["time", "seconds"]) $(id).classList.remove("stale");
   showSteps(plan);
   $("time").replaceChildren(...[
     ["step_seconds", secondsText(plan.step_seconds)], ["low", " (" + secondsText(plan.low)], ["high", " to " + secondsText(plan.high) + "); "],
@@ -289,6 +300,10 @@ function showPlan(plan) {
   parts.forEach(([name, value, text], i) => body.append(row(named(i, name), cell(value, text, "seconds " + name), ((100 * value) / plan.step_seconds).toFixed(1) + " %")));
   for (const [name, value] of Object.entries(plan.wire_seconds)) if (value > 0) body.append(row("link: " + name, cell(value, secondsText(value), "wire " + name), ""));
   $("seconds").replaceChildren(head(`pp rank ${plan.busiest_pp_rank}, busy longest`, "time", "of the step"), body);
+}
+
+function showPlan(plan) {
+  for (const id of ["warnings", "changes"]) $(id).classList.remove("stale");
   $("warnings").replaceChildren(...(plan.warnings.length ? plan.warnings : ["none"]).map((w) => element("li", { textContent: w })));
   const changes = element("tbody");
   for (const c of plan.one_change)
@@ -298,7 +313,6 @@ function showPlan(plan) {
 }
 
 function showTimeline(timeline) {
-  if (timeline.error) return;
   $("timeline").classList.remove("stale");
   const width = 1000, left = 60, lanes = [[0, 12], [13, 4], [18, 4], [23, 4]], height = 32;
   const x = (t) => (left + ((width - left) * t) / timeline.step_seconds).toFixed(2);
@@ -326,7 +340,7 @@ function showTimeline(timeline) {
 let searching = null;
 
 async function search() {
-  if (!current) return;
+  if (!asked) return;
   searching = new Planner();
   const own = searching, limit = Number($("limit").value) || 45, began = performance.now();
   $("stop").disabled = false;
@@ -346,10 +360,9 @@ async function search() {
     $("search_state").textContent = text;
     searching = null;
   };
-  const ranks = facts.ranks, [deck, set, machine] = current.request;
-  const result = await own.ask([...current.before, ["explorer_search", deck, set, machine, ranks, Number($("best").value) || 10, limit]]);
+  const result = await own.ask([...asked.before, ["explorer_search", ...asked.request, Number($("best").value) || 10, limit]]);
   if (result.error) return own.end(result.error);
-  own.end(`${result.layouts} layouts on ${ranks} GPUs: ${result.without_room} have no room, ${result.bounded} are bounded by better ones, ` +
+  own.end(`${result.layouts} layouts on ${result.ranks} GPUs: ${result.without_room} have no room, ${result.bounded} are bounded by better ones, ` +
     `${result.simulated} were simulated, ${result.refused} are not legal, ${result.left} were left when time was up`);
   showFound(result);
 }
@@ -369,7 +382,7 @@ function showFound(result) {
 
 function showDeck(answer) {
   $("deck").classList.remove("stale");
-  $("deck").textContent = answer.error || answer.deck;
+  $("deck").textContent = answer.deck;
   $("command").textContent = `forge plan deck.yaml --machine ${$("machine").value} --ranks ${facts.ranks}`;
 }
 
