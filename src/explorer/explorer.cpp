@@ -11,8 +11,10 @@
 #include "config/keys.hpp"
 #include "config/read.hpp"
 #include "config/write_deck.hpp"
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
+#include "core/to_size.hpp"
 #include "hf/config.hpp"
 #include "nn/units.plan.hpp"
 #include "plan/rank_memory.hpp"
@@ -103,39 +105,53 @@ std::string plan_of(const Request& r) {
   return plan_json(r.machine, outcome, neighbours, all_warnings(r.machine, outcome, neighbours));
 }
 
-// The step as it is simulated: by pipeline rank, passes of stages on the compute stream, neighbours of one action drawn
-// together, and what the other streams do. Gaps that no screen shows are left out.
+// What a stretch of a stream is drawn as: 0 forward, 1 backward, 2 backward of weights, 3 step and update; then the
+// other streams.
+int kind_of(const Task& task, Lane lane) {
+  if (lane != Lane::compute) return 3 + static_cast<int>(lane);
+  if (task.of_step()) return 3;
+  switch (task.action.op) {
+    case Op::forward:
+      return 0;
+    case Op::backward_weight:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+// The step as it is simulated: of each pipeline rank stretches [kind, start, end], in seconds. Of one stream and kind
+// they are joined over gaps that no screen shows.
 std::string timeline_of(const Request& r) {
   const Outcome& outcome = predicted(r);
-  const double gap = outcome.time.seconds / 2000;
+  const double gap = outcome.time.seconds / 4000;
+  struct Stretch {
+    int kind;
+    double start, end;
+  };
+  JsonLine all;
   std::vector<JsonLine> ranks;
   for (std::size_t rank = 0; rank < outcome.time.spans.size(); ++rank) {
-    struct Drawn {
-      int lane;
-      std::string name;
-      double start, end;
-    };
-    std::vector<Drawn> drawn;
-    std::array<std::size_t, lane_count> last{};
+    std::vector<Stretch> drawn;
+    std::array<std::size_t, lane_count> last{};  // 1 + its place, of each stream
     for (const Span& span : outcome.time.spans[rank]) {
       if (span.task < 0) continue;
-      const Task& task = outcome.time.tasks[rank][static_cast<std::size_t>(span.task)];
-      const int lane = static_cast<int>(span.lane);
-      const std::string name = task.of_step() ? std::string(name_of(task.op)) : text_of(task.action);
-      std::size_t& before = last[static_cast<std::size_t>(lane)];
-      if (before > 0 && drawn[before - 1].name == name && span.start - drawn[before - 1].end < gap) {
+      const Task& task = outcome.time.tasks[rank][to_size(span.task)];
+      const int kind = kind_of(task, span.lane);
+      std::size_t& before = last[to_size(span.lane)];
+      if (before > 0 && drawn[before - 1].kind == kind && span.start - drawn[before - 1].end < gap) {
         drawn[before - 1].end = span.end;
         continue;
       }
-      drawn.push_back({lane, name, span.start, span.end});
+      drawn.push_back({kind, span.start, span.end});
       before = drawn.size();
     }
-    std::vector<JsonLine> spans;
-    for (const Drawn& d : drawn)
-      spans.push_back(JsonLine().add("lane", d.lane).add("name", d.name).add("start", d.start).add("end", d.end));
-    ranks.push_back(JsonLine().add("pp_rank", rank).add("spans", spans));
+    std::string stretches;
+    for (const Stretch& d : drawn)
+      stretches += formatted("%s[%d, %.6g, %.6g]", stretches.empty() ? "" : ", ", d.kind, d.start, d.end);
+    ranks.push_back(JsonLine().add("pp_rank", rank).add_raw("stretches", "[" + stretches + "]"));
   }
-  return JsonLine().add("step_seconds", outcome.time.seconds).add("ranks", ranks).text();
+  return all.add("step_seconds", outcome.time.seconds).add("ranks", ranks).text();
 }
 
 std::string search_of(Request r, int best, double seconds) {

@@ -316,13 +316,12 @@ function showTimeline(timeline) {
   $("timeline").classList.remove("stale");
   const width = 1000, left = 60, lanes = [[0, 12], [13, 4], [18, 4], [23, 4]], height = 32;
   const x = (t) => (left + ((width - left) * t) / timeline.step_seconds).toFixed(2);
-  const kinds = [["F", "forward"], ["B", "backward"], ["W", "backward of weights"], ["", "step and update"], ["", "gathers"], ["", "reductions"], ["", "transfers"]];
+  const kinds = ["forward", "backward", "backward of weights", "step and update", "gathers", "reductions", "transfers"];
   const paths = kinds.map(() => "");
   timeline.ranks.forEach((rank, r) => {
-    for (const span of rank.spans) {
-      const kind = span.lane ? 3 + span.lane : span.name[0] === "F" ? 0 : span.name[0] === "B" ? 1 : span.name[0] === "W" ? 2 : 3;
-      const [top, tall] = lanes[span.lane];
-      paths[kind] += `M${x(span.start)} ${r * height + top}H${x(span.end)}v${tall}H${x(span.start)}z`;
+    for (const [kind, start, end] of rank.stretches) {
+      const [top, tall] = lanes[Math.max(0, kind - 3)];
+      paths[kind] += `M${x(start)} ${r * height + top}H${x(end)}v${tall}H${x(start)}z`;
     }
   });
   const tall = timeline.ranks.length * height;
@@ -330,7 +329,7 @@ function showTimeline(timeline) {
     timeline.ranks.map((rank, r) => `<text x="0" y="${r * height + 10}">pp ${rank.pp_rank}</text>`).join("") +
     paths.map((d, i) => `<path d="${d}" fill="${color(i)}" stroke="var(--back)" stroke-width="0.3"/>`).join("") + "</svg>";
   const legend = element("p", { className: "faint" });
-  kinds.forEach(([, name], i) => { if (paths[i]) legend.append(element("span", { className: "chip", style: `background:${color(i)}` }), name + "   "); });
+  kinds.forEach((name, i) => { if (paths[i]) legend.append(element("span", { className: "chip", style: `background:${color(i)}` }), name + "   "); });
   $("timeline").innerHTML = svg;
   $("timeline").append(legend);
 }
