@@ -187,8 +187,9 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
                     "step", "tokens/s", "mfu", "memory", "layout; what binds");
   for (std::size_t i = 0; i < r.best.size(); ++i) {
     const Outcome& o = r.best[i];
-    text += formatted("  %4lld %10s %10.0f %5.1f%% %10s  ", static_cast<long long>(i) + 1, seconds_text(o.time.seconds).c_str(),
-                      o.time.tokens_per_second, 100 * o.time.mfu, format_bytes(o.memory.total()).c_str());
+    text += formatted("  %4lld %10s %10.0f %5.1f%% %10s  ", static_cast<long long>(i) + 1,
+                      seconds_text(o.time.seconds).c_str(), o.time.tokens_per_second, 100 * o.time.mfu,
+                      format_bytes(o.memory.total()).c_str());
     text += mesh_text(o.deck.mesh, o.deck.model.experts > 0) +
             formatted("; %s x %lld, microbatch %lld, zero %lld, recompute %s%s%s; %s\n",
                       std::string(schedule_words[to_size(o.deck.schedule.name)]).c_str(),

@@ -15,7 +15,7 @@ def packed(module, inputs):
     machines = {p.stem: p.read_text() for p in sorted((inputs / "machines").glob("*.yaml"))}
     parts = {
         "/*PAGE.CSS*/": (here / "page.css").read_text(),
-        "/*PAGE.JS*/": (here / "page.js").read_text(),
+        "/*PAGE.JS*/": (here / "planner.js").read_text() + (here / "page.js").read_text(),
         "/*MODULE*/": module.read_text(),
         "/*FILES*/": json.dumps({"decks": decks, "machines": machines}),
     }
