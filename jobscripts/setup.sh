@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# jobscripts/setup.sh [--tests]: installs what forge, its tests and the quickstart need on Debian 12, 13 or Ubuntu 24.04 (or later),
+# jobscripts/setup.sh [--tests | --cuda | --web]: installs what forge, its tests and the quickstart need on Debian 12, 13 or Ubuntu 24.04 (or later),
 # as root, without questions. Needs no network when everything is there. Without root it names what is missing and how to
 # get it; docs/building.md has the ways without a system package manager. --tests: also Slurm, of which some tests start a
 # cluster of their own; without a configuration its daemons start nowhere else; git, by which some draw their share; and, where nvcc is, what --cuda brings.
@@ -7,6 +7,7 @@
 # nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm by pip, into /usr/local/bin, or ~/.local/bin without root; and the headers of
 # cuDNN's frontend, with which the CUDA build has attention by cuDNN, of the package nvidia-cudnn-frontend into
 # /usr/local/include, or ~/.local/include, and there those of CUTLASS, of the package nvidia-cutlass.
+# --web: also emscripten, which compiles the explorer (docs/planner.md), and Chromium, in which its test reads the page.
 #
 # The CUDA Toolkit and NCCL are not installed: the cuda preset is for machines that have them.
 set -euo pipefail
@@ -31,7 +32,8 @@ case ${1:-} in
     if command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then cuda=yes; fi
     ;;
   --cuda) cuda=yes ;;
-  *) echo "usage: jobscripts/setup.sh [--tests | --cuda]" >&2 && exit 2 ;;
+  --web) optional+=(emscripten chromium) ;;
+  *) echo "usage: jobscripts/setup.sh [--tests | --cuda | --web]" >&2 && exit 2 ;;
 esac
 if [ "$cuda" = yes ]; then optional+=(python3-pip); fi
 

@@ -19,7 +19,7 @@ mapfile -t files < <(find src tests -type f \( -name '*.hpp' -o -name '*.cpp' -o
 check_lines() {
   awk '
     BEGIN {
-      n = split("core config hf tokenizer text model fp8 nn.plan layout schedule plan device comm kernels nn parallel optim data checkpoint train predict report app",
+      n = split("core config hf tokenizer text model fp8 nn.plan layout schedule plan device comm kernels nn parallel optim data checkpoint train predict report app explorer",
                 order, " ")
       for (i = 1; i <= n; ++i) place[order[i]] = i
       # Pairs that the order allows and the design forbids.
@@ -27,7 +27,7 @@ check_lines() {
       split("optim data checkpoint", siblings, " ")
       for (a in siblings) for (b in siblings) if (a != b) forbidden[siblings[a] " " siblings[b]]
       # What computes knows no plan; what runs a rank does.
-      for (i = 1; i < n; ++i) if (order[i] !~ /^(plan|parallel|train|predict|app)$/) forbidden[order[i] " plan"]
+      for (i = 1; i < n; ++i) if (order[i] !~ /^(plan|parallel|train|predict|app|explorer)$/) forbidden[order[i] " plan"]
       # Pattern of a header -> folders that may include it.
       home["^mpi[.]h$"] = "comm"
       # tests/vgpu has headers and a library of these names.

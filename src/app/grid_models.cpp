@@ -2,20 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <optional>
 
 #include "app/searched_deck.hpp"
-#include "config/read.hpp"
 #include "config/shared_files.hpp"
 #include "config/text.hpp"
-#include "core/bytes.hpp"
 #include "core/error.hpp"
-#include "core/parse.hpp"
 #include "nn/units.plan.hpp"
+#include "predict/dense_deck.hpp"
 #include "predict/dense_shape.hpp"
-#include "schedule/check_deck.hpp"
 
 namespace forge {
 
@@ -47,41 +43,8 @@ std::string mixture_names() {
   return joined(names);
 }
 
-// "8B", "0.5t"; none where the word is no size.
-std::optional<double> size_of_word(const std::string& word) {
-  const char unit = word.empty() ? ' ' : word.back();
-  double number = 0;
-  const bool billions = unit == 'B' || unit == 'b';
-  if (!billions && unit != 'T' && unit != 't') return {};
-  if (!reads_as(std::string_view(word).substr(0, word.size() - 1), number)) return {};
-  return number * (billions ? 1e9 : 1e12);
-}
-
 std::int64_t parameters_of(const Deck& deck) {
   return parameter_count(parameter_units(resolve_model(deck.model)));
-}
-
-// A dense model's deck, whose batch is in tokens.
-Deck dense_deck(const CommandLine& line, const std::string& name, double parameters) {
-  const ModelDeck m = dense_shape(parameters);
-  std::vector<std::string> settings = line.set;
-  for (const std::string& setting : plain_settings()) settings.push_back(setting);
-  const auto read = [&](std::int64_t sequences) {
-    const auto number = [](std::int64_t n) { return std::to_string(n); };
-    const std::string text =
-        "model: {layers: " + number(m.layers) + ", width: " + number(m.width) + ", heads: " + number(m.heads) +
-        ", kv_heads: " + number(m.kv_heads) + ", ffn: " + number(m.ffn) + ", vocabulary: " + number(m.vocabulary) +
-        ", rope_theta: 500000, tied_embeddings: " + (m.tied_embeddings ? "true" : "false") +
-        "}\ntrain: {steps: 100000, sequence_tokens: 4096, global_batch_sequences: " + number(sequences) +
-        "}\noptimizer: {learning_rate: " + format_exact(dense_learning_rate(parameters)) +
-        ", warmup_steps: 2000}\ndata: {files: [data/train.bin], dtype: uint32}\noutput: {directory: runs/" + name +
-        "}\n";
-    return read_deck(text, "the deck of --models " + name, settings);
-  };
-  const std::int64_t tokens = read(1).train.sequence_tokens;
-  Deck deck = read(std::max<std::int64_t>(1, dense_step_tokens(parameters) / std::max<std::int64_t>(1, tokens)));
-  check_deck(deck, 1);
-  return deck;
 }
 
 GridModel model_of_file(const CommandLine& line, const std::string& name, const std::string& file) {
@@ -136,14 +99,9 @@ std::vector<GridModel> grid_models(const CommandLine& line) {
 }
 
 GridModel dense_model(const CommandLine& line, double parameters) {
-  GridModel model{size_text(parameters), dense_deck(line, size_text(parameters), parameters)};
+  GridModel model{size_text(parameters), dense_deck(size_text(parameters), parameters, line.set)};
   model.parameters = parameters_of(model.deck);
   return model;
-}
-
-std::string size_text(double parameters) {
-  const bool thousands = parameters >= 0.9995e12;
-  return formatted("%.3g%s", parameters / (thousands ? 1e12 : 1e9), thousands ? "T" : "B");
 }
 
 Deck cell_deck(const GridModel& model, int ranks) {

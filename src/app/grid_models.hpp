@@ -21,9 +21,6 @@ std::vector<GridModel> grid_models(const CommandLine& line);
 // A dense model of so many parameters as --models 8B has it (predict/dense_shape.hpp), changed by --set.
 GridModel dense_model(const CommandLine& line, double parameters);
 
-// "8B", "1.5T": a number of parameters as --models takes it, to three digits.
-std::string size_text(double parameters);
-
 // The model's deck on so many ranks: with its own batch where batch and ranks divide one another, else with the next
 // multiple of the ranks.
 Deck cell_deck(const GridModel& model, int ranks);

@@ -5,6 +5,7 @@
 #include "app/plan_text.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
+#include "predict/dense_deck.hpp"
 
 namespace forge {
 

@@ -169,6 +169,26 @@ int next_gpus(const Deck& deck, int ranks) {
 
 }  // namespace
 
+namespace {
+
+// Of so many ranks, on which some layout fits: the first one in the search's order, with as few stages, tp and cp as
+// do.
+std::optional<LeastLayout> plainest_layout(const Deck& deck, int ranks, std::size_t usable, int capability) {
+  for (const MeshDeck& mesh : meshes_of(deck, ranks, gpus_of_node)) {
+    if (mesh.dp_replicate > 1) continue;
+    Deck least = smallest_on(deck, mesh);
+    const auto first = bytes_on(least, ranks, capability, false);
+    if (!first || *first > usable) continue;
+    least.train.global_batch_sequences = deck.train.global_batch_sequences;
+    least.train.batch_ramp = deck.train.batch_ramp;
+    const auto bytes = bytes_on(least, ranks, capability, true);
+    if (bytes && *bytes <= usable) return LeastLayout{std::move(least), *bytes};
+  }
+  return {};
+}
+
+}  // namespace
+
 FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
@@ -176,12 +196,10 @@ FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
   for (int ranks = first_gpus(deck, usable); ranks <= most_gpus; ranks = next_gpus(deck, ranks)) {
     if (spent() > most_seconds) return fewest;
     fewest.tried = ranks;
-    auto least = least_layout(deck, ranks, gpus_of_node, capability);
+    const auto least = least_layout(deck, ranks, gpus_of_node, capability);
     if (!least || least->bytes > usable) continue;
-    least->deck.train.global_batch_sequences = deck.train.global_batch_sequences;
-    least->deck.train.batch_ramp = deck.train.batch_ramp;
-    const auto bytes = bytes_on(least->deck, ranks, capability, true);
-    if (bytes && *bytes <= usable) return {ranks, layout_difference(deck, least->deck), *bytes, ranks};
+    if (const auto plain = plainest_layout(deck, ranks, usable, capability))
+      return {ranks, layout_difference(deck, plain->deck), plain->bytes, ranks};
   }
   return fewest;
 }

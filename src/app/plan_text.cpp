@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <set>
 
 #include "config/dispatch_words.hpp"
@@ -11,8 +10,6 @@
 #include "core/bytes.hpp"
 #include "core/parse.hpp"
 #include "core/to_size.hpp"
-#include "train/chrome_trace.hpp"
-#include "train/profile.hpp"
 
 namespace forge {
 
@@ -190,8 +187,9 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
                     "step", "tokens/s", "mfu", "memory", "layout; what binds");
   for (std::size_t i = 0; i < r.best.size(); ++i) {
     const Outcome& o = r.best[i];
-    text += formatted("  %4zu %10s %10.0f %5.1f%% %10s  ", i + 1, seconds_text(o.time.seconds).c_str(),
-                      o.time.tokens_per_second, 100 * o.time.mfu, format_bytes(o.memory.total()).c_str());
+    text += formatted("  %4lld %10s %10.0f %5.1f%% %10s  ", static_cast<long long>(i) + 1,
+                      seconds_text(o.time.seconds).c_str(), o.time.tokens_per_second, 100 * o.time.mfu,
+                      format_bytes(o.memory.total()).c_str());
     text += mesh_text(o.deck.mesh, o.deck.model.experts > 0) +
             formatted("; %s x %lld, microbatch %lld, zero %lld, recompute %s%s%s; %s\n",
                       std::string(schedule_words[to_size(o.deck.schedule.name)]).c_str(),
@@ -248,47 +246,6 @@ JsonLine search_json(const Machine& machine, const SearchResult& r, int ranks) {
   all.add("ranks", ranks).add("layouts", r.layouts).add("without_room", r.without_room).add("bounded", r.bounded);
   all.add("simulated", r.simulated).add("refused", r.refused).add("left", r.left);
   return all.add("best", best);
-}
-
-namespace {
-
-// The arena as it is when each task begins to compute, where it changes.
-void add_memory(ChromeTrace& trace, std::int64_t rank, const std::vector<Span>& spans, const MemoryCourse& course) {
-  std::optional<std::size_t> before;
-  const auto same = [&](std::size_t a, std::size_t b) {
-    return course.used[a] == course.used[b] && course.idle[a] == course.idle[b];
-  };
-  for (const Span& span : spans) {
-    if (span.task < 0 || span.lane != Lane::compute) continue;
-    const std::size_t task = to_size(span.task);
-    if (before && same(*before, task)) continue;
-    JsonLine bytes;
-    for (int c = 0; c < category_count; ++c)
-      bytes.add(name_of(static_cast<Category>(c)), course.used[task][to_size(c)]);
-    trace.counter(rank, "memory", span.start, bytes.add("slots without contents", course.idle[task]));
-    before = task;
-  }
-}
-
-}  // namespace
-
-std::string plan_trace(const Outcome& o, const std::vector<MemoryCourse>& memory) {
-  constexpr const char* lanes[lane_count] = {"compute", "parameters", "gradients", "transfers"};
-  ChromeTrace trace;
-  for (std::size_t r = 0; r < o.time.spans.size(); ++r) {
-    const auto rank = static_cast<std::int64_t>(r);
-    trace.name_process(rank, "pp rank " + std::to_string(r));
-    for (int l = 0; l < lane_count; ++l) trace.name_thread(rank, l, lanes[l]);
-    for (const Span& span : o.time.spans[r]) {
-      if (span.task < 0) continue;
-      const Task& task = o.time.tasks[r][to_size(span.task)];
-      JsonLine arguments;
-      arguments.add("task", span.task).add("layer", task.layer);
-      trace.span(rank, static_cast<std::int64_t>(span.lane), text_of_task(task), span.start, span.end, arguments);
-    }
-    add_memory(trace, rank, o.time.spans[r], memory[r]);
-  }
-  return trace.text();
 }
 
 }  // namespace forge

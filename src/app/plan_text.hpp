@@ -24,6 +24,7 @@ std::string search_text(const Machine& machine, const SearchResult& result);
 // Everything as JSON: of the deck, and of a search on so many ranks.
 std::string plan_json(const Machine& machine, const Outcome& outcome, const std::vector<PredictedNeighbour>& neighbours,
                       const std::vector<std::string>& warnings);
+JsonLine outcome_json(const Machine& machine, const Outcome& outcome);
 JsonLine search_json(const Machine& machine, const SearchResult& result, int ranks);
 // The simulated step in the format of Chrome's tracing and Perfetto: a process a pipeline rank, a thread a stream, and
 // its arena by category (`memory`, by pipeline rank) as a counter.

@@ -20,7 +20,6 @@
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/in_parallel.hpp"
-#include "plan/warnings.hpp"
 #include "predict/advice.hpp"
 #include "predict/search.hpp"
 
@@ -156,16 +155,6 @@ void run_search(const CommandLine& line, const Machine& machine) {
   std::printf("%s", comparison_text(machine, *std::max_element(counts.begin(), counts.end())).c_str());
   if (!line.json.empty())
     write_text_file(line.json, JsonLine().add("machine", machine.name).add("searches", searches).text());
-}
-
-// Of a GPU's memory, where ranks have GPUs, and of what is predicted.
-std::vector<std::string> all_warnings(const Machine& machine, const Outcome& outcome,
-                                      const std::vector<PredictedNeighbour>& neighbours) {
-  const bool gpus = machine.cores_per_node == 0;
-  const Site site{machine.ranks_per_node, gpus ? outcome.usable : 0};
-  std::vector<std::string> list = warnings_of(on_devices(make_setup(outcome.deck), machine.capability), site);
-  for (std::string& more : advice_of(outcome, neighbours)) list.push_back(std::move(more));
-  return list;
 }
 
 std::vector<MemoryCourse> memory_of_stages(const RunSetup& setup) {

@@ -4,6 +4,7 @@
 #include "app/plan_text.hpp"
 #include "app/short_deck.hpp"
 #include "core/bytes.hpp"
+#include "predict/search_space.hpp"
 
 namespace forge {
 
@@ -17,24 +18,6 @@ std::string commented(const std::string& text) {
 }
 
 }  // namespace
-
-// ZeRO-3 has all keys that another stage refuses.
-std::vector<std::string> plain_settings() {
-  return {"mesh.pp=1",
-          "mesh.dp_replicate=1",
-          "mesh.dp_shard=1",
-          "mesh.cp=1",
-          "mesh.tp=1",
-          "mesh.ep=1",
-          "mesh.etp=0",
-          "schedule.name=1f1b",
-          "schedule.virtual_stages=1",
-          "schedule.split=even",
-          "schedule.file=''",
-          "train.microbatch_sequences=1",
-          "train.zero_stage=3",
-          "train.accumulate=automatic"};
-}
 
 Deck searched_deck(const CommandLine& line) {
   CommandLine any = line;

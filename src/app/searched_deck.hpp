@@ -9,9 +9,6 @@
 
 namespace forge {
 
-// Options that give a deck a layout of one rank that every choice of the search may replace: its own doesn't matter.
-std::vector<std::string> plain_settings();
-
 // The deck of the command line with these, resolved on one rank. Throws BadInput.
 Deck searched_deck(const CommandLine& line);
 

@@ -8,6 +8,7 @@
 #include "core/collectives.hpp"
 #include "core/json.hpp"
 #include "plan/allowance.hpp"
+#include "plan/memory_plan.hpp"
 #include "plan/setup.hpp"
 #include "predict/machine.hpp"
 
@@ -47,6 +48,12 @@ void add_rounding(JsonLine& deck, const RunSetup& setup);
 
 // What libraries may take besides, where ranks have GPUs.
 std::vector<Allowance> gpu_allowances(const RunSetup& setup);
+
+// As parts of `forge show --json`: memory of each pipeline rank at its peak, with `gpu_allowances`; bytes sent; the
+// resolved deck.
+JsonLine memory_json(const RunSetup& setup, const std::vector<MemoryPlan>& plans);
+JsonLine sent_json(const RunSetup& setup);
+JsonLine deck_json(const Deck& deck);
 
 // The setup of the first rank of the pipeline stage that computes most.
 RunSetup busiest(const RunSetup& setup);

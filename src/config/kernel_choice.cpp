@@ -20,8 +20,8 @@ namespace {
 constexpr std::int64_t large_matrix = 1 << 24;
 
 // The first one where the text is empty.
-template <class Choice, std::size_t n>
-Choice choice_of(const char* variable, const char* text, const std::array<const char*, n>& words) {
+template <class Choice, class Words>
+Choice choice_of(const char* variable, const char* text, const Words& words) {
   const std::string_view word = text ? text : "";
   if (word.empty()) return Choice{};
   const auto found = std::find(words.begin(), words.end(), word);

@@ -189,18 +189,6 @@ class TreeBuilder : public YAML::EventHandler {
 
 }  // namespace
 
-std::size_t find_control_character(const std::string& text) {
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if ((byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t') || byte == 0x7f) return i;
-  }
-  return std::string::npos;
-}
-
-bool starts_as_utf16(const std::string& text) {
-  return text.starts_with("\xfe\xff") || text.starts_with("\xff\xfe");
-}
-
 bool parse_yaml(const std::string& text, const std::string& name, YamlNode& root, Report& report) {
   if (text.size() > most_yaml_bytes) {
     report.add(name,

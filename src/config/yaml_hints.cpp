@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/text.hpp"
+#include "config/yaml.hpp"
 #include "core/parse.hpp"
 #include "core/to_size.hpp"
 
@@ -61,7 +62,7 @@ class Lines {
 
   YamlHint hint() {
     if (std::string format = other_format(); !format.empty()) return {0, std::move(format)};
-    const std::size_t count = std::min(lines_.size(), to_size(std::max(last_, 1)));
+    const std::size_t count = std::min<std::size_t>(lines_.size(), to_size(std::max(last_, 1)));
     for (at_ = 0; at_ < count; ++at_)
       if (std::string text = hint_of(lines_[at_]); !text.empty()) return {static_cast<int>(at_) + 1, std::move(text)};
     if (depth_ > 0) return {static_cast<int>(opened_) + 1, "a { or [ that isn't closed, " + shown(lines_[opened_])};
@@ -168,6 +169,18 @@ std::string shown_line(const std::string& text, int line) {
   const std::vector<Text> lines = parts_of(text, '\n');
   const auto at = to_size(std::max(line, 1) - 1);
   return at < lines.size() ? shown(lines[at].substr(0, lines[at].find('\r'))) : "''";
+}
+
+std::size_t find_control_character(const std::string& text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if ((byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t') || byte == 0x7f) return i;
+  }
+  return std::string::npos;
+}
+
+bool starts_as_utf16(const std::string& text) {
+  return text.starts_with("\xfe\xff") || text.starts_with("\xff\xfe");
 }
 
 }  // namespace forge

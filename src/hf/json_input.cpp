@@ -82,7 +82,7 @@ std::string with_named_numbers(const std::string& text) {
 
 // Where a text stops being JSON, and the usual reasons. `at`: the byte, from 1.
 std::string no_json_text(const std::string& text, std::size_t at) {
-  at = std::min(at > 0 ? at - 1 : 0, text.size());
+  at = std::min<std::size_t>(at > 0 ? at - 1 : 0, text.size());
   const std::size_t before = at == 0 ? std::string::npos : text.find_last_not_of(" \t\r\n", at - 1);
   const char found = at < text.size() ? text[at] : '\0';
   const bool comma = (found == '}' || found == ']') && before != std::string::npos && text[before] == ',';

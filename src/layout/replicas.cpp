@@ -58,7 +58,8 @@ int replica_group(ReplicaKind kind, const MeshShape& mesh, const MeshGroups& gro
       return rank / groups.kv_copies;
     case ReplicaKind::tables: {
       const int stage = dense.coordinate(rank, static_cast<int>(Axis::pp));
-      const bool holds = std::ranges::find(groups.table_stages, stage) != groups.table_stages.end();
+      const auto& stages = groups.table_stages;
+      const bool holds = std::find(stages.begin(), stages.end(), stage) != stages.end();
       return holds ? dense_number(bits_of({Axis::pp})) : -1;
     }
     case ReplicaKind::matrices: {

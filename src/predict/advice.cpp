@@ -6,6 +6,7 @@
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "plan/warnings.hpp"
 
 namespace forge {
 
@@ -63,6 +64,15 @@ std::vector<std::string> advice_of(const Outcome& o, const std::vector<Predicted
           format_bytes(smaller->bytes).c_str(), format_bytes(o.memory.total()).c_str(),
           100 * (seconds / smaller->seconds - 1)));
   }
+  return list;
+}
+
+std::vector<std::string> all_warnings(const Machine& machine, const Outcome& outcome,
+                                      const std::vector<PredictedNeighbour>& neighbours) {
+  const bool gpus = machine.cores_per_node == 0;
+  const Site site{machine.ranks_per_node, gpus ? outcome.usable : 0};
+  std::vector<std::string> list = warnings_of(on_devices(make_setup(outcome.deck), machine.capability), site);
+  for (std::string& more : advice_of(outcome, neighbours)) list.push_back(std::move(more));
   return list;
 }
 

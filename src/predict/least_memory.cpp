@@ -51,7 +51,7 @@ std::optional<LeastLayout> least_of(const Deck& resolved, int ranks, int capabil
     if (first[i]) order.push_back(i);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return *first[a] < *first[b]; });
   std::optional<LeastLayout> least;
-  for (std::size_t i = 0; i < std::min(compared, order.size()); ++i) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(compared, order.size()); ++i) {
     Deck deck = smallest_on(resolved, meshes[order[i]]);
     const auto bytes = bytes_on(deck, ranks, capability, true);
     if (bytes && (!least || *bytes < least->bytes)) least = LeastLayout{std::move(deck), *bytes};

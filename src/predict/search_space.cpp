@@ -140,4 +140,22 @@ Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choic
   return deck;
 }
 
+// ZeRO-3 has all keys that another stage refuses.
+std::vector<std::string> plain_settings() {
+  return {"mesh.pp=1",
+          "mesh.dp_replicate=1",
+          "mesh.dp_shard=1",
+          "mesh.cp=1",
+          "mesh.tp=1",
+          "mesh.ep=1",
+          "mesh.etp=0",
+          "schedule.name=1f1b",
+          "schedule.virtual_stages=1",
+          "schedule.split=even",
+          "schedule.file=''",
+          "train.microbatch_sequences=1",
+          "train.zero_stage=3",
+          "train.accumulate=automatic"};
+}
+
 }  // namespace forge

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "config/deck.hpp"
@@ -27,5 +28,8 @@ Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choic
 
 // Gives a copy of the deck, which may have had another one, a choice.
 void set_choice(Deck& deck, const Deck& resolved, const Choice& choice);
+
+// Options that give a deck a layout of one rank that every choice of the search may replace: its own doesn't matter.
+std::vector<std::string> plain_settings();
 
 }  // namespace forge

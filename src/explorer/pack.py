@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""explorer/pack.py MODULE.js INPUTS OUTPUT.html: the explorer's page as one file, with its styles and script, the planner's
+module, and the decks and machines of inputs/. Decks that name files of a model which isn't shipped are left out."""
+
+import json
+import pathlib
+import re
+import sys
+
+
+def packed(module, inputs):
+    here = pathlib.Path(__file__).parent
+    decks = {p.stem: p.read_text() for p in sorted(inputs.glob("*.yaml"))}
+    decks = {name: text for name, text in decks.items() if not re.search(r"^\s+hf:", text, re.M)}
+    machines = {p.stem: p.read_text() for p in sorted((inputs / "machines").glob("*.yaml"))}
+    parts = {
+        "/*PAGE.CSS*/": (here / "page.css").read_text(),
+        "/*PAGE.JS*/": (here / "planner.js").read_text() + (here / "page.js").read_text(),
+        "/*MODULE*/": module.read_text(),
+        "/*FILES*/": json.dumps({"decks": decks, "machines": machines}),
+    }
+    page = (here / "page.html").read_text()
+    # A closing tag would end the script that holds it. In JavaScript and JSON <\/ is </.
+    for place, text in parts.items():
+        before, after = page.split(place)
+        page = before + text.replace("</script", "<\\/script") + after
+    return page
+
+
+if __name__ == "__main__":
+    module, inputs, output = map(pathlib.Path, sys.argv[1:])
+    output.write_text(packed(module, inputs))
