@@ -56,7 +56,6 @@ void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDe
   m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
 }
 
-// Every layer has experts, which a sigmoid and biases choose.
 void read_minimax_m2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
   read_mixtral(config, absent, m);
   m.router_score = ScoreKind::sigmoid;
@@ -68,7 +67,8 @@ void read_minimax_m2(const JsonObject& config, const HfExpertSizes& absent, Mode
   if (config.integer("shared_intermediate_size", 0, 0, most_size) > 0)
     config.refuse("shared_intermediate_size",
                   "= " + shown_json(*config.find("shared_intermediate_size")) + ": not available; legal: 0");
-  if (const json* const kinds = config.find("attn_type_list"); kinds && *kinds != json(to_size(m.layers), 1))
+  if (const json* const kinds = config.find("attn_type_list");
+      kinds && (std::ssize(*kinds) != m.layers || *kinds != json(kinds->size(), 1)))
     config.refuse("attn_type_list", "legal: a list of 1, full attention in every layer");
 }
 

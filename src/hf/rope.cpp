@@ -67,7 +67,7 @@ void read_layers_without(const JsonObject& config, const HfFamily& family, Model
   if (const json* const list = config.find("no_rope_layers")) {
     const std::int64_t first = list->is_array() ? std::find(list->begin(), list->end(), 0) - list->begin() : 0;
     every = first < static_cast<std::int64_t>(list->size()) ? first + 1 : 0;
-    if (*list != rotating_layers(model.layers, every))
+    if (std::ssize(*list) != model.layers || *list != rotating_layers(model.layers, every))
       config.refuse("no_rope_layers", "legal: " + std::to_string(model.layers) +
                                           " entries of 0 and 1, 0 for every layer whose number, counted from 1, is a "
                                           "multiple of one number");
