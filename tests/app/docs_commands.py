@@ -13,7 +13,7 @@ failures, counts, printed = [], {}, {}
 WRONG_LINE = re.compile(r"unrecognised option|is invalid|required argument|takes (one|at most|no|the)|neither a verb|"
                         r"exclude each other|must be|legal are|legal is|is no token id|is missing")
 NOT_THERE = re.compile(r"cannot open|there is no run|No such file|neither a checkpoint|no problem|has no input\.yaml|cannot be opened|measures products on GPUs")
-VERBS = ("train", "gradients", "evaluate", "show", "plan", "replay", "calibrate", "export", "generate", "tokenize", "report", "verify", "verify-checkpoint", "help", "version")
+VERBS = ("train", "gradients", "evaluate", "show", "plan", "replay", "calibrate", "check", "export", "generate", "tokenize", "report", "verify", "verify-checkpoint", "help", "version")
 PLACES = ("inputs/", "docs/", "tests/", "jobscripts/", "verify/", "src/", ".ci/")
 
 
@@ -127,6 +127,12 @@ def check_forge(where, words, ranks, quoted):
             fail(where, f"exit code {code}: {flat(output)[-300:]}")
         if flat(quoted) not in flat(output):
             fail(where, "prints something else than the docs have: " + flat(quoted)[:200])
+        counts[verb] = counts.get(verb, 0) + 1
+        return
+    elif verb == "check":  # by nodes that this machine isn't: as typed where no cluster is meant; a busy machine has slow ranks
+        code, output = run([*typed, "--slow", "1000"] if there == [] else [*typed, "--slow", "1"])
+        if (code, "nothing slow or wrong" in output) != (0, True) and "--slow must be more than 1" not in output:
+            fail(where, f"exit code {code}: {flat(output)[:300]}")
         counts[verb] = counts.get(verb, 0) + 1
         return
     elif "--grid" in typed:  # minutes: up to its models
