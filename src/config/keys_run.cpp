@@ -175,6 +175,20 @@ void add_adapter(std::vector<Key>& keys) {
                    "empty = A drawn, B zero");
 }
 
+void add_preference(std::vector<Key>& keys) {
+  using P = PreferenceDeck;
+  SectionKeys<&Deck::preference> k("preference", keys);
+  k.choice<&P::name>("name", stays, {"none", "dpo"},
+                     "dpo: direct preference optimization (arXiv 2305.18290), on samples of data.packing = pairs "
+                     "(docs/data.md)");
+  k.number<&P::beta>("beta", stays, more_than(0), "of the reward beta (log p - log p of the reference)");
+  k.number<&P::label_smoothing>("label_smoothing", stays, from_below(0, 0.5),
+                                "probability that the other text of a pair is the better one");
+  k.path<&P::reference>("reference", may_change,
+                        "file of the reference's log-probabilities, which the start makes with its weights where there "
+                        "is none; empty = <output.directory>/reference.logp");
+}
+
 void add_update_rule(SectionKeys<&Deck::optimizer>& k) {
   using O = OptimizerDeck;
   std::vector<std::string> names;
@@ -288,10 +302,11 @@ void add_data(std::vector<Key>& keys) {
                                     "id that ends a document: attention and loss don't cross it; -1 = no documents");
   k.choice<&D::document_ends>("document_ends", stays, {"token", "index"},
                               "documents end at document_end_token, or where the files' indexes say (.idx, .ds.index)");
-  k.choice<&D::packing>("packing", stays, {"cut", "best_fit"},
-                        "samples are cut from the text every T tokens, or packed from whole documents");
+  k.choice<&D::packing>("packing", stays, {"cut", "best_fit", "pairs"},
+                        "samples are cut from the text every T tokens, packed from whole documents, or of two documents "
+                        "each: the preferred text, then the other one");
   k.path<&D::packing_directory>("packing_directory", may_change,
-                                "where the plans of best_fit are kept; empty = <output.directory>/packing");
+                                "where the plans of best_fit and pairs are kept; empty = <output.directory>/packing");
   k.choice<&D::positions>("positions", stays, {"sample", "document"},
                           "where positions start from 0, of rotations and of the learned table");
 }
@@ -387,6 +402,7 @@ void add_run_keys(std::vector<Key>& keys) {
   add_schedule(keys);
   add_train(keys);
   add_adapter(keys);
+  add_preference(keys);
   add_optimizer(keys);
   add_data(keys);
   add_checkpoint(keys);

@@ -71,7 +71,8 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const Ker
   const Microbatch microbatch{deck.train.microbatch_sequences, deck.train.sequence_tokens,
                               static_cast<int>(deck.mesh.cp)};
   const Precision precision = precision_of(deck);
-  return {local,
+  BufferContext context{
+          local,
           microbatch,
           precision,
           deck.train.recompute,
@@ -90,6 +91,8 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const Ker
           kernels,
           chosen_grouped_products(deck, kernels.grouped) != GroupedProducts::library,
           kernels.grouped == GroupedProducts::cutlass};
+  context.pairs = deck.preference.on();
+  return context;
 }
 
 }  // namespace forge
