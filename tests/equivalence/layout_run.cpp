@@ -15,6 +15,7 @@
 #include "plan/traffic.hpp"
 #include "timeline_problem.hpp"
 #include "train/batch_feed.hpp"
+#include "train/references.hpp"
 #include "train/trainer.hpp"
 
 namespace forge::test {
@@ -238,6 +239,7 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
       result.reports.push_back(record.logits->largest);
       result.clipped_heads += record.logits->clipped_heads;
     }
+    if (record.pairs) result.reports.insert(result.reports.end(), {record.pairs->margin, record.pairs->accuracy});
     for (const NormReport& unit : record.norms) {
       result.reports.push_back(unit.weights);
       result.reports.push_back(unit.update);
@@ -256,6 +258,20 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
     result.validation_loss += evaluate_set(session, set).loss;
 }
 
+// What the reference says of all texts of pairs: the model's own log-probabilities, and a little more or less, so that no
+// layout may have another.
+template <class T>
+std::vector<double> set_references(Session<T>& session, TrainingData& data, const std::vector<double>* given) {
+  std::vector<double> all(static_cast<std::size_t>(text_count(data)));
+  score_texts<T>(session, data, 0, [&](std::int64_t first, const std::vector<double>& values) {
+    std::copy(values.begin(), values.end(), all.begin() + first);
+  });
+  std::vector<double> near = all;
+  for (std::size_t i = 0; i < near.size(); ++i) near[i] += static_cast<double>(mix(5, i) % 1000) / 200 - 2.5;
+  give_references(data, given ? *given : near);
+  return all;
+}
+
 template <class T>
 LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
   const RunSetup setup =
@@ -271,9 +287,10 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     draw_vectors(session, deck.train.seed);
   if (setup.spec.options.router_bias) session.routers().set_biases(session.stream(), starting_biases(deck));
   if (!session.amax_history().entries.empty()) set_history(session);
-  const TrainingData data(setup);
-  const auto started = mesh.traffic();
+  TrainingData data(setup);
   LayoutResult result;
+  if (deck.preference.on()) result.texts = set_references(session, data, options.references);
+  const auto started = mesh.traffic();
   {
     Tape tape(result.routing, options.routing);
     if (setup.spec.E() > 0) session.set_routing_tape(&tape);
