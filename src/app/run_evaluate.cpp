@@ -57,7 +57,8 @@ void check_result(const Evaluated& set) {
 void print_result(const CommandLine& line, const Deck& deck, const Evaluated& set) {
   const EvaluationResult& result = set.result;
   if (result.pairs) {
-    std::printf("%s, %s\nloss %.17g nats a pair\n", set.title.c_str(), counted(result.labels, "pair").c_str(), result.loss);
+    std::printf("%s, %s\nloss %.17g nats a pair\n", set.title.c_str(), counted(result.labels, "pair").c_str(),
+                result.loss);
     std::printf("reward margin %.10g\nreward accuracy %.10g\n", result.pairs->margin, result.pairs->accuracy);
     return;
   }

@@ -9,8 +9,8 @@ namespace {
 void refuse_without_dpo(const Deck& deck, Report& report) {
   for (const Key& key : all_keys())
     if (key.section == "preference" && !is_default(key, deck))
-      report.add(key.qualified() + " = " + value_text(key, deck) + " without preference.name = dpo; legal: " +
-                 default_text(key) + ", or name: dpo");
+      report.add(key.qualified() + " = " + value_text(key, deck) +
+                 " without preference.name = dpo; legal: " + default_text(key) + ", or name: dpo");
   if (deck.data.packing == Packing::pairs)
     report.add("data.packing = pairs without preference.name = dpo; legal: cut | best_fit, or name: dpo");
 }

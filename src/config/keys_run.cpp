@@ -302,9 +302,10 @@ void add_data(std::vector<Key>& keys) {
                                     "id that ends a document: attention and loss don't cross it; -1 = no documents");
   k.choice<&D::document_ends>("document_ends", stays, {"token", "index"},
                               "documents end at document_end_token, or where the files' indexes say (.idx, .ds.index)");
-  k.choice<&D::packing>("packing", stays, {"cut", "best_fit", "pairs"},
-                        "samples are cut from the text every T tokens, packed from whole documents, or of two documents "
-                        "each: the preferred text, then the other one");
+  k.choice<&D::packing>(
+      "packing", stays, {"cut", "best_fit", "pairs"},
+      "samples are cut from the text every T tokens, packed from whole documents, or of two documents "
+      "each: the preferred text, then the other one");
   k.path<&D::packing_directory>("packing_directory", may_change,
                                 "where the plans of best_fit and pairs are kept; empty = <output.directory>/packing");
   k.choice<&D::positions>("positions", stays, {"sample", "document"},

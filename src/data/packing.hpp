@@ -67,8 +67,8 @@ class PackingPlan {
   std::int64_t T_ = 0, samples_ = 0, pieces_ = 0, tokens_ = 0, documents_ = 0;
 };
 
-// Writes a plan: documents one by one, in order, packed by windows; or, where they are pairs, each two in a sample. The file appears when it is complete; a failure
-// leaves none.
+// Writes a plan: documents one by one, in order, packed by windows; or, where they are pairs, each two in a sample. The
+// file appears when it is complete; a failure leaves none.
 class PackingPlanWriter {
  public:
   PackingPlanWriter(const std::string& path, std::uint64_t key, std::int64_t T, bool pairs = false);

@@ -31,7 +31,7 @@ struct Sample {
   // Of a pair of texts, documents 0 and 1: what the reference says of them (TokenSet::set_references); NaN: nothing.
   std::array<double, 2> references{no_reference, no_reference};
   static constexpr double no_reference = std::numeric_limits<double>::quiet_NaN();
-  std::int64_t filled;                  // the first so many tokens are documents'; behind them stands filler
+  std::int64_t filled;  // the first so many tokens are documents'; behind them stands filler
 };
 
 // Samples that are read as pieces of so many tokens: documents end with them, positions begin with them.

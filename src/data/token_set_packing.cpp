@@ -115,7 +115,8 @@ void TokenSet::open_plan() {
   if (options_.packing == Packing::cut) return;
   if (options_.packing_directory.empty()) throw BadInput("data.packing_directory: is empty, must be a directory");
   if (!options_.has_documents())
-    throw BadInput("data.packing: best_fit and pairs need documents: data.document_end_token, or data.document_ends = index");
+    throw BadInput(
+        "data.packing: best_fit and pairs need documents: data.document_end_token, or data.document_ends = index");
   const std::uint64_t key = plan_key();
   const std::string path =
       options_.packing_directory + formatted("/packing_%016llx.plan", static_cast<unsigned long long>(key));
@@ -131,7 +132,8 @@ void TokenSet::write_plan(const std::string& path, std::uint64_t key) const {
   std::error_code error;
   std::filesystem::create_directories(options_.packing_directory, error);
   remove_stale_plans(options_.packing_directory);
-  std::optional<PackingPlanWriter> writer(std::in_place, path, key, sequence_tokens(), options_.packing == Packing::pairs);
+  std::optional<PackingPlanWriter> writer(std::in_place, path, key, sequence_tokens(),
+                                          options_.packing == Packing::pairs);
   try {
     for (std::size_t file = 0; file < files_.size(); ++file) add_documents(file, *writer);
     writer->finish();
@@ -165,9 +167,9 @@ void TokenSet::add_documents(std::size_t file, PackingPlanWriter& writer) const 
 void TokenSet::check_text(std::size_t file, std::int64_t begin, std::int64_t end, std::int64_t number) const {
   const std::int64_t length = end - begin, T = sequence_tokens();
   if (length >= 2 && length < T) return;
-  throw BadInput(files_[file].path() + ": document " + std::to_string(number) + ", text " +
-                 std::to_string(number % 2) + " of pair " + std::to_string(number / 2) + ", has " +
-                 counted(length, "token") + "; legal with data.packing = pairs: at least 2, and both texts of a pair " +
+  throw BadInput(files_[file].path() + ": document " + std::to_string(number) + ", text " + std::to_string(number % 2) +
+                 " of pair " + std::to_string(number / 2) + ", has " + counted(length, "token") +
+                 "; legal with data.packing = pairs: at least 2, and both texts of a pair " +
                  "at most train.sequence_tokens = " + std::to_string(T));
 }
 

@@ -270,7 +270,7 @@ void soft_cap_backward(Stream&, View<const acc_t<T>, 2> y, double cap, View<T, 2
 // out[0] += Σ x. One team; in double: losses of a step.
 template <class A>
 void sum_into(Stream&, View<const A, 1> x, View<double, 1> out);
-// out[g] += Σ x over the rows of group g, (rows), in the order of the rows; groups are 0 … rows of out − 1, or −1: none.
+// out[g] += Σ x over the rows of group g, (rows), in the order of the rows; groups are 0 … rows of out − 1; −1: none.
 template <class A>
 void sum_by_group(Stream&, View<const A, 1> x, View<const std::int32_t, 1> group, View<double, 1> out);
 // out[0] += Σ x²; partial: sum_partials doubles of workspace.

@@ -59,8 +59,8 @@ struct StateNorm {
 // here; the step's label count must be known before. With tp, each rank has some columns of the logits, and the ranks
 // exchange three numbers a row (Shoeybi et al. 2019, arXiv 1909.08053); loss and z are those of all rows, the same on
 // every tp rank.
-// Of pairs the gradient of a row depends on the losses of both texts' rows, over all cp ranks: the head runs twice, first
-// for these, then for the gradients, with one weight for each text.
+// Of pairs the gradient of a row depends on the losses of both texts' rows, over all cp ranks: the head runs twice,
+// first for these, then for the gradients, with one weight for each text.
 template <class T>
 struct Head {
   const Context<T>& ctx;

@@ -50,12 +50,12 @@ struct NormScratch {
 template <class T>
 struct HeadScratch {
   RowScratch<T> rows;
-  View<acc_t<T>, 2> logits;      // (chunk, V)
-  View<T, 2> d_logits;           // (chunk, V) where the types differ, or a soft cap reads the logits again
-  View<acc_t<T>, 1> loss, z;     // (chunk)
-  View<acc_t<T>, 2> statistics;  // (tp chunk, 3) of the vocabulary-parallel loss
+  View<acc_t<T>, 2> logits;                   // (chunk, V)
+  View<T, 2> d_logits;                        // (chunk, V) where the types differ, or a soft cap reads the logits again
+  View<acc_t<T>, 1> loss, z;                  // (chunk)
+  View<acc_t<T>, 2> statistics;               // (tp chunk, 3) of the vocabulary-parallel loss
   View<double, 1> text_losses, text_weights;  // (2 b) of pairs
-  View<T, 2> d_rows;             // (R, C) this rank's part of the gradient of the state, with tp
+  View<T, 2> d_rows;                          // (R, C) this rank's part of the gradient of the state, with tp
 
   void list(BufferLister& l) {
     const std::int64_t chunk = l.c.head_chunk_rows;

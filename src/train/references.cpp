@@ -39,8 +39,9 @@ std::uint64_t place_of_value(std::int64_t number) {
   return sizeof(ReferenceHeader) + sizeof(double) * static_cast<std::uint64_t>(number);
 }
 
-constexpr const char* anew = "; legal: another preference.reference, or remove the file, and a run that starts with "
-                             "step 1 makes it anew";
+constexpr const char* anew =
+    "; legal: another preference.reference, or remove the file, and a run that starts with "
+    "step 1 makes it anew";
 
 ReferenceHeader header_of(const FileHandle& file, const std::string& path) {
   ReferenceHeader header;
@@ -63,7 +64,8 @@ void compare_keys(const ReferenceHeader& found, const ReferenceHeader& wanted, c
 void add_texts(const HostBatch& batch, const std::vector<double>& log_likelihoods, std::vector<double>& sums,
                std::size_t at) {
   for (std::size_t i = 0; i < log_likelihoods.size(); ++i)
-    if (batch.texts[i] >= 0 && batch.labels[i] != masked_label) sums[at + to_size(batch.texts[i])] += log_likelihoods[i];
+    if (batch.texts[i] >= 0 && batch.labels[i] != masked_label)
+      sums[at + to_size(batch.texts[i])] += log_likelihoods[i];
 }
 
 // Log-probabilities of the texts of a set from pair `pair` on.
@@ -201,7 +203,9 @@ std::uint64_t key_of_texts(const TrainingData& data, Heartbeat* heartbeat) {
     for (std::int64_t i = 0; i < set->samples(); ++i) {
       set->read(i, sample);
       for (std::size_t t = 0; t < to_size(sample.filled); ++t) {
-        const auto word = [](std::int32_t value) { return static_cast<std::uint64_t>(static_cast<std::uint32_t>(value)); };
+        const auto word = [](std::int32_t value) {
+          return static_cast<std::uint64_t>(static_cast<std::uint32_t>(value));
+        };
         key = mix(key, word(sample.tokens[t]) << 32 | word(sample.labels[t]));
         key = mix(key, word(sample.documents[t]));
       }
@@ -220,7 +224,8 @@ std::uint64_t key_of_weights(Session<T>& session) {
     session.beat();
   }
   // Halves, so that no sum overflows.
-  std::array<std::int64_t, 2> halves{sum & 0xffffffff, static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) >> 32)};
+  std::array<std::int64_t, 2> halves{sum & 0xffffffff,
+                                     static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) >> 32)};
   session.mesh().world().sum_host(halves);
   return static_cast<std::uint64_t>(halves[0]) + (static_cast<std::uint64_t>(halves[1]) << 32);
 }
@@ -238,9 +243,10 @@ void score_texts(Session<T>& session, const TrainingData& data, std::int64_t fir
                    [&](std::int64_t pair, const std::vector<double>& values) {
                      for (const double value : values)
                        if (!std::isfinite(value))
-                         throw Error("the reference's log-probability of a text is NaN or Inf, by weights that are "
-                                     "all finite; legal: a precision that holds the model's numbers",
-                                     ExitCode::not_finite);
+                         throw Error(
+                             "the reference's log-probability of a text is NaN or Inf, by weights that are "
+                             "all finite; legal: a precision that holds the model's numbers",
+                             ExitCode::not_finite);
                      take(before + 2 * pair, values);
                    });
     before += texts;
@@ -306,10 +312,10 @@ std::string make_references(Session<T>& session, const TrainingData& data, const
          " were there";
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                  \
-  template std::uint64_t key_of_weights<T>(Session<T>&);                                                      \
-  template void score_texts<T>(Session<T>&, const TrainingData&, std::int64_t,                                \
-                               const std::function<void(std::int64_t, const std::vector<double>&)>&);         \
+#define FORGE_INSTANTIATE(T)                                                                          \
+  template std::uint64_t key_of_weights<T>(Session<T>&);                                              \
+  template void score_texts<T>(Session<T>&, const TrainingData&, std::int64_t,                        \
+                               const std::function<void(std::int64_t, const std::vector<double>&)>&); \
   template std::string make_references<T>(Session<T>&, const TrainingData&, const std::string&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE

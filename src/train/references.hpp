@@ -25,8 +25,8 @@ std::uint64_t key_of_texts(const TrainingData& data, Heartbeat* heartbeat);
 template <class T>
 std::uint64_t key_of_weights(Session<T>& session);
 
-// log p of all texts by the session's weights, from text `first` on (even), a part at a time: take(first, values) on all
-// ranks. All ranks call it together.
+// log p of all texts by the session's weights, from text `first` on (even), a part at a time: take(first, values) on
+// all ranks. All ranks call it together.
 template <class T>
 void score_texts(Session<T>& session, const TrainingData& data, std::int64_t first,
                  const std::function<void(std::int64_t first, const std::vector<double>& values)>& take);
@@ -37,8 +37,8 @@ void give_references(TrainingData& data, const std::vector<double>& all);
 // whole, or of other data.
 std::uint64_t read_references(const std::string& path, TrainingData& data);
 
-// Of a run that starts with step 1 and these weights: makes the file where there is none, else compares its keys. A line
-// for the log. All ranks.
+// Of a run that starts with step 1 and these weights: makes the file where there is none, else compares its keys. A
+// line for the log. All ranks.
 template <class T>
 std::string make_references(Session<T>& session, const TrainingData& data, const std::string& path);
 

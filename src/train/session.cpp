@@ -175,8 +175,15 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   now_ = step;
   executor_->use(setup_.schedule_number(step), routers_->scales(router_scopes(), static_cast<double>(labels.tokens)));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
-  executor_->begin_step(step, {&source, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
-                               mtp_losses(labels), source_sums(), 0, {}, pair_inputs()});
+  executor_->begin_step(step, {&source,
+                               scale,
+                               scalar(&StepScalars::loss_sum),
+                               scalar(&StepScalars::z_sum),
+                               mtp_losses(labels),
+                               source_sums(),
+                               0,
+                               {},
+                               pair_inputs()});
   const std::int64_t every = setup_.deck.output.norms_every_steps;
   const bool counts = !run_.rounding_counts.empty() && every > 0 && step % every == 0;
   if (counts) fill_zero(stream_, run_.rounding_counts.data, to_size(run_.rounding_counts.size()) * sizeof(double));
@@ -340,9 +347,15 @@ void Session<T>::begin_evaluation() {
 
 template <class T>
 void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores) {
-  executor_->begin_evaluation(
-      {&source, {}, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum), {}, {}, microbatch, scores,
-       pair_inputs()});
+  executor_->begin_evaluation({&source,
+                               {},
+                               scalar(&StepScalars::loss_sum),
+                               scalar(&StepScalars::z_sum),
+                               {},
+                               {},
+                               microbatch,
+                               scores,
+                               pair_inputs()});
   for (const Task& task : evaluation_) executor_->run(task);
 }
 

@@ -151,7 +151,8 @@ class Session {
   }
   // Only one of the ranks that computed a loss counts it.
   void sum_losses();
-  // Losses of a mixture's sources, or sums of pairs, and all that follows them in one piece of memory, as far as `last`.
+  // Losses of a mixture's sources, or sums of pairs, and all that follows them in one piece of memory, as far as
+  // `last`.
   View<double, 1> summed_to(std::int64_t last) const {
     return run_.scalars.slice(0, setup_.buffers.leading_sums() + last);
   }

@@ -19,8 +19,8 @@ namespace forge {
 // any, is asked behind each microbatch but the last, and answers alike on all ranks: whether the evaluation is broken
 // off.
 struct EvaluationResult {
-  double loss = 0;  // NaN without labels
-  std::int64_t labels = 0;        // or pairs
+  double loss = 0;          // NaN without labels
+  std::int64_t labels = 0;  // or pairs
   std::optional<PairReport> pairs{};
   std::int64_t bytes = 0;         // of the labels' text, where the set's batches count them, else 0
   std::int64_t microbatches = 0;  // of this rank, that were evaluated

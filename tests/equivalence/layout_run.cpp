@@ -258,8 +258,8 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
     result.validation_loss += evaluate_set(session, set).loss;
 }
 
-// What the reference says of all texts of pairs: the model's own log-probabilities, and a little more or less, so that no
-// layout may have another.
+// What the reference says of all texts of pairs: the model's own log-probabilities, and a little more or less, so that
+// no layout may have another.
 template <class T>
 std::vector<double> set_references(Session<T>& session, TrainingData& data, const std::vector<double>* given) {
   std::vector<double> all(static_cast<std::size_t>(text_count(data)));

@@ -30,7 +30,8 @@ PairFiles write_pairs(const Directory& dir, std::uint64_t key) {
   std::vector<std::uint16_t> tokens;
   std::vector<std::uint8_t> mask;
   for (std::uint64_t text = 0; text < 2 * pairs_of_file; ++text) {
-    const std::uint64_t of_text = mix(key, text), length = 2 + of_text % (most_tokens - 1), prompt = of_text / 64 % length;
+    const std::uint64_t of_text = mix(key, text), length = 2 + of_text % (most_tokens - 1),
+                        prompt = of_text / 64 % length;
     for (std::uint64_t i = 0; i < length; ++i) {
       const auto drawn = static_cast<std::uint16_t>(mix(of_text, i) % 27 + 4);
       tokens.push_back(i + 1 == length ? static_cast<std::uint16_t>(end_token) : drawn);

@@ -82,7 +82,8 @@ template <class T, class Row>
 FORGE_INLINE void rounded_row(const RowLosses<T>& p, std::int64_t r, Team team, const Row& x) {
   const auto [largest, sum] = x.exp_sum(team, [](float x_j) { return exp_below_0(x_j); });
   const float most = largest, at_label = p.logits.row(r)[p.labels[r]] - most;
-  const float log_sum = math::log(sum), lse = most + log_sum, factor = p.factor(lse, sum), slope = factor * p.scale_of(r);
+  const float log_sum = math::log(sum), lse = most + log_sum, factor = p.factor(lse, sum),
+              slope = factor * p.scale_of(r);
   if (T* const d = p.gradient(r))
     x.map(
         team, [=](const float& x_j, T& d_j) { d_j = T(exp_below_0(x_j - most) * slope); }, d);
@@ -194,15 +195,15 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
   });
 }
 
-#define FORGE_CROSS_ENTROPY(T)                                                                                  \
-  template void cross_entropy<T>(Stream&, View<const acc_t<T>, 2>, View<const std::int32_t, 1>, double, double, \
-                                 View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>, const RowWeights&);          \
-  template void cross_entropy_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                     \
-                                            View<const std::int32_t, 1>, std::int64_t, View<acc_t<T>, 2>);      \
-  template void cross_entropy_from_statistics<T>(                                                               \
-      Stream&, View<const acc_t<T>, 2>, std::int64_t, View<const std::int32_t, 1>, std::int64_t,                \
-      View<const acc_t<T>, 2>, int, double, double, View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>,           \
-      const RowWeights&);
+#define FORGE_CROSS_ENTROPY(T)                                                                                       \
+  template void cross_entropy<T>(Stream&, View<const acc_t<T>, 2>, View<const std::int32_t, 1>, double, double,      \
+                                 View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>, const RowWeights&);               \
+  template void cross_entropy_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                          \
+                                            View<const std::int32_t, 1>, std::int64_t, View<acc_t<T>, 2>);           \
+  template void cross_entropy_from_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                     \
+                                                 View<const std::int32_t, 1>, std::int64_t, View<const acc_t<T>, 2>, \
+                                                 int, double, double, View<acc_t<T>, 1>, View<acc_t<T>, 1>,          \
+                                                 View<T, 2>, const RowWeights&);
 FORGE_COMPUTE_TYPES(FORGE_CROSS_ENTROPY)
 
 }  // namespace forge

@@ -17,7 +17,8 @@ void pair_losses(Stream& stream, View<const double, 1> loss, View<const double, 
       const double* const f = reference.data + 2 * i;
       const bool padding = f[0] != f[0] || f[1] != f[1];
       const double x = padding ? 0 : rule.beta * ((-l[0] - f[0]) - (-l[1] - f[1]));
-      const double e = math::exp(x > 0 ? -x : x), larger = 1 / (1 + e), smaller = e / (1 + e), log_sum = math::log(1 + e);
+      const double e = math::exp(x > 0 ? -x : x), larger = 1 / (1 + e), smaller = e / (1 + e),
+                   log_sum = math::log(1 + e);
       const double up = x > 0 ? larger : smaller, down = x > 0 ? smaller : larger;  // σ(x), σ(−x)
       const double s = rule.smoothing;
       const double slope = padding ? 0 : rule.beta * ((1 - s) * down - s * up) * rule.per_pair;
