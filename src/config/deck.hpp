@@ -69,15 +69,13 @@ struct AdapterDeck {
   bool on() const { return name != AdapterName::none; }
 };
 
-// Training on pairs of texts of which the first is preferred to the second: direct preference optimization (Rafailov et
-// al. 2023, arXiv 2305.18290).
+// Direct preference optimization (Rafailov et al. 2023, arXiv 2305.18290), on pairs of texts.
 enum class PreferenceName { none, dpo };
 struct PreferenceDeck {
   PreferenceName name = PreferenceName::none;
   double beta = 0.1;           // of the reward beta (log p − log p of the reference)
   double label_smoothing = 0;  // probability that a pair's preference is the other way round
   std::string reference;       // file of the reference's log-probabilities; "" = <output.directory>/reference.logp
-
   bool on() const { return name != PreferenceName::none; }
 };
 

@@ -9,13 +9,13 @@
 #include "device/device_memory.hpp"
 #include "models.hpp"
 #include "operation_record.hpp"
+#include "pair_references.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
 #include "plan/placement.hpp"
 #include "plan/traffic.hpp"
 #include "timeline_problem.hpp"
 #include "train/batch_feed.hpp"
-#include "train/references.hpp"
 #include "train/trainer.hpp"
 
 namespace forge::test {
@@ -256,20 +256,6 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
   ValidationBatches batches = validation_batches(setup, data);
   for (ValidationSet& set : validation_sets(setup, data, batches))
     result.validation_loss += evaluate_set(session, set).loss;
-}
-
-// What the reference says of all texts of pairs: the model's own log-probabilities, and a little more or less, so that
-// no layout may have another.
-template <class T>
-std::vector<double> set_references(Session<T>& session, TrainingData& data, const std::vector<double>* given) {
-  std::vector<double> all(static_cast<std::size_t>(text_count(data)));
-  score_texts<T>(session, data, 0, [&](std::int64_t first, const std::vector<double>& values) {
-    std::copy(values.begin(), values.end(), all.begin() + first);
-  });
-  std::vector<double> near = all;
-  for (std::size_t i = 0; i < near.size(); ++i) near[i] += static_cast<double>(mix(5, i) % 1000) / 200 - 2.5;
-  give_references(data, given ? *given : near);
-  return all;
 }
 
 template <class T>
