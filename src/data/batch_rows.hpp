@@ -54,7 +54,7 @@ struct HostBatch {
   PinnedVector<std::int32_t> documents;           // (B·Tc) from 0 in every sequence
   PinnedVector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: filler
   // Of pairs of texts, where share.pairs says so: 2 times the sequence's number in its microbatch, + 1 in the second
-  // text; −1 behind both. And what the reference says of each text; NaN in padding.
+  // text; −1 behind both. And the reference's log-probability of each text; NaN in padding.
   PinnedVector<std::int32_t> texts;  // (B·Tc)
   PinnedVector<double> references;   // (2 B)
   // The rows of all cp ranks, where cp > 1: of each microbatch (cp, b, Tc), with all_to_all (b, cp, Tc).
@@ -64,8 +64,8 @@ struct HostBatch {
   // position, equal ones in row order: what the gradients of the embedding tables are summed in.
   PinnedVector<std::int32_t> token_order;     // (A, b·Tc)
   PinnedVector<std::int32_t> position_order;  // (A, b·Tc/tp)
-  // Labels of the sequences, all cp ranks', that aren't masked; where samples are pairs, the pairs: what a step's loss
-  // is the mean over.
+  // Labels of the sequences, all cp ranks', that aren't masked; where samples are pairs, the pairs. The mean
+  // over them is the loss.
   std::int64_t label_count = 0;
   std::int64_t token_count = 0;                         // tokens of the sequences' documents, all cp ranks'
   std::int64_t label_bytes = 0;                         // of the labels' text (BatchFiller::count_bytes); else 0

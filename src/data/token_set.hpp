@@ -65,7 +65,7 @@ class TokenSet {
   // A sample of T tokens, checked against the vocabulary; see TokenFile::read. A document's last token has no label,
   // nor has one before a masked token. Allocates nothing; of several threads.
   void read(std::int64_t sample, Sample& out) const;
-  // Of pairs: what the reference says of documents 0, 1, …, which samples have from here on.
+  // Of pairs: the reference's log-probabilities of documents 0, 1, …, which samples have from here on.
   void set_references(std::vector<double> values);
   const std::vector<double>& references() const { return references_; }
   // The T + 1 tokens of a sample that is cut.

@@ -221,7 +221,7 @@ void pointwise_backward(Stream&, Pointwise, View<const T, 2> x, View<const T, 2>
 // ---- loss
 // -------------------------------------------------------------------------------------------------------------
 
-// What rows' losses weigh in gradients: by their groups; empty: 1.
+// Weights of rows' losses in gradients, by their groups; empty: 1.
 struct RowWeights {
   View<const std::int32_t, 1> group;  // (R) −1: in none, weight 0
   View<const double, 1> weight;       // (groups)

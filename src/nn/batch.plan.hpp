@@ -13,8 +13,8 @@ struct Batch {
   // Two that exist where the data has them: the position that tables and rotations take, where it isn't `positions`,
   // the place in the sample; and the number of the source, of a mixture.
   View<std::int32_t, 1> document_positions, sources;  // (R)
-  // Of pairs: 2 times the sequence of the microbatch, + 1 in its second text; −1 behind both; and what the reference
-  // says of the texts, NaN in padding.
+  // Of pairs: 2 times the sequence of the microbatch, + 1 in its second text; −1 behind both; and the reference's
+  // log-probabilities of the texts, NaN in padding.
   View<std::int32_t, 1> texts;  // (R)
   View<double, 1> references;   // (2 b)
   // (R cp) of all context-parallel ranks: by rank and then sequence; all_to_all: by sequence, then rank

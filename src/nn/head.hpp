@@ -20,7 +20,7 @@ struct SourceSums {
   View<double, 1> loss;                 // (sources)
 };
 
-// A microbatch's samples as pairs of texts, whose loss is that of PairRule; empty: rows have losses of their own.
+// A microbatch's samples as pairs of texts, with PairRule's loss; empty: rows have losses of their own.
 struct PairedRows {
   View<const std::int32_t, 1> texts;  // (R) Batch::texts
   View<const double, 1> references;   // (2 b)

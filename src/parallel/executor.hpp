@@ -34,7 +34,7 @@ struct MtpLosses {
   View<double, 2> sums;
 };
 
-// Of samples that are pairs: what their loss takes from the deck, and where sums go (2).
+// Of samples that are pairs: their loss's values in the deck, and where sums go (2).
 struct PairInputs {
   double beta = 0, smoothing = 0;
   View<double, 1> sums;

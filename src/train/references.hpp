@@ -9,10 +9,10 @@
 
 namespace forge {
 
-// What the reference, the weights that a run starts with, says of the texts of preference pairs: log p of each text's
-// labels, Σ over its tokens. In a file: "forgelp1", keys of data and weights, number of values (u64 each); the values,
-// those of all training pairs and then of each held-out set's (float64); the sum of the values' bits (u64). Until it is
-// whole it is PATH.partial, which the next start goes on with.
+// Log-probabilities of the texts of preference pairs by the reference, the weights that a run starts with: Σ log p of
+// each text's labels. In a file: "forgelp1", keys of data and weights, number of values (u64 each); the values, those
+// of all training pairs and then of each held-out set's (float64); the sum of the values' bits (u64). Until it is whole
+// it is PATH.partial, which the next start goes on with.
 
 // preference.reference, or its default.
 std::string reference_path(const Deck& deck);

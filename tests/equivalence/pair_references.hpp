@@ -9,8 +9,8 @@
 
 namespace forge::test {
 
-// What the reference says of all texts of pairs: the model's own log-probabilities, and a little more or less, so that
-// no layout may have another.
+// The reference's log-probabilities of all texts of pairs: the model's own, and a little more or less, so that no
+// layout may have others.
 template <class T>
 std::vector<double> set_references(Session<T>& session, TrainingData& data, const std::vector<double>* given) {
   std::vector<double> all(static_cast<std::size_t>(text_count(data)));
