@@ -296,6 +296,8 @@ std::string make_references(Session<T>& session, const TrainingData& data, const
   if (first && std::filesystem::exists(path, missing)) {
     compare_keys(header_of(FileHandle::open_to_read(path, "log-probabilities of the reference"), path), header, path);
   } else if (first) {
+    if (const auto directory = std::filesystem::path(path).parent_path(); !directory.empty())
+      std::filesystem::create_directories(directory, missing);
     file.emplace(path, header);
     done = file->done();
   }

@@ -1,6 +1,7 @@
 #include "train/session.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/faults.hpp"
@@ -363,14 +364,14 @@ template <class T>
 typename Session<T>::EvaluatedSums Session<T>::evaluated_sums() {
   executor_->finish();
   sum_losses();
-  mesh_.scalars().all_reduce(stream_, summed_to(2));
+  const std::int64_t before = setup_.buffers.sources;  // which evaluations don't tell apart
+  const View<double, 1> summed = summed_to(2).slice(before, summed_to(2).size());
+  mesh_.scalars().all_reduce(stream_, summed);
   use_trained();
-  std::vector<double> sums(to_size(summed_to(2).size()));
-  copy_to_host(stream_, sums.data(), run_.scalars.data, sums.size() * sizeof(double));
+  std::array<double, 4> sums{};  // of pairs, the loss, z
+  copy_to_host(stream_, sums.data(), summed.data, to_size(summed.size()) * sizeof(double));
   stream_.synchronize();
-  EvaluatedSums result{sums[to_size(setup_.buffers.leading_sums())]};
-  if (setup_.buffers.pairs) result.margins = sums[0], result.right = sums[1];
-  return result;
+  return setup_.buffers.pairs ? EvaluatedSums{sums[2], sums[0], sums[1]} : EvaluatedSums{sums[0]};
 }
 
 FORGE_INSTANTIATE_CLASS(Session);
