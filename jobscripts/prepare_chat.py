@@ -205,6 +205,8 @@ def convert(tokenizer, options):
                     print(f"prepare_chat: {where}: {kind}{error}", file=sys.stderr)
     if not made.chats:
         raise Refused("no chat in " + ", ".join(options.files))
+    if made.long and not made.lengths:
+        raise Refused(f"all pairs are longer than --most-tokens {options.most_tokens}")
     if made.bad * 100 > options.most_bad * made.chats or not made.lengths:
         raise Refused(f"{made.bad} of {made.chats} chats are bad; legal: at most {options.most_bad:g} % of them (--most-bad)")
     if made.open and made.open == sum(made.ends.values()):
