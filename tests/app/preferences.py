@@ -137,7 +137,7 @@ def check_verbs(one):
     expect(f"loss {figures(one)[0][1][0]:.6f}"[:12] in out, f"gradients: {out}")
     _, err = job("gradients", deck, "--output", f"{here}/h.safetensors", *sets(*words("nowhere"), "checkpoint.directory=none"), code=2)
     expect("preference.reference" in err, f"gradients without a file: {err}")
-    out, _ = job("show", deck, *sets(*words("one")))
+    out, _ = job("show", deck, "--all", *sets(*words("one")))
     expect("runs forward a second time" in out, "show says nothing of the second run")
 
 
