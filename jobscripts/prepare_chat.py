@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""prepare_chat.py TOKENIZER FILE.jsonl[.gz]… --output chat.bin [--chat-template FILE|chatml] [--every-turn] [--labels assistant|all]
+"""prepare_chat.py TOKENIZER FILE.jsonl[.gz]… --output chat.bin [--chat-template FILE|chatml] [--every-turn] [--labels assistant|all] [--pairs [--most-tokens N]]
 
 Chats as token files for fine-tuning. TOKENIZER is a Hugging Face directory, whose chat template makes tokens of each line; a base model has no
 template: --chat-template names a file with one, or chatml. A line is one of
@@ -7,6 +7,12 @@ template: --chat-template names a file with one, or chatml. A line is one of
   {"messages": [{"role": …, "content": …}, …]}       content: text, or a list of parts of text; "tools" beside it go to the template; --field
   {"conversations": [{"from": …, "value": …}, …]}    ShareGPT: human and gpt are user and assistant
   {"prompt": …, "completion": …}                     text, or lists of messages
+
+With --pairs, of lines that prefer one answer to another:
+
+  {"prompt": …, "chosen": …, "rejected": …}          text, or lists of messages; without prompt two whole chats
+
+each becomes two chats, the chosen one first, whose labels are the last turn; --most-tokens leaves pairs out that are longer together.
 
 Writes, of --output chat.bin:
 
@@ -113,7 +119,7 @@ class Converted:
 
     def __init__(self):
         self.ids, self.mask, self.lengths = array.array("i"), bytearray(), []
-        self.context, self.open, self.bad, self.chats, self.ends = 0, 0, 0, 0, {}
+        self.context, self.open, self.bad, self.chats, self.ends, self.long = 0, 0, 0, 0, {}, 0
 
     def add(self, ids, mask):
         self.ids.extend(ids)
@@ -160,6 +166,28 @@ def convert_chat(made, tokenizer, line, options):
     made.context += len(rewritten) - len(alone)
 
 
+def convert_pair(made, tokenizer, line, options):
+    if "chosen" not in line or "rejected" not in line:
+        raise Refused(f"no chosen and rejected; its keys are {', '.join(map(str, line)) or 'none'}")
+    pair = []
+    for answer in (line["chosen"], line["rejected"]):
+        whole = {"messages": answer} if "prompt" not in line else {"prompt": line["prompt"], "completion": answer}
+        chat = Chat(tokenizer, messages_of(whole, "messages"), line.get("tools"))
+        if chat.messages[-1]["role"] != "assistant":
+            raise Refused("the last turn isn't the assistant's")
+        turn = chat.turn(len(chat.messages) - 1)
+        if turn is None or turn[0] == 0:
+            raise Refused("the template renders no turn of the assistant as it would be generated")
+        pair.append((chat, turn))
+    if pair[0][0].ids == pair[1][0].ids:
+        raise Refused("chosen and rejected are the same")
+    if options.most_tokens and sum(len(chat.ids) for chat, _ in pair) > options.most_tokens:
+        made.long += 1
+        return
+    for chat, turn in pair:
+        made.add_turns(chat, [turn])
+
+
 def convert(tokenizer, options):
     made = Converted()
     for path in options.files:
@@ -169,7 +197,7 @@ def convert(tokenizer, options):
                 line = mended(json.loads(text))
                 if not isinstance(line, dict):
                     raise Refused(f"no JSON object, but {type(line).__name__}")
-                convert_chat(made, tokenizer, line, options)
+                (convert_pair if options.pairs else convert_chat)(made, tokenizer, line, options)
             except Exception as error:  # templates raise anything
                 made.bad += 1
                 kind = "" if isinstance(error, Refused) else "no JSON object: " if isinstance(error, json.JSONDecodeError) else "the template fails: "
@@ -177,6 +205,8 @@ def convert(tokenizer, options):
                     print(f"prepare_chat: {where}: {kind}{error}", file=sys.stderr)
     if not made.chats:
         raise Refused("no chat in " + ", ".join(options.files))
+    if made.long and not made.lengths:
+        raise Refused(f"all pairs are longer than --most-tokens {options.most_tokens}")
     if made.bad * 100 > options.most_bad * made.chats or not made.lengths:
         raise Refused(f"{made.bad} of {made.chats} chats are bad; legal: at most {options.most_bad:g} % of them (--most-bad)")
     if made.open and made.open == sum(made.ends.values()):
@@ -296,6 +326,11 @@ def load_tokenizer(line):
 
 
 def report(made, options, tokenizer, files):
+    if options.pairs:
+        both = [a + b for a, b in zip(made.lengths[::2], made.lengths[1::2])]
+        print(f"{len(both)} pairs, the longest of {max(both)} tokens, which train.sequence_tokens must hold")
+    if made.long:
+        print(f"{made.long} pairs are left out, which are longer than --most-tokens {options.most_tokens}")
     print(f"{len(made.lengths)} chats, {len(made.ids)} tokens, {sum(made.mask)} of them labels: {', '.join(files)}")
     if made.bad:
         print(f"{made.bad} of {made.chats} chats are left out")
@@ -308,7 +343,9 @@ def report(made, options, tokenizer, files):
     if eos == tokenizer.eos_token:
         eos = None
     stem = options.output[: -len(".bin")]
-    deck = f"  data: {{files: [{options.output}], mask_files: [{stem}.mask.npy], document_ends: index, packing: best_fit, positions: document}}"
+    deck = f"  data: {{files: [{options.output}], mask_files: [{stem}.mask.npy], document_ends: index, packing: {'pairs' if options.pairs else 'best_fit'}, positions: document}}"
+    if options.pairs:
+        deck = "  preference: {name: dpo}\n" + deck
     if options.chat_template or eos:
         write_tokenizer(stem + "_tokenizer", options.tokenizer, tokenizer.chat_template, eos)
         deck = f"  model: {{hf: {options.tokenizer}, tokenizer: {stem}_tokenizer}}\n{deck}"
@@ -324,8 +361,14 @@ def main():
     parser.add_argument("--chat-template")
     parser.add_argument("--every-turn", action="store_true")
     parser.add_argument("--labels", choices=["assistant", "all"], default="assistant")
+    parser.add_argument("--pairs", action="store_true")
+    parser.add_argument("--most-tokens", type=int)
     parser.add_argument("--most-bad", type=float, default=1)
     line = parser.parse_args()
+    if line.most_tokens and not line.pairs:
+        parser.error(f"--most-tokens {line.most_tokens} without --pairs: a longer chat is cut by the training")
+    if line.pairs and (line.labels == "all" or line.every_turn or line.field != "messages"):
+        parser.error("--pairs with --labels all, --every-turn or --field: labels are the last turns")
     if not line.output.endswith(".bin"):
         parser.error(f"--output {line.output}: legal: a name that ends in .bin")
     try:

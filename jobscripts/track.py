@@ -23,7 +23,7 @@ from refusal import Refused, ended
 BATCH = 64  # lines that are sent behind one note of it: a tracker that is killed may lose as many, and sends none twice
 PLAIN = {"loss": "train/loss", "total_loss": "train/total_loss", "mtp_loss": "train/mtp_loss", "grad_norm": "train/grad_norm",
          "learning_rate": "train/learning_rate", "tokens": "train/tokens", "largest_logit": "train/largest_logit",
-         "clipped_heads": "train/clipped_heads", "step_seconds": "perf/step_seconds", "tokens_per_second": "perf/tokens_per_second",
+         "clipped_heads": "train/clipped_heads", "reward_margin": "train/reward_margin", "reward_accuracy": "train/reward_accuracy", "step_seconds": "perf/step_seconds", "tokens_per_second": "perf/tokens_per_second",
          "mfu": "perf/mfu", "peak_bytes": "perf/peak_bytes", "sequences": "perf/sequences"}
 stopped = []
 
@@ -38,7 +38,7 @@ def figures_of(entry, facts):
     hours = {"train/hours": entry["elapsed_seconds"] / 3600} if "elapsed_seconds" in entry else {}
     if "loss" not in entry:
         place = f"validation/{entry['set']}" if "set" in entry else "validation"
-        found = {name: number(entry[f"validation_{name}"]) for name in ("loss", "perplexity", "bits_per_byte", "accuracy", "accuracy_normalised") if f"validation_{name}" in entry}
+        found = {name: number(entry[f"validation_{name}"]) for name in ("loss", "perplexity", "bits_per_byte", "reward_margin", "reward_accuracy", "accuracy", "accuracy_normalised") if f"validation_{name}" in entry}
         return {f"{place}/{name}": value for name, value in found.items()}
     found = {**hours, **facts, **{name: number(entry[key]) for key, name in PLAIN.items() if key in entry}}
     found["train/skipped"] = 0 if entry.get("updated", True) else 1

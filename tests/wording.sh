@@ -12,7 +12,7 @@ table() {
   cat <<'END'
 18 docs/inputs.md
 1 docs/parallelism.md
-882 headers
+881 headers
 22 help
 END
 }

@@ -12,6 +12,7 @@
 #include "core/faults.hpp"
 #include "tokenizer/model_ids.hpp"
 #include "train/job_report.hpp"
+#include "train/references.hpp"
 #include "train/validations.hpp"
 
 namespace forge {
@@ -55,6 +56,12 @@ void check_result(const Evaluated& set) {
 
 void print_result(const CommandLine& line, const Deck& deck, const Evaluated& set) {
   const EvaluationResult& result = set.result;
+  if (result.pairs) {
+    std::printf("%s, %s\nloss %.17g nats a pair\n", set.title.c_str(), counted(result.labels, "pair").c_str(),
+                result.loss);
+    std::printf("reward margin %.10g\nreward accuracy %.10g\n", result.pairs->margin, result.pairs->accuracy);
+    return;
+  }
   std::printf("%s, %s, %lld labels\n", set.title.c_str(), counted(set.sequences, "sequence").c_str(),
               static_cast<long long>(result.labels));
   std::printf("loss %.17g nats a token\nperplexity %.10g\n", result.loss, std::exp(result.loss));
@@ -107,6 +114,7 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world, con
   check_sets(line, deck);
   RunSetup setup = make_setup(deck, world.rank());
   TrainingData data = open_data(setup, world);
+  if (deck.preference.on()) read_references(reference_path(deck), data);
   if (counts_bytes(line, deck)) data.token_bytes = token_bytes(deck, world, line.tokenizer, line.pattern);
   prepare_device(setup, RunKind::evaluation, world);
   Job<T> job(setup, RunKind::evaluation, world);

@@ -10,6 +10,7 @@
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "train/batch_feed.hpp"
+#include "train/references.hpp"
 #include "train/trainer.hpp"
 
 namespace forge {
@@ -19,7 +20,8 @@ namespace {
 template <class T>
 void gradients(const CommandLine& line, const Deck& deck, const World& world) {
   RunSetup setup = make_setup(deck, world.rank());
-  const TrainingData data = open_data(setup, world);
+  TrainingData data = open_data(setup, world);
+  if (deck.preference.on()) read_references(reference_path(deck), data);
   prepare_device(setup, RunKind::gradients, world);
   Job<T> job(setup, RunKind::gradients, world);
   Watchdog& watchdog = world.watchdog();

@@ -83,6 +83,9 @@ void print_flops(const RunSetup& s) {
   const double both = training_flops_per_token(s.spec, s.units, t);
   std::printf("  %-30s %14.0f\n  %-30s %14.0f\n  %-30s %14.4g\n\n", "forward", forward, "forward and backward", both,
               "a step of all ranks", both * static_cast<double>(s.tokens_per_step()));
+  if (s.buffers.pairs)
+    std::printf(
+        "  of pairs the output head runs forward a second time, which the time of a step counts, but not mfu\n\n");
 }
 
 void print_saved(const RunSetup& s, const BlockKind& kind) {

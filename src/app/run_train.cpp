@@ -16,6 +16,7 @@
 #include "device/device_memory.hpp"
 #include "plan/warnings.hpp"
 #include "train/peak.hpp"
+#include "train/references.hpp"
 #include "train/restart.hpp"
 #include "train/stop_request.hpp"
 #include "train/trainer.hpp"
@@ -134,6 +135,11 @@ std::unique_ptr<Checkpoints<T>> checkpoints_of(Job<T>& job, const Deck& deck, co
   return std::make_unique<Checkpoints<T>>(*job.session, facts, log, lock);
 }
 
+// Of a run with preference pairs: the data have the reference's log-probabilities from here on. For the checkpoints.
+std::string use_references(const Deck& deck, TrainingData& data) {
+  return "; reference " + std::to_string(read_references(reference_path(deck), data));
+}
+
 // When this process began, by its watchdog.
 std::chrono::steady_clock::time_point begin_of(const World& world) {
   using Clock = std::chrono::steady_clock;
@@ -161,7 +167,9 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   if (!note.empty()) start.notes.push_back(note);
   const double peak = peak_of<T>(setup, world);
   Job<T> job(setup, RunKind::training, world, start.restarts);
-  const std::string fingerprint = data_fingerprint(data.stream(setup));
+  std::string fingerprint = data_fingerprint(data.stream(setup));
+  const bool pairs = deck.preference.on();
+  if (pairs && start.restarts) fingerprint += use_references(deck, data);
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
   const TrainingLog log(start.directory(), nullptr,
@@ -169,6 +177,11 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const JobFacts facts = facts_of(job, data, world, peak, progress, line);
   write_header({job_header(setup, facts) + warnings + layout_of(setup), job_json(setup, facts)}, start,
                line.inputs.front(), deck, progress, log);
+  if (pairs && !start.restarts) {
+    world.watchdog().start_other(0, "reference");
+    log.say(make_references(*job.session, data, reference_path(deck)) + "\n");
+    fingerprint += use_references(deck, data);
+  }
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
   try {
     Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world).run();

@@ -16,7 +16,8 @@ constexpr const char* data_parallel =
     "mesh.dp_shard with train.zero_stage: 3";
 constexpr const char* no_adapters = "forge has no adapters (LoRA): all parameters are trained";
 constexpr const char* no_preferences =
-    "forge has no preference losses (DPO, PPO, GRPO): it trains on the next token alone";
+    "of preference losses forge has DPO (preference.name: dpo), without rewards or samples of the model";
+constexpr const char* of_preferences = "direct preference optimization is preference.name: dpo, with preference.beta";
 constexpr const char* wandb_key =
     "a run is sent to Weights & Biases by output.track: wandb, into files, or wandb_online";
 constexpr const char* no_tracker =
@@ -202,7 +203,7 @@ constexpr std::array beginnings = {
     Alias{"peft", "", no_adapters},
     Alias{"adapter", "", no_adapters},
     Alias{"targetmodules", "", no_adapters},
-    Alias{"dpo", "", no_preferences},
+    Alias{"dpo", "preference.name", of_preferences},
     Alias{"ppo", "", no_preferences},
     Alias{"grpo", "", no_preferences},
     Alias{"rlhf", "", no_preferences},

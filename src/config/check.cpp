@@ -241,7 +241,8 @@ void check_sample_vocabulary(const Deck& deck, Report& report) {
 void check_places(const Deck& deck, Report& report) {
   for (const auto& [key, path] : {std::pair{"output.directory", deck.output.directory},
                                   {"checkpoint.directory", deck.checkpoint.directory},
-                                  {"data.packing_directory", deck.data.packing_directory}})
+                                  {"data.packing_directory", deck.data.packing_directory},
+                                  {"preference.reference", deck.preference.reference}})
     if (const std::string problem = unexpanded(path); !problem.empty())
       report.add(std::string(key) + " = " + path + ": " + problem);
 }
@@ -355,6 +356,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
     if (good({"train", "optimizer"})) check_optimizer(deck, report);
     if (good({"model", "train", "optimizer"})) check_frozen(deck, report);
     if (good({"model", "train", "data"})) check_data(deck, report);
+    if (good({"model", "train", "data", "preference"})) check_preference(deck, report);
     if (good({"model", "output"})) check_output(deck, report);
     check_places(deck, report);
   }

@@ -44,8 +44,9 @@ void check_mixture(const Deck& deck, Report& report) {
     if (const std::int64_t n = phase.sequence_tokens, T = deck.train.sequence_tokens; n > 0 && T % n != 0)
       report.add(where + ".sequence_tokens = " + std::to_string(n) + "; legal: a divisor of " +
                  equation("train.sequence_tokens", T));
-    if (phase.sequence_tokens > 0 && d.packing == Packing::best_fit)
-      report.add(where + ".sequence_tokens with data.packing = best_fit, whose samples are documents; legal: cut");
+    if (phase.sequence_tokens > 0 && d.packing != Packing::cut)
+      report.add(where + ".sequence_tokens with " + chosen("packing", deck) +
+                 ", whose samples are documents; legal: cut");
     if (phase.rate && row_of(deck.optimizer.name).averages)
       report.add(where + ".rate with optimizer.name = " + row_of(deck.optimizer.name).word +
                  ", whose averages want a rate that stays; legal: no rate");
@@ -64,7 +65,8 @@ void check_documents(const Deck& deck, Report& report) {
   const char* const documents = "data.document_end_token or data.document_ends = index";
   refuse_without(deck, "packing", d.has_documents(), "documents", documents, report);
   refuse_without(deck, "positions", d.has_documents(), "documents", documents, report);
-  refuse_without(deck, "packing_directory", d.packing == Packing::best_fit, "data.packing = best_fit", "it", report);
+  refuse_without(deck, "packing_directory", d.packing != Packing::cut, "data.packing = best_fit or pairs", "it",
+                 report);
 }
 
 void check_tasks(const Deck& deck, Report& report) {

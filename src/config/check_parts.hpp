@@ -29,6 +29,8 @@ void check_replicas(const Deck& deck, Report& report);
 // train.frozen and the adapter section: keys that exclude them are refused. `trains`: the deck is to be trained.
 void check_frozen(const Deck& deck, Report& report);
 void check_adapter(const Deck& deck, bool trains, Report& report);
+// The preference section, and the keys that samples of pairs exclude.
+void check_preference(const Deck& deck, Report& report);
 // Matrices that may have an adapter, by the last parts of Hugging Face's names.
 std::vector<std::string> adapter_targets(const ModelDeck& model);
 

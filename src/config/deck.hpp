@@ -44,7 +44,7 @@ enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
 enum class SampleOrder { sequential, shuffled };
 enum class DocumentEnds { token, index };        // where documents end: at an id, or where the files' indexes say
-enum class Packing { cut, best_fit };            // how documents become samples
+enum class Packing { cut, best_fit, pairs };     // how documents become samples; pairs: two in each
 enum class PositionOrigin { sample, document };  // where positions start from 0
 enum class AtEnd { repeat, error };              // of a source whose samples are used up
 enum class Resume { never, automatic };
@@ -67,6 +67,16 @@ struct AdapterDeck {
   std::string load;                  // directory that PEFT or forge has written; "" = drawn A, zero B
 
   bool on() const { return name != AdapterName::none; }
+};
+
+// Direct preference optimization (Rafailov et al. 2023, arXiv 2305.18290), on pairs of texts.
+enum class PreferenceName { none, dpo };
+struct PreferenceDeck {
+  PreferenceName name = PreferenceName::none;
+  double beta = 0.1;           // of the reward beta (log p − log p of the reference)
+  double label_smoothing = 0;  // probability that a pair's preference is the other way round
+  std::string reference;       // file of the reference's log-probabilities; "" = <output.directory>/reference.logp
+  bool on() const { return name != PreferenceName::none; }
 };
 
 // Dimensions and options of a decoder-only transformer. From the deck itself or from config.json (model.hf).
@@ -382,6 +392,7 @@ struct Deck {
   MeshDeck mesh;
   ScheduleDeck schedule;
   TrainDeck train;
+  PreferenceDeck preference;
   OptimizerDeck optimizer;
   DataDeck data;
   CheckpointDeck checkpoint;

@@ -103,6 +103,7 @@ void add_model_keys(std::vector<Key>& keys);
 // Parts of the model section.
 void add_latent_attention_keys(SectionKeys<&Deck::model>& k);
 void add_expert_keys(SectionKeys<&Deck::model>& k);
-void add_run_keys(std::vector<Key>& keys);  // every other section
+void add_tuning_keys(std::vector<Key>& keys);  // the adapter and preference sections
+void add_run_keys(std::vector<Key>& keys);     // every other section
 
 }  // namespace forge

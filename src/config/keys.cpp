@@ -74,6 +74,7 @@ const std::vector<SectionInfo>& all_sections() {
       {"schedule", "The order of a step's microbatches."},
       {"train", "How long, on what batches, in what arithmetic."},
       {"adapter", "Low-rank matrices beside the model's own, which alone are trained (LoRA)."},
+      {"preference", "Training on pairs of a preferred and another text (DPO)."},
       {"optimizer", "The update of the parameters and its learning rate."},
       {"data", "Token files."},
       {"checkpoint", "Restart files (docs/checkpoint.md). Without a directory nothing is saved."},

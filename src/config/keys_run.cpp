@@ -152,29 +152,6 @@ void add_train(std::vector<Key>& keys) {
                       "blocks, experts of a layer, tables; without gradients and state, in the compute type alone");
 }
 
-// A part of the model: what runs has them, and files of it do.
-constexpr auto of_adapter = [](auto& deck) -> auto& {
-  return deck.model.adapter;
-};
-
-void add_adapter(std::vector<Key>& keys) {
-  using A = AdapterDeck;
-  SectionKeys<of_adapter> k("adapter", keys);
-  k.choice<&A::name>("name", stays, {"none", "lora"},
-                     "lora: beside a matrix W of the frozen model stand A (rank, in) and B (out, rank): W x + scale B "
-                     "A x (arXiv 2106.09685)");
-  k.integer<&A::rank>("rank", stays, 1, 1 << 16, "", "rows of A, columns of B");
-  k.number<&A::alpha>("alpha", stays, more_than(0), "scale = alpha / rank");
-  k.flag<&A::rank_stabilised>("rank_stabilised", stays, "scale = alpha / sqrt(rank) (arXiv 2312.03732)");
-  k.number<&A::dropout>("dropout", stays, from_below(0, 1), "of A's input; 0 alone so far");
-  k.texts<&A::targets>("targets", stays,
-                       "matrices that have one, by the last part of Hugging Face's names (q_proj); [] = all of "
-                       "attention and MLP");
-  k.path<&A::load>("load", may_change,
-                   "directory with adapter_config.json and adapter_model.safetensors, of PEFT or of `forge export`; "
-                   "empty = A drawn, B zero");
-}
-
 void add_update_rule(SectionKeys<&Deck::optimizer>& k) {
   using O = OptimizerDeck;
   std::vector<std::string> names;
@@ -288,10 +265,12 @@ void add_data(std::vector<Key>& keys) {
                                     "id that ends a document: attention and loss don't cross it; -1 = no documents");
   k.choice<&D::document_ends>("document_ends", stays, {"token", "index"},
                               "documents end at document_end_token, or where the files' indexes say (.idx, .ds.index)");
-  k.choice<&D::packing>("packing", stays, {"cut", "best_fit"},
-                        "samples are cut from the text every T tokens, or packed from whole documents");
+  k.choice<&D::packing>(
+      "packing", stays, {"cut", "best_fit", "pairs"},
+      "samples are cut from the text every T tokens, packed from whole documents, or of two documents "
+      "each: the preferred text, then the other one");
   k.path<&D::packing_directory>("packing_directory", may_change,
-                                "where the plans of best_fit are kept; empty = <output.directory>/packing");
+                                "where the plans of best_fit and pairs are kept; empty = <output.directory>/packing");
   k.choice<&D::positions>("positions", stays, {"sample", "document"},
                           "where positions start from 0, of rotations and of the learned table");
 }
@@ -386,7 +365,7 @@ void add_run_keys(std::vector<Key>& keys) {
   add_mesh(keys);
   add_schedule(keys);
   add_train(keys);
-  add_adapter(keys);
+  add_tuning_keys(keys);
   add_optimizer(keys);
   add_data(keys);
   add_checkpoint(keys);

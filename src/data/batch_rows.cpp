@@ -45,6 +45,8 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
   samples.assign(rows, -1);
   if (share.document_positions) document_positions.assign(rows, 0);
   if (share.sources) sources.assign(rows, 0);
+  if (share.pairs) texts.assign(rows, -1);
+  if (share.pairs) references.assign(to_size(2 * sequences), Sample::no_reference);
   shifted.resize(to_size(share.mtp_depth));
   for (ShiftedRows& depth : shifted)
     for (auto* vector : {&depth.tokens, &depth.labels, &depth.token_order}) vector->assign(rows, 0);
@@ -100,12 +102,25 @@ void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t pl
     if (batch.share.document_positions) batch.document_positions[i] = sample_.positions[t];
     if (batch.share.sources) batch.sources[i] = static_cast<std::int32_t>(source);
   }
+  if (batch.share.pairs) write_pair(batch, row);
   for (int rank = 0; rank < batch.share.cp && batch.share.cp > 1; ++rank)
     for (std::size_t i = key_row(batch, rank, row), end = i + length; i < end; ++i) {
       batch.key_documents[i] = sample_.documents[to_size(batch.key_positions[i])];
       if (!batch.key_samples.empty()) batch.key_samples[i] = sample_of(batch.key_positions[i]);
     }
   for (std::int64_t depth = 1; depth <= batch.share.mtp_depth; ++depth) write_shifted(batch, row, depth);
+}
+
+// The sequence in sample_ as a pair of texts.
+void BatchFiller::write_pair(HostBatch& batch, std::int64_t row) {
+  const auto length = to_size(batch.local_tokens());
+  const auto first = static_cast<std::int32_t>(2 * (row % batch.microbatch_sequences));
+  for (std::size_t i = to_size(row) * length, end = i + length; i < end; ++i) {
+    const std::int32_t document = batch.documents[i];
+    batch.texts[i] = batch.samples[i] >= 0 && document < 2 ? first + document : -1;
+  }
+  std::copy(sample_.references.begin(), sample_.references.end(),
+            batch.references.begin() + static_cast<std::ptrdiff_t>(2 * row));
 }
 
 // Rows of depth `depth` of multi-token prediction, from 1.
@@ -157,9 +172,9 @@ void BatchFiller::fill_drawn(HostBatch& batch, std::int64_t row, std::int64_t pl
 void BatchFiller::write_sample(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source) {
   const auto masked = std::count(sample_.labels.begin(), sample_.labels.end(), masked_label);
   const std::int64_t labels = static_cast<std::int64_t>(sample_.labels.size()) - masked;
-  batch.label_count += labels;
+  batch.label_count += batch.share.pairs ? 1 : labels;
   if (sources_ > 0) batch.source_labels[source] += labels;
-  if (!bytes_of_id_.empty())
+  if (!bytes_of_id_.empty() && !batch.share.pairs)
     for (const std::int32_t label : sample_.labels)
       if (label != masked_label) batch.label_bytes += bytes_of_id_[to_size(label)];
   write_rows(batch, row, place, source);
@@ -170,6 +185,7 @@ void BatchFiller::fill_padding(HostBatch& batch, std::int64_t row) {
   std::fill(sample_.labels.begin(), sample_.labels.end(), masked_label);
   std::fill(sample_.documents.begin(), sample_.documents.end(), 0);
   std::iota(sample_.positions.begin(), sample_.positions.end(), 0);
+  sample_.references = {Sample::no_reference, Sample::no_reference};
   sample_.filled = 0;
   write_rows(batch, row, -1, 0);
 }

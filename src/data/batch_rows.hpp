@@ -16,8 +16,8 @@ namespace forge {
 // A token whose row of the table another tensor-parallel rank has.
 inline constexpr std::int32_t foreign_token = -1;
 
-// Of a step or a batch, all tokens of documents; and labels that aren't masked: of the model, and of each depth of
-// multi-token prediction.
+// Of a step or a batch, all tokens of documents; and labels that aren't masked, or pairs: of the model, and of each
+// depth of multi-token prediction.
 struct LabelCounts {
   std::int64_t main = 0;
   std::int64_t tokens = 0;
@@ -53,14 +53,20 @@ struct HostBatch {
   PinnedVector<std::int32_t> sources;             // (B·Tc) number of the row's source, where share.sources says so
   PinnedVector<std::int32_t> documents;           // (B·Tc) from 0 in every sequence
   PinnedVector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: filler
+  // Of pairs of texts, where share.pairs says so: 2 times the sequence's number in its microbatch, + 1 in the second
+  // text; −1 behind both. And the reference's log-probability of each text; NaN in padding.
+  PinnedVector<std::int32_t> texts;  // (B·Tc)
+  PinnedVector<double> references;   // (2 B)
   // The rows of all cp ranks, where cp > 1: of each microbatch (cp, b, Tc), with all_to_all (b, cp, Tc).
   PinnedVector<std::int32_t> key_positions, key_documents;  // (B·T)
   PinnedVector<std::int64_t> key_samples;                   // (B·T) all_to_all only
   // Rows of each microbatch (0 … b·Tc−1) sorted by token, and this tp rank's rows of the stream (0 … b·Tc/tp−1) by
   // position, equal ones in row order: what the gradients of the embedding tables are summed in.
-  PinnedVector<std::int32_t> token_order;               // (A, b·Tc)
-  PinnedVector<std::int32_t> position_order;            // (A, b·Tc/tp)
-  std::int64_t label_count = 0;                         // labels of the sequences, all cp ranks', that aren't masked
+  PinnedVector<std::int32_t> token_order;     // (A, b·Tc)
+  PinnedVector<std::int32_t> position_order;  // (A, b·Tc/tp)
+  // Labels of the sequences, all cp ranks', that aren't masked; where samples are pairs, the pairs. The mean
+  // over them is the loss.
+  std::int64_t label_count = 0;
   std::int64_t token_count = 0;                         // tokens of the sequences' documents, all cp ranks'
   std::int64_t label_bytes = 0;                         // of the labels' text (BatchFiller::count_bytes); else 0
   std::vector<ShiftedRows> shifted;                     // by depth of multi-token prediction, from 1
@@ -105,6 +111,7 @@ class BatchFiller {
 
  private:
   void write_rows(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source);
+  void write_pair(HostBatch& batch, std::int64_t row);
   void write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth);
   void sort_tokens(const HostBatch& batch, const PinnedVector<std::int32_t>& tokens, PinnedVector<std::int32_t>& order);
 

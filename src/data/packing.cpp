@@ -114,10 +114,16 @@ void PackingPlan::read(std::int64_t first, std::span<DocumentPiece> out) const {
   }
 }
 
-PackingPlanWriter::PackingPlanWriter(const std::string& path, std::uint64_t key, std::int64_t T)
-    : file_(path), key_(key), T_(T), written_(word * header_words) {}
+PackingPlanWriter::PackingPlanWriter(const std::string& path, std::uint64_t key, std::int64_t T, bool pairs)
+    : file_(path), key_(key), pairs_(pairs), T_(T), written_(word * header_words) {}
 
 void PackingPlanWriter::add_document(std::int64_t begin, std::int64_t end) {
+  if (pairs_) {
+    window_.push_back({begin, end - begin, false});
+    ++documents_;
+    if (window_.size() == 2) put_pair();
+    return;
+  }
   // Whole samples come first in a window's order, and need not wait for its end: what waits is a piece a document.
   for_each_piece(begin, end, T_, [&](const DocumentPiece& piece) {
     if (piece.length < T_) return window_.push_back(piece);
@@ -135,6 +141,16 @@ void PackingPlanWriter::pack() {
   }
   window_.clear();
   in_window_ = 0;
+}
+
+void PackingPlanWriter::put_pair() {
+  const std::int64_t length = window_[0].length + window_[1].length;
+  if (length > T_)
+    throw BadInput("data.packing = pairs: pair " + std::to_string(firsts_.size()) + " of the set has " +
+                   std::to_string(length) + " tokens; legal: at most train.sequence_tokens = " + std::to_string(T_));
+  firsts_.push_back(static_cast<std::uint64_t>(pieces_));
+  for (const DocumentPiece& text : window_) put(text);
+  window_.clear();
 }
 
 void PackingPlanWriter::put(const DocumentPiece& piece) {

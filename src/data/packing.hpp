@@ -67,22 +67,24 @@ class PackingPlan {
   std::int64_t T_ = 0, samples_ = 0, pieces_ = 0, tokens_ = 0, documents_ = 0;
 };
 
-// Writes a plan: documents one by one, in order, packed by windows. The file appears when it is complete; a failure
-// leaves none.
+// Writes a plan: documents one by one, in order, packed by windows; or, where they are pairs, each two in a sample. The
+// file appears when it is complete; a failure leaves none.
 class PackingPlanWriter {
  public:
-  PackingPlanWriter(const std::string& path, std::uint64_t key, std::int64_t T);
-  // Tokens [begin, end) of the set.
+  PackingPlanWriter(const std::string& path, std::uint64_t key, std::int64_t T, bool pairs = false);
+  // Tokens [begin, end) of the set. BadInput where a pair is longer than a sample.
   void add_document(std::int64_t begin, std::int64_t end);
   void finish();
 
  private:
   void pack();
+  void put_pair();
   void put(const DocumentPiece& piece);
   void flush();
 
   OutputFile file_;
   std::uint64_t key_;
+  bool pairs_;
   std::int64_t T_, documents_ = 0, in_window_ = 0, pieces_ = 0, tokens_ = 0;
   std::uint64_t written_;
   std::vector<DocumentPiece> window_;

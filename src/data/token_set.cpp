@@ -97,6 +97,14 @@ void TokenSet::read(std::int64_t sample, std::span<std::int32_t> out) const {
 
 void TokenSet::read(std::int64_t sample, Sample& out) const {
   plan_ ? read_packed(sample, out) : read_cut(sample, out);
+  const std::size_t first = to_size(2 * sample);
+  out.references = {Sample::no_reference, Sample::no_reference};
+  if (!references_.empty()) out.references = {references_[first], references_[first + 1]};
+}
+
+void TokenSet::set_references(std::vector<double> values) {
+  require(static_cast<std::int64_t>(values.size()) == 2 * samples(), "references: two for each pair");
+  references_ = std::move(values);
 }
 
 // Whether tokens [first, first + count) of a file may be labels, in out.kept from `at` on.

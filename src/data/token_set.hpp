@@ -22,7 +22,7 @@ struct TokenSetOptions {
   DocumentEnds document_ends = DocumentEnds::token;
   std::vector<std::string> mask_files = {};  // one for each file, or none
   Packing packing = Packing::cut;
-  std::string packing_directory = {};  // where plans of best_fit are kept
+  std::string packing_directory = {};  // where plans of packing are kept
   Heartbeat* heartbeat = nullptr;      // beats while a plan is made
 
   bool has_documents() const { return document_end_token >= 0 || document_ends == DocumentEnds::index; }
@@ -31,6 +31,7 @@ struct TokenSetOptions {
 // A list of token files as samples of T tokens.
 // Cut: sample i of a file is its tokens [i·T, i·T + T], inputs the first T of them and labels the last T. A tail that
 // doesn't fill a sample is dropped; the files follow each other.
+// Pairs: sample i is documents 2 i and 2 i + 1, and filled up as packed ones are.
 // Packed: samples are documents, and parts of those that are longer than T, by a plan that is made once and kept; what
 // they leave of T is filled up with token 0, without labels.
 class TokenSet {
@@ -64,6 +65,9 @@ class TokenSet {
   // A sample of T tokens, checked against the vocabulary; see TokenFile::read. A document's last token has no label,
   // nor has one before a masked token. Allocates nothing; of several threads.
   void read(std::int64_t sample, Sample& out) const;
+  // Of pairs: the reference's log-probabilities of documents 0, 1, …, which samples have from here on.
+  void set_references(std::vector<double> values);
+  const std::vector<double>& references() const { return references_; }
   // The T + 1 tokens of a sample that is cut.
   void read(std::int64_t sample, std::span<std::int32_t> out) const;
 
@@ -72,6 +76,7 @@ class TokenSet {
   // token_set_packing.cpp
   void write_plan(const std::string& path, std::uint64_t key) const;
   void add_documents(std::size_t file, PackingPlanWriter& writer) const;
+  void check_text(std::size_t file, std::int64_t begin, std::int64_t end, std::int64_t number) const;
   std::uint64_t plan_key() const;
   std::size_t file_of(std::int64_t token) const;
   void read_cut(std::int64_t sample, Sample& out) const;
@@ -84,6 +89,7 @@ class TokenSet {
   std::vector<TokenFile> files_, masks_;
   std::vector<std::int64_t> first_sample_, first_token_;  // (files + 1)
   std::optional<PackingPlan> plan_;
+  std::vector<double> references_;  // (2 samples), or none
 };
 
 }  // namespace forge

@@ -102,6 +102,7 @@ std::uint64_t TokenSet::plan_key() const {
   for (const std::int64_t word :
        {options_.sequence_tokens, options_.document_end_token, static_cast<std::int64_t>(options_.document_ends)})
     key = mix(key, as_word(word));
+  if (options_.packing == Packing::pairs) key = mix(key, 0);
   for (const TokenFile& file : files_) {
     key = contents(mix(key, as_word(file.tokens())), file, options_.vocabulary);
     if (options_.document_ends == DocumentEnds::index)
@@ -111,10 +112,11 @@ std::uint64_t TokenSet::plan_key() const {
 }
 
 void TokenSet::open_plan() {
-  if (options_.packing != Packing::best_fit) return;
+  if (options_.packing == Packing::cut) return;
   if (options_.packing_directory.empty()) throw BadInput("data.packing_directory: is empty, must be a directory");
   if (!options_.has_documents())
-    throw BadInput("data.packing: best_fit needs documents: data.document_end_token, or data.document_ends = index");
+    throw BadInput(
+        "data.packing: best_fit and pairs need documents: data.document_end_token, or data.document_ends = index");
   const std::uint64_t key = plan_key();
   const std::string path =
       options_.packing_directory + formatted("/packing_%016llx.plan", static_cast<unsigned long long>(key));
@@ -130,7 +132,8 @@ void TokenSet::write_plan(const std::string& path, std::uint64_t key) const {
   std::error_code error;
   std::filesystem::create_directories(options_.packing_directory, error);
   remove_stale_plans(options_.packing_directory);
-  std::optional<PackingPlanWriter> writer(std::in_place, path, key, sequence_tokens());
+  std::optional<PackingPlanWriter> writer(std::in_place, path, key, sequence_tokens(),
+                                          options_.packing == Packing::pairs);
   try {
     for (std::size_t file = 0; file < files_.size(); ++file) add_documents(file, *writer);
     writer->finish();
@@ -144,14 +147,30 @@ void TokenSet::write_plan(const std::string& path, std::uint64_t key) const {
 void TokenSet::add_documents(std::size_t file, PackingPlanWriter& writer) const {
   const std::int64_t before = first_token_[file];
   std::int64_t seen = 0;
+  const bool pairs = options_.packing == Packing::pairs;
   const auto add = [&](std::int64_t begin, std::int64_t end) {
+    if (pairs) check_text(file, begin, end, seen);
     if (begin < end) writer.add_document(before + begin, before + end);
-    if (options_.heartbeat && ++seen % 4096 == 0) options_.heartbeat->beat();
+    ++seen;
+    if (options_.heartbeat && seen % 4096 == 0) options_.heartbeat->beat();
   };
   if (options_.document_ends == DocumentEnds::index)
     for_each_indexed(*files_[file].documents(), add);
   else
     for_each_ended(files_[file], options_.document_end_token, options_.vocabulary, add);
+  if (pairs && seen % 2 != 0)
+    throw BadInput(files_[file].path() + ": " + std::to_string(seen) +
+                   " documents, of which data.packing = pairs makes pairs; legal: an even number");
+}
+
+// Text `number` of a file of pairs. Its pair's sample must hold both.
+void TokenSet::check_text(std::size_t file, std::int64_t begin, std::int64_t end, std::int64_t number) const {
+  const std::int64_t length = end - begin, T = sequence_tokens();
+  if (length >= 2 && length < T) return;
+  throw BadInput(files_[file].path() + ": document " + std::to_string(number) + ", text " + std::to_string(number % 2) +
+                 " of pair " + std::to_string(number / 2) + ", has " + counted(length, "token") +
+                 "; legal with data.packing = pairs: at least 2, and both texts of a pair " +
+                 "at most train.sequence_tokens = " + std::to_string(T));
 }
 
 // Whether the piece is in one file and, where a token says so, ends with its document or goes on.

@@ -226,13 +226,25 @@ void pointwise_backward(Stream&, Pointwise, View<const T, 2> x, View<const T, 2>
 // ---- loss
 // -------------------------------------------------------------------------------------------------------------
 
+// Weights of rows' losses in gradients, by their groups; empty: 1.
+struct RowWeights {
+  View<const std::int32_t, 1> group;  // (R) −1: in none, weight 0
+  View<const double, 1> weight;       // (groups)
+
+  FORGE_INLINE double of(std::int64_t r) const {
+    if (weight.empty()) return 1;
+    return group[r] < 0 ? 0 : weight[group[r]];
+  }
+};
+
 // Cross-entropy of one chunk of rows. logits(R,V) in A; labels(R), −1 = masked: no loss and a zero gradient.
 //   loss[r] = lse − logit[label];  z[r] = lse²;  d_logits = (softmax · (1 + 2 z_coefficient · lse) − onehot) · scale
-// scale = 1 / (labels of the step). d_logits(R,V) may be empty (evaluation); for T = A it may alias logits.
-// z-loss: Chowdhery et al. 2022 (PaLM).
+// scale = 1 / (labels of the step), times the weight of the row's group. d_logits(R,V) may be empty (evaluation); for
+// T = A it may alias logits. z-loss: Chowdhery et al. 2022 (PaLM).
 template <class T>
 void cross_entropy(Stream&, View<const acc_t<T>, 2> logits, View<const std::int32_t, 1> labels, double scale,
-                   double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits);
+                   double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits,
+                   const RowWeights& weights = {});
 
 // Cross-entropy where each rank of a group has some columns of the vocabulary, with one all-gather of `statistics`
 // between the two. This rank has the columns [first_column, first_column + columns); what logits has behind them is
@@ -248,7 +260,7 @@ void cross_entropy_from_statistics(Stream&, View<const acc_t<T>, 2> logits, std:
                                    View<const std::int32_t, 1> labels, std::int64_t first_column,
                                    View<const acc_t<T>, 2> all_statistics, int ranks, double scale,
                                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z,
-                                   View<T, 2> d_logits);
+                                   View<T, 2> d_logits, const RowWeights& weights = {});
 
 // x(R,V) ← c tanh(x / c), c = cap > 0 (Gemma 2, arXiv 2408.00118).
 template <class A>
@@ -263,7 +275,7 @@ void soft_cap_backward(Stream&, View<const acc_t<T>, 2> y, double cap, View<T, 2
 // out[0] += Σ x. One team; in double: losses of a step.
 template <class A>
 void sum_into(Stream&, View<const A, 1> x, View<double, 1> out);
-// out[g] += Σ x over the rows of group g, (rows), in the order of the rows; groups are 0 … rows of out − 1.
+// out[g] += Σ x over the rows of group g, (rows), in the order of the rows; groups are 0 … rows of out − 1; −1: none.
 template <class A>
 void sum_by_group(Stream&, View<const A, 1> x, View<const std::int32_t, 1> group, View<double, 1> out);
 // out[0] += Σ x²; partial: sum_partials doubles of workspace.

@@ -18,6 +18,7 @@ struct RowShare {
   int mtp_depth = 0;                // depths of multi-token prediction that need shifted tokens and labels
   bool sources = false;             // rows have a number of their source
   bool document_positions = false;  // positions of tables start anew with each document
+  bool pairs = false;               // samples are pairs of texts
 };
 
 // Positions of a sequence of T tokens that a context-parallel rank computes, ascending: of 2 cp equal chunks those

@@ -71,25 +71,27 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const Ker
   const Microbatch microbatch{deck.train.microbatch_sequences, deck.train.sequence_tokens,
                               static_cast<int>(deck.mesh.cp)};
   const Precision precision = precision_of(deck);
-  return {local,
-          microbatch,
-          precision,
-          deck.train.recompute,
-          head_chunk_rows_of(deck.train.head_chunk_rows, microbatch.rows(), local.V(), precision.compute),
-          static_cast<int>(deck.mesh.tp),
-          deck.mesh.cp_method,
-          static_cast<int>(deck.mesh.ep),
-          std::max(static_cast<int>(deck.mesh.etp), 1),
-          1,
-          optimizer_state(deck.optimizer, precision.accumulate),
-          static_cast<std::int64_t>(deck.data.sources.size()),
-          deck.data.restarts_positions(),
-          deck.optimizer.qk_clip > 0,
-          deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
-          rounding_options(deck),
-          kernels,
-          chosen_grouped_products(deck, kernels.grouped) != GroupedProducts::library,
-          kernels.grouped == GroupedProducts::cutlass};
+  BufferContext context{local,
+                        microbatch,
+                        precision,
+                        deck.train.recompute,
+                        head_chunk_rows_of(deck.train.head_chunk_rows, microbatch.rows(), local.V(), precision.compute),
+                        static_cast<int>(deck.mesh.tp),
+                        deck.mesh.cp_method,
+                        static_cast<int>(deck.mesh.ep),
+                        std::max(static_cast<int>(deck.mesh.etp), 1),
+                        1,
+                        optimizer_state(deck.optimizer, precision.accumulate),
+                        static_cast<std::int64_t>(deck.data.sources.size()),
+                        deck.data.restarts_positions(),
+                        deck.optimizer.qk_clip > 0,
+                        deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
+                        rounding_options(deck),
+                        kernels,
+                        chosen_grouped_products(deck, kernels.grouped) != GroupedProducts::library,
+                        kernels.grouped == GroupedProducts::cutlass};
+  context.pairs = deck.preference.on();
+  return context;
 }
 
 }  // namespace forge

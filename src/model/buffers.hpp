@@ -75,9 +75,14 @@ struct BufferContext {
   bool grouped = false;           // products of routed experts take one launch
   bool cutlass = false;           // … by that library, behind one that describes the groups to it
   bool row_scores = false;        // an evaluation keeps what its rows say of their labels
+  bool pairs = false;             // a sample is a pair of texts of which the first is preferred
   std::int64_t cache_tokens = 0;  // of each sequence whose keys and values a generation keeps; 0: it keeps none
   double expert_load = 1;         // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
 
+  // Sums before those of the step's scalars: losses of sources; or margins of pairs, and how many are right.
+  std::int64_t leading_sums() const { return pairs ? 2 : sources; }
+  // Texts of the pairs of a microbatch.
+  std::int64_t texts() const { return 2 * microbatch.sequences; }
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }
 };

@@ -20,8 +20,9 @@ std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& spec, std::int64
 // Forward, of adapters; 0: there are none.
 double adapter_flops_per_token(const std::vector<Unit>& units);
 
-// Forward and backward, without recomputation: what mfu divides by. Frozen units of these, all of the model's, have no
-// gradients, and below the lowest layer that is trained nothing goes backward.
+// Forward and backward, without recomputation, as which a pair's second run of the head counts: the figure that mfu
+// divides by. Frozen units of these, all of the model's, have no gradients, and below the lowest layer that is trained
+// nothing goes backward.
 double training_flops_per_token(const ModelSpec& spec, const std::vector<Unit>& units, std::int64_t sequence_tokens);
 
 // Mean number of keys seen by the T queries of a sample.

@@ -13,6 +13,10 @@ struct Batch {
   // Two that exist where the data has them: the position that tables and rotations take, where it isn't `positions`,
   // the place in the sample; and the number of the source, of a mixture.
   View<std::int32_t, 1> document_positions, sources;  // (R)
+  // Of pairs: 2 times the sequence of the microbatch, + 1 in its second text; −1 behind both; and the reference's
+  // log-probabilities of the texts, NaN in padding.
+  View<std::int32_t, 1> texts;  // (R)
+  View<double, 1> references;   // (2 b)
   // (R cp) of all context-parallel ranks: by rank and then sequence; all_to_all: by sequence, then rank
   View<std::int32_t, 1> key_positions, key_documents;
   View<std::int64_t, 1> key_samples;  // all_to_all only
@@ -27,6 +31,8 @@ struct Batch {
     if (!l.spec.rope()) l.add(position_order, "rows by position", l.S, 1, l.W);
     if (l.c.document_positions) l.add(document_positions, "positions in documents", l.R, 1, l.B);
     if (l.c.sources > 0) l.add(sources, "sources", l.R, 1, l.F);
+    if (l.c.pairs) l.add(texts, "texts of pairs", l.R, 1, l.F);
+    if (l.c.pairs) l.add(references, "log-probabilities of the reference", l.c.texts(), 1, l.F);
     if (l.c.microbatch.cp == 1) return;
     const std::int64_t all = l.c.microbatch.rows_of_all();
     l.add(key_positions, "positions of keys", all, 1, l.B);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "kernels/kernels.hpp"
+#include "kernels/rows/pair_losses.hpp"
 #include "kernels/rows/row_scores.hpp"
 #include "nn/context.hpp"
 #include "nn/head.plan.hpp"
@@ -8,7 +10,7 @@ namespace forge {
 
 // Output product and cross-entropy, a chunk of rows at a time: full logits never exist.
 struct LossScale {
-  double per_label = 0;  // 1 / labels of the step, over all ranks
+  double per_label = 0;  // 1 / labels of the step, over all ranks; of pairs, 1 / pairs
   double z_coefficient = 0;
 };
 
@@ -16,6 +18,14 @@ struct LossScale {
 struct SourceSums {
   View<const std::int32_t, 1> sources;  // (R)
   View<double, 1> loss;                 // (sources)
+};
+
+// A microbatch's samples as pairs of texts, with PairRule's loss; empty: rows have losses of their own.
+struct PairedRows {
+  View<const std::int32_t, 1> texts;  // (R) Batch::texts
+  View<const double, 1> references;   // (2 b)
+  double beta = 0, smoothing = 0;
+  View<double, 1> sums;  // (2) margins, and how many are above 0
 };
 
 // Where an evaluation leaves the logits of some rows, behind their soft cap; empty: nowhere.
@@ -49,6 +59,8 @@ struct StateNorm {
 // here; the step's label count must be known before. With tp, each rank has some columns of the logits, and the ranks
 // exchange three numbers a row (Shoeybi et al. 2019, arXiv 1909.08053); loss and z are those of all rows, the same on
 // every tp rank.
+// Of pairs the gradient of a row depends on the losses of both texts' rows, over all cp ranks: the head runs twice,
+// first for these, then for the gradients, with one weight for each text.
 template <class T>
 struct Head {
   const Context<T>& ctx;
@@ -58,6 +70,7 @@ struct Head {
   View<acc_t<T>, 2> g{};  // empty: no gradients, …
   bool frozen = false;    // … or none but the state's
   SourceSums by_source{};
+  PairedRows pairs{};
   RowScores scores{};  // without gradients, like the next
   RowLogits<acc_t<T>> taken{};
 
@@ -67,8 +80,14 @@ struct Head {
                View<double, 1> z_sum) const;
 
  private:
-  void chunk_loss(const HeadScratch<T>& s, std::int64_t begin, std::int64_t end, LossScale scale,
-                  View<T, 2> d_logits) const;
+  bool trains() const { return frozen || !g.empty(); }
+  View<acc_t<T>, 2> chunk_logits(const HeadScratch<T>& s, View<const T, 2> n, std::int64_t begin,
+                                 std::int64_t end) const;
+  void chunk_loss(const HeadScratch<T>& s, std::int64_t begin, std::int64_t end, LossScale scale, View<T, 2> d_logits,
+                  const RowWeights& weights = {}) const;
+  void pair_losses(const HeadScratch<T>& s, View<const T, 2> n, LossScale scale, View<double, 1> loss_sum) const;
+  void add_losses(const HeadScratch<T>& s, std::int64_t begin, std::int64_t end, View<double, 1> loss_sum,
+                  View<double, 1> z_sum) const;
   void chunk_scores(const HeadScratch<T>& s, std::int64_t begin, std::int64_t end) const;
 };
 

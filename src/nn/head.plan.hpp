@@ -50,11 +50,12 @@ struct NormScratch {
 template <class T>
 struct HeadScratch {
   RowScratch<T> rows;
-  View<acc_t<T>, 2> logits;      // (chunk, V)
-  View<T, 2> d_logits;           // (chunk, V) where the types differ, or a soft cap reads the logits again
-  View<acc_t<T>, 1> loss, z;     // (chunk)
-  View<acc_t<T>, 2> statistics;  // (tp chunk, 3) of the vocabulary-parallel loss
-  View<T, 2> d_rows;             // (R, C) this rank's part of the gradient of the state, with tp
+  View<acc_t<T>, 2> logits;                   // (chunk, V)
+  View<T, 2> d_logits;                        // (chunk, V) where the types differ, or a soft cap reads the logits again
+  View<acc_t<T>, 1> loss, z;                  // (chunk)
+  View<acc_t<T>, 2> statistics;               // (tp chunk, 3) of the vocabulary-parallel loss
+  View<double, 1> text_losses, text_weights;  // (2 b) of pairs
+  View<T, 2> d_rows;                          // (R, C) this rank's part of the gradient of the state, with tp
 
   void list(BufferLister& l) {
     const std::int64_t chunk = l.c.head_chunk_rows;
@@ -62,6 +63,8 @@ struct HeadScratch {
     l.add(loss, "loss of each row", chunk, 1);
     l.add(z, "z of each row", chunk, 1);
     if (rounds<T> || l.spec.options.logit_soft_cap > 0) l.add(d_logits, "gradient of logits", chunk, l.spec.V());
+    if (l.c.pairs) l.add(text_losses, "loss of each text", l.c.texts(), 1);
+    if (l.c.pairs) l.add(text_weights, "weight of each text", l.c.texts(), 1);
     if (l.c.tp == 1) return;
     l.add(statistics, "statistics of each row", l.c.tp * chunk, 3);
     rows.list_rows(l);
@@ -70,7 +73,8 @@ struct HeadScratch {
 };
 
 // Logits of all rows, a chunk at a time, and in a training step their gradients.
-// `by_source`: it sums the losses of the data's sources, where there are some.
-void list_head(Segments& list, bool by_source);
+// `of_model`: not of a depth of multi-token prediction: it sums the losses of the data's sources, where there are some;
+// of pairs it runs twice, first for the texts' losses.
+void list_head(Segments& list, bool of_model);
 
 }  // namespace forge

@@ -12,7 +12,7 @@ Sent over_all(std::int64_t count, DType type) {
 
 std::vector<Sent> scalar_sums(const BufferContext& c) {
   const std::int64_t depths = c.spec.options.mtp_depth, layers = c.spec.L() + depths;
-  std::vector<Sent> list{over_all(c.sources + 3, DType::f64)};
+  std::vector<Sent> list{over_all(c.leading_sums() + 3, DType::f64)};
   if (depths > 0) list.push_back(over_all(2 * depths, DType::f64));
   if (c.spec.E() > 0) list.push_back(over_all(layers * (c.spec.E() + router_sum_count), DType::f64));
   if (c.attention_peaks) list.push_back(over_all(layers * c.spec.H() * c.tp, c.precision.accumulate));

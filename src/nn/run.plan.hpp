@@ -27,7 +27,7 @@ inline std::int64_t rotary_rows(const BufferContext& c) {
 // What layers and the step have for the whole run, once per rank.
 template <class T>
 struct RunBuffers {
-  View<double, 1> scalars;         // (sources + 5) losses of a mixture's sources, then StepScalars of kernels.hpp
+  View<double, 1> scalars;         // (leading_sums() + 5), then StepScalars of kernels.hpp
   View<double, 1> norm_partials;   // sum_partials
   View<acc_t<T>, 2> cosine, sine;  // (T, rotary entries of a head / 2), one table below the other
   RouterState<T> routers;
@@ -40,7 +40,7 @@ struct RunBuffers {
   AmaxHistory amax_history;         // with the delayed recipe
 
   void list(BufferLister& l) {
-    l.add(scalars, "step scalars", l.c.sources + 5, 1);
+    l.add(scalars, "step scalars", l.c.leading_sums() + 5, 1);
     l.add(norm_partials, "gradient norm sums", sum_partials, 1);
     if (l.spec.rope()) {
       const std::int64_t rows = l.spec.rotary_tables() * rotary_rows(l.c);

@@ -34,6 +34,12 @@ struct MtpLosses {
   View<double, 2> sums;
 };
 
+// Of samples that are pairs: their loss's values in the deck, and where sums go (2).
+struct PairInputs {
+  double beta = 0, smoothing = 0;
+  View<double, 1> sums;
+};
+
 // Where the tasks of a step, or of an evaluation, find batches and add losses.
 struct StepInputs {
   BatchSource* source = nullptr;
@@ -42,7 +48,8 @@ struct StepInputs {
   MtpLosses mtp;
   View<double, 1> source_sums;  // losses by their rows' source; empty: they are not told apart
   int first_microbatch = 0;     // of the source
-  RowScores row_scores = {};    // (R) of an evaluation that asks for them
+  RowScores row_scores = {};    // (R) of an evaluation that asks for them; then pairs have no loss
+  PairInputs pairs = {};
 };
 
 // This rank's part of a pipeline, and the slots of the lists of tasks that it replays: steps' by their batches, else an

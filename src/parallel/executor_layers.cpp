@@ -112,6 +112,8 @@ class Executor<T>::LayerTask {
     head.frozen = context_.training && layer_.frozen;
     const View<T, 2> n = state(layer_.state), d_n = state_gradient(layer_.state);
     if (layer_.state == 0 && !inputs_.source_sums.empty()) head.by_source = {rows.sources, inputs_.source_sums};
+    if (const PairInputs& pairs = inputs_.pairs; !pairs.sums.empty() && inputs_.row_scores.empty())
+      head.pairs = {rows.texts, rows.references, pairs.beta, pairs.smoothing, pairs.sums};
     if (layer_.state == 0) head.scores = inputs_.row_scores, head.taken = executor_.row_logits_;
     if (layer_.state == 0) return head.forward(n, d_n, inputs_.scale, inputs_.loss_sum, inputs_.z_sum);
     const auto depth = to_size(layer_.state - 1);

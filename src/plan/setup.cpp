@@ -22,7 +22,8 @@ RowShare RunSetup::rows() const {
           vocabulary_rows(spec, mesh.tp, share.tp_rank),
           static_cast<int>(spec.options.mtp_depth),
           !deck.data.sources.empty(),
-          deck.data.restarts_positions()};
+          deck.data.restarts_positions(),
+          deck.preference.on()};
 }
 
 std::size_t RunSetup::schedule_number(std::int64_t step) const {
@@ -81,7 +82,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp), kernels);
   setup.buffers.ep_nodes = setup.mesh.ep_nodes;
-  setup.buffers.row_scores = !deck.data.tasks.empty();
+  setup.buffers.row_scores = !deck.data.tasks.empty() || deck.preference.on();
   check_rounded_experts(setup.spec, setup.buffers.rounding);
   check_cudnn_workspace(deck, setup.buffers);
   resolve_coded(setup.buffers.rounding, deck, setup.mesh);

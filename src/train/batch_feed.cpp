@@ -26,6 +26,8 @@ void BatchFeed::load(Stream& stream, int microbatch, const Batch& to) {
   copy(stream, microbatch, to.documents, batch_.documents);
   copy(stream, microbatch, to.document_positions, batch_.document_positions);
   copy(stream, microbatch, to.sources, batch_.sources);
+  copy(stream, microbatch, to.texts, batch_.texts);
+  copy(stream, microbatch, to.references, batch_.references);
   copy(stream, microbatch, to.samples, batch_.samples);
   copy(stream, microbatch, to.token_order, batch_.token_order);
   copy(stream, microbatch, to.position_order, batch_.position_order);

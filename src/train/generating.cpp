@@ -16,6 +16,7 @@ RunSetup generation_setup(Deck deck, int rank, std::int64_t piece) {
   const std::int64_t tokens = deck.train.sequence_tokens;
   const std::int64_t unit = deck.mesh.tp / std::gcd(deck.mesh.tp, deck.train.microbatch_sequences);
   deck.data = DataDeck{};
+  deck.preference = PreferenceDeck{};
   deck.model.capacity_factor = 0;
   deck.train.sequence_tokens = (std::min(piece, tokens) + unit - 1) / unit * unit;
   RunSetup setup = make_setup(deck, rank);

@@ -192,6 +192,10 @@ std::string step_line(const StepRecord& r, std::int64_t steps, double seconds_le
 std::string validation_line(const ValidationRecord& v) {
   const std::string begin = "            validation" + (v.set.empty() ? "" : " " + v.set);
   if (v.labels == 0) return begin + ": its tokens have no labels, so there is neither loss nor perplexity\n";
+  if (v.pairs)
+    return begin +
+           formatted(" loss %.4f, margin %.4f, accuracy %.3f, of ", v.loss, v.pairs->margin, v.pairs->accuracy) +
+           counted(v.labels, "pair") + "\n";
   const std::string bits = v.bits_per_byte ? formatted(", %.4f bits per byte", *v.bits_per_byte) : "";
   return begin + formatted(" %.4f nats a token, perplexity %.3f", v.loss, std::exp(v.loss)) + bits + "\n";
 }

@@ -127,6 +127,11 @@ std::string sources_line(const std::vector<SourceReport>& sources) {
   return line.empty() ? "" : line + "\n";
 }
 
+std::string pairs_line(const std::optional<PairReport>& pairs) {
+  if (!pairs) return "";
+  return formatted("            pairs: margin %.4f, accuracy %.3f\n", pairs->margin, pairs->accuracy);
+}
+
 std::string to_json(const StartTimes& start) {
   JsonLine json;
   for (const auto& [name, seconds] : start) json.add(name, std::round(seconds * 1000) / 1000);
@@ -151,6 +156,7 @@ std::string to_json(const StepRecord& r) {
   if (r.sequences) line.add("sequences", *r.sequences);
   line.add("loss", r.loss).add("total_loss", r.total_loss);
   if (r.mtp_loss) line.add("mtp_loss", *r.mtp_loss);
+  if (r.pairs) line.add("reward_margin", r.pairs->margin).add("reward_accuracy", r.pairs->accuracy);
   line.add("grad_norm", r.grad_norm).add("learning_rate", r.learning_rate).add("step_seconds", r.step_seconds);
   line.add("tokens_per_second", r.tokens_per_second).add("mfu", r.mfu).add("peak_bytes", r.peak_bytes);
   line.add("updated", r.updated());

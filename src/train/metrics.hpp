@@ -41,6 +41,14 @@ struct SourceReport {
   double epochs = 0;        // of its samples, so far
 };
 
+// Of pairs of texts: the mean margin of the preferred text's reward, beta (log p − log p of the reference), over the
+// other text's, and the share of pairs where it is above 0.
+struct PairReport {
+  double margin = 0, accuracy = 0;
+};
+// A line for the log; "" of none.
+std::string pairs_line(const std::optional<PairReport>& pairs);
+
 // The largest attention logit of a step, before a soft cap, and how many heads of all layers QK-clip scaled down.
 struct LogitReport {
   double largest = 0;
@@ -80,6 +88,7 @@ struct ValidationRecord {
   double loss = 0;  // per label
   std::int64_t labels = 0;
   std::optional<double> bits_per_byte{};
+  std::optional<PairReport> pairs{};  // then labels are pairs, and the loss is a mean over them
 };
 
 // A task's result, likewise.
@@ -91,7 +100,7 @@ struct TaskRecord {
 
 // Sums of one step over all ranks, read back once the step is done.
 struct StepResult {
-  double loss = 0;                 // cross-entropy per label, before the update
+  double loss = 0;                 // cross-entropy per label, or the loss of a pair, before the update
   double total_loss = 0;           // with z-loss, and what multi-token prediction and routers add
   std::optional<double> mtp_loss;  // mean over the depths of multi-token prediction, per label of their own
   double grad_norm = 0;            // before clipping
@@ -100,6 +109,7 @@ struct StepResult {
   bool updated() const { return finite && !held_back; }
   std::vector<RouterReport> routers;     // of the layers with experts
   std::vector<double> source_losses;     // cross-entropy per label of each source's; NaN without labels
+  std::optional<PairReport> pairs;       // where samples are pairs
   std::optional<LogitReport> logits;     // with optimizer.qk_clip
   std::vector<NormReport> norms;         // every output.norms_every_steps steps, of all units of the model
   std::vector<RoundingReport> rounding;  // likewise, where products are rounded

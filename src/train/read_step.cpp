@@ -48,7 +48,7 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
   stream_.synchronize();
   const std::span<const double> sources = scalars.first(to_size(setup_.buffers.sources));
   StepScalars s;
-  std::memcpy(&s, scalars.data() + sources.size(), sizeof s);
+  std::memcpy(&s, scalars.data() + setup_.buffers.leading_sums(), sizeof s);
   const double n = static_cast<double>(std::max<std::int64_t>(labels.main, 1)), mtp = mean_mtp_loss(mtp_sums, labels);
   StepResult result;
   result.loss = s.loss_sum / n;
@@ -58,6 +58,7 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
   result.routers = routers_->reports(routers, router_scopes(), static_cast<double>(labels.tokens));
   for (std::size_t i = 0; i < labels.sources.size(); ++i)
     result.source_losses.push_back(sources[i] / static_cast<double>(labels.sources[i]));
+  if (setup_.buffers.pairs) result.pairs = {scalars[0] / n, scalars[1] / n};
   result.logits = logit_report(peaks, result.finite, setup_.deck.optimizer.qk_clip);
   result.total_loss = (s.loss_sum + setup_.deck.train.z_loss_coefficient * s.z_sum) / n +
                       setup_.spec.options.mtp_loss_factor * mtp + routers_->loss(result.routers);

@@ -51,6 +51,7 @@ void write_sequence(const std::vector<ScoredPiece>& pieces, const ScoredSequence
 
 RunSetup scoring_setup(Deck deck, int rank) {
   deck.data = DataDeck{};
+  deck.preference = PreferenceDeck{};
   deck.data.document_ends = DocumentEnds::index;
   deck.data.positions = PositionOrigin::document;
   RunSetup setup = make_setup(deck, rank);

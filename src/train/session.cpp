@@ -1,6 +1,7 @@
 #include "train/session.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/faults.hpp"
@@ -56,7 +57,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   clear(line_of(run_.amax_history.entries));
   clear(run_.amax_history.given);
   scalars_ = View<StepScalars, 1>(
-      static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.sources)), {{1}});
+      static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.leading_sums())), {{1}});
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   if (stored.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
   // Keys and values, rows of tp ranks behind W, and rows on their way to experts while shared experts compute.
@@ -175,8 +176,15 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   now_ = step;
   executor_->use(setup_.schedule_number(step), routers_->scales(router_scopes(), static_cast<double>(labels.tokens)));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
-  executor_->begin_step(step, {&source, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
-                               mtp_losses(labels), summed_to(0)});
+  executor_->begin_step(step, {&source,
+                               scale,
+                               scalar(&StepScalars::loss_sum),
+                               scalar(&StepScalars::z_sum),
+                               mtp_losses(labels),
+                               source_sums(),
+                               0,
+                               {},
+                               pair_inputs()});
   const std::int64_t every = setup_.deck.output.norms_every_steps;
   const bool counts = !run_.rounding_counts.empty() && every > 0 && step % every == 0;
   if (counts) fill_zero(stream_, run_.rounding_counts.data, to_size(run_.rounding_counts.size()) * sizeof(double));
@@ -335,26 +343,35 @@ void Session<T>::begin_evaluation() {
   use_averages();
   if (setup_.deck.train.zero_stage == 3)
     for (const Task& task : gathers_) executor_->run(task);
-  fill_zero(stream_, scalars_.data, sizeof(StepScalars));
+  fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
 }
 
 template <class T>
 void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores) {
-  executor_->begin_evaluation(
-      {&source, {}, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum), {}, {}, microbatch, scores});
+  executor_->begin_evaluation({&source,
+                               {},
+                               scalar(&StepScalars::loss_sum),
+                               scalar(&StepScalars::z_sum),
+                               {},
+                               {},
+                               microbatch,
+                               scores,
+                               pair_inputs()});
   for (const Task& task : evaluation_) executor_->run(task);
 }
 
 template <class T>
-double Session<T>::evaluated_loss() {
+typename Session<T>::EvaluatedSums Session<T>::evaluated_sums() {
   executor_->finish();
   sum_losses();
-  mesh_.scalars().all_reduce(stream_, scalars_.data, 2, DType::f64);
+  const std::int64_t before = setup_.buffers.sources;  // which evaluations don't tell apart
+  const View<double, 1> summed = summed_to(2).slice(before, summed_to(2).size());
+  mesh_.scalars().all_reduce(stream_, summed);
   use_trained();
-  StepScalars s;
-  copy_to_host(stream_, &s, scalars_.data, sizeof s);
+  std::array<double, 4> sums{};  // of pairs, the loss, z
+  copy_to_host(stream_, sums.data(), summed.data, to_size(summed.size()) * sizeof(double));
   stream_.synchronize();
-  return s.loss_sum;
+  return setup_.buffers.pairs ? EvaluatedSums{sums[2], sums[0], sums[1]} : EvaluatedSums{sums[0]};
 }
 
 FORGE_INSTANTIATE_CLASS(Session);

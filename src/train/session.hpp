@@ -75,7 +75,12 @@ class Session {
   void begin_evaluation();
   // `scores`: of the microbatch's rows, on ranks that have the head.
   void evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores = {});
-  double evaluated_loss();
+  double evaluated_loss() { return evaluated_sums().loss; }
+  // With those of pairs, where samples are pairs (data/sample.hpp).
+  struct EvaluatedSums {
+    double loss = 0, margins = 0, right = 0;
+  };
+  EvaluatedSums evaluated_sums();
 
   Stream& stream() { return stream_; }
   Arena& arena() { return arena_; }
@@ -146,8 +151,16 @@ class Session {
   }
   // Only one of the ranks that computed a loss counts it.
   void sum_losses();
-  // Losses of a mixture's sources and all that follows them in one piece of memory, as far as `last`.
-  View<double, 1> summed_to(std::int64_t last) const { return run_.scalars.slice(0, setup_.buffers.sources + last); }
+  // Losses of a mixture's sources, or sums of pairs, and all that follows them in one piece of memory, as far as
+  // `last`.
+  View<double, 1> summed_to(std::int64_t last) const {
+    return run_.scalars.slice(0, setup_.buffers.leading_sums() + last);
+  }
+  View<double, 1> source_sums() const { return setup_.buffers.pairs ? View<double, 1>() : summed_to(0); }
+  PairInputs pair_inputs() const {
+    const PreferenceDeck& deck = setup_.deck.preference;
+    return setup_.buffers.pairs ? PairInputs{deck.beta, deck.label_smoothing, summed_to(0)} : PairInputs{};
+  }
   // What multi-token prediction weighs in a step, by depth.
   MtpLosses mtp_losses(const LabelCounts& labels) const;
   // Of all that read_step() reads, or all that the reports of norms do, whichever is more.

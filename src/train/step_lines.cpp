@@ -20,6 +20,7 @@ void StepLines::count(const StepRecord& step, std::int64_t tokens) {
   if (!step.updated()) return;
   losses_ += step.loss;
   ++updates_;
+  if (step.pairs) pairs_.margin += step.pairs->margin, pairs_.accuracy += step.pairs->accuracy;
   sources_.resize(step.sources.size());
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     if (step.sources[i].labels == 0) continue;
@@ -32,7 +33,9 @@ void StepLines::count(const StepRecord& step, std::int64_t tokens) {
 StepRecord StepLines::take(const StepRecord& step) const {
   StepRecord line = step;
   if (step.updated()) {
-    line.loss = losses_ / static_cast<double>(updates_);
+    const auto updates = static_cast<double>(updates_);
+    line.loss = losses_ / updates;
+    if (line.pairs) line.pairs = {pairs_.margin / updates, pairs_.accuracy / updates};
     for (std::size_t i = 0; i < sources_.size(); ++i) {
       line.sources[i].labels = sources_[i].labels;
       line.sources[i].loss = sources_[i].loss / static_cast<double>(sources_[i].labels);

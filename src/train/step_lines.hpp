@@ -35,6 +35,7 @@ class StepLines {
   double seconds_ = 0, losses_ = 0;
   std::int64_t tokens_ = 0, updates_ = 0;
   std::vector<Source> sources_;
+  PairReport pairs_;  // sums
 };
 
 }  // namespace forge

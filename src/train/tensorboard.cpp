@@ -66,6 +66,7 @@ void Tensorboard::step(const StepRecord& r) {
   TensorboardEvent event(r.time, r.step);
   event.scalar("train/loss", r.loss).scalar("train/total_loss", r.total_loss);
   if (r.mtp_loss) event.scalar("train/mtp_loss", *r.mtp_loss);
+  if (r.pairs) event.scalar("train/reward_margin", r.pairs->margin).scalar("train/reward_accuracy", r.pairs->accuracy);
   event.scalar("train/grad_norm", r.grad_norm).scalar("train/learning_rate", r.learning_rate);
   event.scalar("train/tokens", static_cast<double>(r.tokens));
   for (const SourceReport& source : r.sources)
@@ -92,7 +93,11 @@ void Tensorboard::step(const StepRecord& r) {
 void Tensorboard::validation(double time, std::int64_t step, const ValidationRecord& v) {
   const std::string tag = "validation/" + (v.set.empty() ? "" : v.set + "/");
   TensorboardEvent event(time, step);
-  event.scalar(tag + "loss", v.loss).scalar(tag + "perplexity", std::exp(v.loss));
+  event.scalar(tag + "loss", v.loss);
+  if (v.pairs)
+    event.scalar(tag + "reward_margin", v.pairs->margin).scalar(tag + "reward_accuracy", v.pairs->accuracy);
+  else
+    event.scalar(tag + "perplexity", std::exp(v.loss));
   if (v.bits_per_byte) event.scalar(tag + "bits_per_byte", *v.bits_per_byte);
   file_.write(event.record());
 }

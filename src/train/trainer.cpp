@@ -255,7 +255,7 @@ void Trainer<T>::report(const StepRecord& record) {
   if (const std::string note = busy_cores_.after_step(); !note.empty()) log_.say(note);
   const std::int64_t s = record.step;
   if (const auto line = lines_.add(record, session_.setup().tokens_of(s)))
-    log_.say(step_line(*line, train().steps, seconds_left(s)) + routers_line(line->routers) +
+    log_.say(step_line(*line, train().steps, seconds_left(s)) + pairs_line(line->pairs) + routers_line(line->routers) +
              sources_line(line->sources) + (line->computation ? slow_ranks_line(line->computation->slow) : ""));
   else
     log_.redraw(step_line(record, train().steps, seconds_left(s)));

@@ -96,7 +96,10 @@ void TrainingLog::validation(std::int64_t step, const ValidationRecord& v) const
   JsonLine line;
   line.add("step", step).add("time", now()).add("elapsed_seconds", elapsed());
   if (!v.set.empty()) line.add("set", v.set);
-  if (v.labels > 0) line.add("validation_loss", v.loss).add("validation_perplexity", std::exp(v.loss));
+  if (v.labels > 0) line.add("validation_loss", v.loss);
+  if (v.labels > 0 && !v.pairs) line.add("validation_perplexity", std::exp(v.loss));
+  if (v.pairs)
+    line.add("validation_reward_margin", v.pairs->margin).add("validation_reward_accuracy", v.pairs->accuracy);
   if (v.labels > 0 && v.bits_per_byte) line.add("validation_bits_per_byte", *v.bits_per_byte);
   metrics(line.add("validation_labels", v.labels).text());
   if (Tensorboard* const board = tensorboard(); board && v.labels > 0) board->validation(now(), step, v);

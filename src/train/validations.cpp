@@ -35,8 +35,10 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std
     result.broken_off = stop && m + 1 < set.microbatches() && stop();
   }
   session.mesh().data().sum_host(sums);
-  result.loss = session.evaluated_loss();
-  result.loss = labels > 0 ? result.loss / static_cast<double>(labels) : std::nan("");
+  const auto evaluated = session.evaluated_sums();
+  const auto n = static_cast<double>(labels);
+  result.loss = labels > 0 ? evaluated.loss / n : std::nan("");
+  if (session.setup().buffers.pairs && labels > 0) result.pairs = {evaluated.margins / n, evaluated.right / n};
   result.labels = labels;
   result.bytes = bytes;
   return result;
@@ -150,6 +152,7 @@ template <class T>
 void Validations<T>::say(std::int64_t s, const ValidationSet& set, const EvaluationResult& result) const {
   ValidationRecord record{set.name(), result.loss, result.labels, {}};
   if (!set.name().empty() && result.bytes > 0) record.bits_per_byte = result.bits() / static_cast<double>(result.bytes);
+  record.pairs = result.pairs;
   log_.validation(s, record);
   log_.say(validation_line(record));
 }

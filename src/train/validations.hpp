@@ -8,6 +8,7 @@
 #include "comm/watchdog.hpp"
 #include "data/validation.hpp"
 #include "train/checkpoints.hpp"
+#include "train/metrics.hpp"
 #include "train/session.hpp"
 #include "train/training_data.hpp"
 #include "train/training_log.hpp"
@@ -18,8 +19,9 @@ namespace forge {
 // any, is asked behind each microbatch but the last, and answers alike on all ranks: whether the evaluation is broken
 // off.
 struct EvaluationResult {
-  double loss = 0;  // NaN without labels
-  std::int64_t labels = 0;
+  double loss = 0;          // NaN without labels
+  std::int64_t labels = 0;  // or pairs
+  std::optional<PairReport> pairs{};
   std::int64_t bytes = 0;         // of the labels' text, where the set's batches count them, else 0
   std::int64_t microbatches = 0;  // of this rank, that were evaluated
   bool broken_off = false;        // then the loss is none

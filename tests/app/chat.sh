@@ -115,6 +115,23 @@ grep -q "1 earlier turns have no labels" "$work/output" || fail "turns that are 
 echo "$thinking" > "$work/line.jsonl"
 expect 0 "2 chats" "${prepare[@]}" "$work/thinks" "$work/line.jsonl" --output "$work/one.bin" --every-turn
 
+# pairs: the chosen chat, then the rejected one, whose labels are the last turns
+echo '{"prompt": "q", "chosen": "ab", "rejected": "c"}' > "$work/pairs.jsonl"
+echo "{\"chosen\": [$q, {\"role\": \"assistant\", \"content\": \"d\"}, $q, {\"role\": \"assistant\", \"content\": \"e\"}], \"rejected\": [$q, {\"role\": \"assistant\", \"content\": \"ffffffff\"}]}" >> "$work/pairs.jsonl"
+expect 0 "2 pairs, the longest of 25 tokens" "${prepare[@]}" "$work/plain" "$work/pairs.jsonl" --pairs --output "$work/pairs.bin"
+grep -q "packing: pairs" "$work/output" || fail "no lines for a deck of pairs: $(cat "$work/output")"
+"$python" - "$work" << 'PY' || fail "pairs have other labels"
+import sys
+ids = memoryview(open(f"{sys.argv[1]}/pairs.bin", "rb").read()).cast("H")
+mask = open(f"{sys.argv[1]}/pairs.mask.npy", "rb").read()[-len(ids):]
+shown = lambda kept: b"".join(str(i - 255).encode() if i > 255 else bytes([i]) for i in kept).decode()
+texts = ("2q43ab42q43c42q43d42q43e42q43ffffffff4", "ab4c4e4ffffffff4")
+assert (shown(ids), shown(i for i, m in zip(ids, mask) if m)) == texts, (shown(ids), shown(i for i, m in zip(ids, mask) if m))
+PY
+expect 0 "1 pairs are left out, which are longer than --most-tokens 13" "${prepare[@]}" "$work/plain" "$work/pairs.jsonl" --pairs --most-tokens 13 --output "$work/pairs.bin"
+expect 2 "its keys are messages" "${prepare[@]}" "$work/plain" "$work/chats.jsonl" --pairs --output "$work/bad.bin"
+expect 2 "without --pairs" "${prepare[@]}" "$work/plain" "$work/chats.jsonl" --most-tokens 9 --output "$work/bad.bin"
+
 # files, and bad chats: named, counted and limited
 gzip -c "$work/chats.jsonl" > "$work/chats.other"
 expect 0 "300 chats" "${prepare[@]}" "$work/plain" "$work/chats.other" --output "$work/packed.bin"

@@ -114,7 +114,41 @@ TEST(Check, DocumentsAndPacking) {
   }));
 }
 
-// Text is for vocabularies whose tokens are bytes.
+TEST(Check, Preferences) {
+  const auto refused = [](auto change, std::initializer_list<const char*> words) {
+    expect_refused(
+        [&](Deck& d) {
+          d.preference.name = PreferenceName::dpo;
+          d.data.document_ends = DocumentEnds::index;
+          d.data.packing = Packing::pairs;
+          d.data.positions = PositionOrigin::document;
+          change(d);
+        },
+        words);
+  };
+  refused([](Deck& d) { d.data.packing = Packing::best_fit; },
+          {"preference.name = dpo with data.packing = best_fit", "legal: pairs, or preference.name: none"});
+  refused([](Deck& d) { d.data.positions = PositionOrigin::sample; }, {"data.positions = sample", "legal: document"});
+  refused([](Deck& d) { d.data.document_ends = DocumentEnds::token; }, {"data.packing = pairs without documents"});
+  refused([](Deck& d) { d.train.z_loss_coefficient = 1e-4; }, {"train.z_loss_coefficient", "legal: 0"});
+  refused([](Deck& d) { d.model.mtp_depth = 1; }, {"preference.name = dpo with model.mtp_depth = 1", "legal: 0"});
+  refused(
+      [](Deck& d) {
+        d.data.phases = {{5, 0, {}, 0, 0.5}};
+      },
+      {"preference.name = dpo with data.phases", "legal: no phases"});
+  refused(
+      [](Deck& d) {
+        d.train.precision = PrecisionName::fp8;
+        d.train.fp8_recipe = Fp8Recipe::delayed;
+      },
+      {"train.fp8_recipe = delayed", "no scales before step 1"});
+  refused([](Deck& d) { d.preference.name = PreferenceName::none; },
+          {"data.packing = pairs without preference.name = dpo", "legal: cut | best_fit"});
+  expect_refused([](Deck& d) { d.preference.beta = 0.5; },
+                 {"preference.beta = 0.5 without preference.name = dpo", "legal: 0.1, or name: dpo"});
+  expect_refused([](Deck& d) { d.preference.label_smoothing = 0.5; }, {"preference.label_smoothing"});
+}
 
 }  // namespace
 }  // namespace forge

@@ -147,8 +147,9 @@ std::string triviality(const LayoutResult& one, const Deck& deck) {
       !text.empty())
     return text + ", the tensors' own";
   const double uniform = std::log(static_cast<double>(deck.model.vocabulary));
-  if (!(one.loss > 0.5 * uniform && one.loss < 2 * uniform))
+  if (!deck.preference.on() && !(one.loss > 0.5 * uniform && one.loss < 2 * uniform))
     return "a loss of " + std::to_string(one.loss) + ", where log V is " + std::to_string(uniform);
+  if (deck.preference.on() && !(one.loss > 0.1 && one.loss < 2)) return "a saturated loss of pairs";
   if (!(one.total_loss >= one.loss)) return "a total loss below the loss";
   const bool adds = deck.train.z_loss_coefficient > 0 || deck.model.router_z_coefficient > 0 ||
                     deck.model.auxiliary_loss_coefficient > 0 || deck.model.mtp_depth > 0;

@@ -9,6 +9,7 @@
 #include "device/device_memory.hpp"
 #include "models.hpp"
 #include "operation_record.hpp"
+#include "pair_references.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
 #include "plan/placement.hpp"
@@ -238,6 +239,7 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
       result.reports.push_back(record.logits->largest);
       result.clipped_heads += record.logits->clipped_heads;
     }
+    if (record.pairs) result.reports.insert(result.reports.end(), {record.pairs->margin, record.pairs->accuracy});
     for (const NormReport& unit : record.norms) {
       result.reports.push_back(unit.weights);
       result.reports.push_back(unit.update);
@@ -256,24 +258,37 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
     result.validation_loss += evaluate_set(session, set).loss;
 }
 
+// Parameters and states that a run begins with.
 template <class T>
-LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
-  const RunSetup setup =
-      on_devices(make_setup(deck, world->rank(), options.kernels), options.codes ? device_info().capability : 0);
-  Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
-  const RunKind kind = options.train_steps > 0 ? RunKind::training : RunKind::gradients;
-  const MemoryPlan plan =
-      plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, kind, setup.smaller);
-  Session<T> session(setup, plan.total(), kind, mesh, 1);
+void begin(Session<T>& session, RunKind kind) {
+  const Deck& deck = session.setup().deck;
   if (kind == RunKind::training && !deck.model.adapter.on())
     session.initialise();
   else
     draw_vectors(session, deck.train.seed);
-  if (setup.spec.options.router_bias) session.routers().set_biases(session.stream(), starting_biases(deck));
+  if (session.setup().spec.options.router_bias) session.routers().set_biases(session.stream(), starting_biases(deck));
   if (!session.amax_history().entries.empty()) set_history(session);
-  const TrainingData data(setup);
-  const auto started = mesh.traffic();
+}
+
+template <class T>
+LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
+  const RunSetup setup =
+      on_devices(make_setup(deck, world->rank(), options.kernels), options.codes ? device_info().capability : 0);
+  const RunKind kind = options.train_steps > 0 ? RunKind::training : RunKind::gradients;
+  const MemoryPlan plan =
+      plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, kind, setup.smaller);
   LayoutResult result;
+  TrainingData data(setup);
+  if (deck.preference.on()) {
+    Mesh scored(world->duplicate(), setup.mesh, groups_of(setup));
+    Session<T> session(setup, plan.total(), kind, scored, 1);
+    begin(session, kind);
+    result.texts = set_references(session, data, options.references);
+  }
+  Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
+  Session<T> session(setup, plan.total(), kind, mesh, 1);
+  begin(session, kind);
+  const auto started = mesh.traffic();
   {
     Tape tape(result.routing, options.routing);
     if (setup.spec.E() > 0) session.set_routing_tape(&tape);
@@ -315,28 +330,6 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   return result;
 }
 
-bool same_bits(double a, double b) {
-  return a == b || (std::isnan(a) && std::isnan(b));
-}
-
-bool agree(const LayoutResult& a, const LayoutResult& b) {
-  bool same = same_bits(a.loss, b.loss) && same_bits(a.total_loss, b.total_loss) &&
-              same_bits(a.grad_norm, b.grad_norm) && same_bits(a.validation_loss, b.validation_loss) &&
-              a.losses.size() == b.losses.size();
-  for (std::size_t i = 0; same && i < a.losses.size(); ++i)
-    same = same_bits(a.losses[i], b.losses[i]) && same_bits(a.total_losses[i], b.total_losses[i]) &&
-           same_bits(a.norms[i], b.norms[i]);
-  return same;
-}
-
-void add_deviations(Deviations& to, const Deviations& from) {
-  for (const auto& [name, deviation] : from) {
-    to[name].largest = std::max(to[name].largest, deviation.largest);
-    to[name].owned += deviation.owned;
-    to[name].squares += deviation.squares;
-  }
-}
-
 }  // namespace
 
 LayoutResult run_layout(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
@@ -352,44 +345,6 @@ Tensors initial_tensors(std::unique_ptr<Communicator> world, const Deck& deck) {
   Session<double> session(setup, plan.total(), RunKind::training, mesh, 1);
   session.initialise();
   return collect(setup, session, TensorSource::parameters);
-}
-
-LayoutResult merged(std::vector<LayoutResult> ranks) {
-  LayoutResult all = std::move(ranks.front());
-  if (!all.problem.empty()) all.problem = "rank 0: " + all.problem;
-  for (std::size_t r = 1; r < ranks.size(); ++r) {
-    const std::string rank = "rank " + std::to_string(r) + ": ";
-    add_deviations(all.gradient_deviations, ranks[r].gradient_deviations);
-    add_deviations(all.parameter_deviations, ranks[r].parameter_deviations);
-    all.routing.merge(ranks[r].routing);
-    all.amaxes.merge(ranks[r].amaxes);
-    all.records += ranks[r].records;
-    all.rail_bytes += ranks[r].rail_bytes;
-    if (!all.problem.empty()) continue;
-    if (!ranks[r].problem.empty())
-      all.problem = rank + ranks[r].problem;
-    else if (!agree(all, ranks[r]))
-      all.problem = rank + "another loss or norm than rank 0";
-  }
-  return all;
-}
-
-std::string text_of(const Deck& d) {
-  std::ostringstream text;
-  text << "pp " << d.mesh.pp << ", dp " << d.mesh.dp_replicate << " x " << d.mesh.dp_shard << ", cp " << d.mesh.cp
-       << ", tp " << d.mesh.tp << ", ep " << d.mesh.ep << ", etp " << d.mesh.etp << "; zero " << d.train.zero_stage
-       << ", accumulate " << static_cast<int>(d.train.accumulate) << ", gather " << static_cast<int>(d.train.gather)
-       << ", recompute " << static_cast<int>(d.train.recompute) << ", schedule " << static_cast<int>(d.schedule.name)
-       << " x " << d.schedule.virtual_stages << " " << d.schedule.split << ", cp method "
-       << static_cast<int>(d.mesh.cp_method) << ", b " << d.train.microbatch_sequences << ", G "
-       << d.train.global_batch_sequences << ", T " << d.train.sequence_tokens << ", precision "
-       << static_cast<int>(d.train.precision) << "; L " << d.model.layers << ", C " << d.model.width << ", H "
-       << d.model.heads << ", K " << d.model.kv_heads << ", D " << d.model.head_dim << ", F " << d.model.ffn << ", V "
-       << d.model.vocabulary;
-  if (d.model.attention == AttentionKind::mla)
-    text << ", latents " << d.model.q_lora << " and " << d.model.kv_lora << ", heads of " << d.model.nope_dim << " + "
-         << d.model.rope_dim << ", values of " << d.model.value_dim;
-  return text.str();
 }
 
 }  // namespace forge::test

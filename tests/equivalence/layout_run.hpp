@@ -39,6 +39,7 @@ struct LayoutResult {
   double validation_loss = 0;                       // after training, where the deck has validation files
   Tensors parameters;                               // after training
   Deviations parameter_deviations;
+  std::vector<double> texts;    // of pairs: log-probabilities by the model that the run starts with
   Routing routing;              // of step 1's rows on this rank
   std::int64_t records = 0;     // of those, in two hops, (row, other node) with an expert there
   std::int64_t rail_bytes = 0;  // sent to other nodes in step 1, over ep_rail
@@ -54,6 +55,7 @@ struct RunOptions {
   bool alike = false;                 // see SegmentLines
   bool codes = false;                 // multiply codes of FP8, where the device and the recipe allow it
   KernelChoice kernels = asked_kernels();
+  const std::vector<double>* references = nullptr;  // of all texts of pairs; null: near the model's own
 };
 
 // The gradients of step 1 of a checked deck on all ranks of `world`, and training. All ranks call it.

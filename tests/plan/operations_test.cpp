@@ -81,7 +81,8 @@ void expect_formula(const Deck& deck, const std::string& name) {
     const std::vector<Product> products = list.all<Product>();
     if (task.op == TaskOp::forward && setup.share.layers[0][to_size(task.layer)].kind == LayerKind::head)
       for (std::size_t i = 0; i < products.size(); ++i)
-        (products[i].of == ProductOf::output ? forward : backward) += products[i].flops();
+        (products[i].of == ProductOf::output ? forward : backward) +=
+            products[i].flops() / (products[i].of == ProductOf::output && setup.buffers.pairs ? 2 : 1);
     else
       (task.op == TaskOp::forward ? forward : backward) += list.flops();
     for (const AttentionProduct& a : list.all<AttentionProduct>())

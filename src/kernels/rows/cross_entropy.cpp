@@ -33,7 +33,9 @@ struct RowLosses {
   A scale, z_slope;  // z_slope · lse = d(z_coefficient · lse²) / d lse
   View<A, 1> loss, z;
   View<T, 2> d_logits;
+  RowWeights weights;
 
+  FORGE_INLINE A scale_of(std::int64_t r) const { return scale * A(weights.of(r)); }
   FORGE_INLINE T* gradient(std::int64_t r) const { return d_logits.empty() ? nullptr : d_logits.row(r); }
   FORGE_INLINE void ignore(std::int64_t r, Team team) const {
     if (T* const d = gradient(r))
@@ -46,7 +48,7 @@ struct RowLosses {
   FORGE_INLINE void finish(std::int64_t r, Team team, A x_label, A e_label, A log_sum, A lse, A factor) const {
     team.sync();  // d[label] is written again
     if (!team.leads()) return;
-    if (T* const d = gradient(r)) d[labels[r]] = T((e_label * factor - A(1)) * scale);
+    if (T* const d = gradient(r)) d[labels[r]] = T((e_label * factor - A(1)) * scale_of(r));
     loss[r] = log_sum - x_label;  // of small terms, where lse − logit may cancel
     z[r] = lse * lse;
   }
@@ -68,7 +70,7 @@ void cross_entropy_in_place(Stream& stream, const RowLosses<T>& p) {
                           n, [=](const A& x_j, T& d_j) { return keep(d_j, math::exp(x_j - largest)); }, x, d)
                     : team.template sum<A>(
                           n, [=](const A& x_j) { return math::exp(x_j - largest); }, x);
-    const A log_sum = math::log(sum), lse = largest + log_sum, factor = p.factor(lse, sum), to_gradient = p.scale;
+    const A log_sum = math::log(sum), lse = largest + log_sum, factor = p.factor(lse, sum), to_gradient = p.scale_of(r);
     if (d)
       team.map(
           n, [=](T& d_j) { d_j = T(A(d_j) * factor * to_gradient); }, in_place(d));
@@ -80,7 +82,8 @@ template <class T, class Row>
 FORGE_INLINE void rounded_row(const RowLosses<T>& p, std::int64_t r, Team team, const Row& x) {
   const auto [largest, sum] = x.exp_sum(team, [](float x_j) { return exp_below_0(x_j); });
   const float most = largest, at_label = p.logits.row(r)[p.labels[r]] - most;
-  const float log_sum = math::log(sum), lse = most + log_sum, factor = p.factor(lse, sum), slope = factor * p.scale;
+  const float log_sum = math::log(sum), lse = most + log_sum, factor = p.factor(lse, sum),
+              slope = factor * p.scale_of(r);
   if (T* const d = p.gradient(r))
     x.map(
         team, [=](const float& x_j, T& d_j) { d_j = T(exp_below_0(x_j - most) * slope); }, d);
@@ -107,10 +110,11 @@ void cross_entropy_rounded(Stream& stream, const RowLosses<T>& p) {
 
 template <class T>
 void cross_entropy(Stream& stream, View<const acc_t<T>, 2> logits, View<const std::int32_t, 1> labels, double scale,
-                   double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits) {
+                   double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits,
+                   const RowWeights& weights) {
   note_rows(stream, "cross_entropy", bytes_in(logits), bytes_in(d_logits));
   using A = acc_t<T>;
-  const RowLosses<T> p{logits, labels, A(scale), A(2 * z_coefficient), loss, z, d_logits};
+  const RowLosses<T> p{logits, labels, A(scale), A(2 * z_coefficient), loss, z, d_logits, weights};
   if constexpr (std::is_same_v<T, A>)
     cross_entropy_in_place(stream, p);
   else
@@ -150,7 +154,7 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
                                    View<const std::int32_t, 1> labels, std::int64_t first_column,
                                    View<const acc_t<T>, 2> all_statistics, int ranks, double scale,
                                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z,
-                                   View<T, 2> d_logits) {
+                                   View<T, 2> d_logits, const RowWeights& weights) {
   note_rows(stream, "cross_entropy", bytes_in(logits), bytes_in(d_logits));
   using A = acc_t<T>;
   const std::int64_t rows = logits.rows(), width = logits.columns();
@@ -175,7 +179,7 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
       sum += part[1] * math::exp(part[0] - largest);
     }
     const A log_sum = math::log(sum), lse = largest + log_sum;
-    const A factor = (A(1) + A(2 * z_coefficient) * lse) / sum, to_gradient = A(scale);
+    const A factor = (A(1) + A(2 * z_coefficient) * lse) / sum, to_gradient = A(scale) * A(weights.of(r));
     if (d) {
       team.map(
           columns, [=](const A& x_j, T& d_j) { d_j = T(math::exp(x_j - largest) * factor * to_gradient); }, x, d);
@@ -191,14 +195,15 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
   });
 }
 
-#define FORGE_CROSS_ENTROPY(T)                                                                                  \
-  template void cross_entropy<T>(Stream&, View<const acc_t<T>, 2>, View<const std::int32_t, 1>, double, double, \
-                                 View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>);                             \
-  template void cross_entropy_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                     \
-                                            View<const std::int32_t, 1>, std::int64_t, View<acc_t<T>, 2>);      \
-  template void cross_entropy_from_statistics<T>(                                                               \
-      Stream&, View<const acc_t<T>, 2>, std::int64_t, View<const std::int32_t, 1>, std::int64_t,                \
-      View<const acc_t<T>, 2>, int, double, double, View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>);
+#define FORGE_CROSS_ENTROPY(T)                                                                                       \
+  template void cross_entropy<T>(Stream&, View<const acc_t<T>, 2>, View<const std::int32_t, 1>, double, double,      \
+                                 View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>, const RowWeights&);               \
+  template void cross_entropy_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                          \
+                                            View<const std::int32_t, 1>, std::int64_t, View<acc_t<T>, 2>);           \
+  template void cross_entropy_from_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                     \
+                                                 View<const std::int32_t, 1>, std::int64_t, View<const acc_t<T>, 2>, \
+                                                 int, double, double, View<acc_t<T>, 1>, View<acc_t<T>, 1>,          \
+                                                 View<T, 2>, const RowWeights&);
 FORGE_COMPUTE_TYPES(FORGE_CROSS_ENTROPY)
 
 }  // namespace forge
