@@ -242,7 +242,7 @@ def check_page(page, folder, settings, plans):
 
 def main():
     if not shutil.which("em++") or not shutil.which("node"):
-        print("explorer: em++ or node is missing (jobscripts/setup.sh --web installs them)")
+        print("LEFT OUT: the explorer: no em++ or node here (jobscripts/setup.sh --web installs them)")
         sys.exit(77)
     subprocess.run(["cmake", "--build", build, "--target", "explorer"], check=True, stdout=subprocess.DEVNULL)
     page = build / "explorer.html"
