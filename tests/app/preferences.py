@@ -132,7 +132,7 @@ def check_verbs(one):
     out, _ = job("evaluate", deck, *sets(*words("one")), ranks=2)
     last = figures(one)[1][STEPS]
     found = {line.rsplit(" ", 1)[0]: line.rsplit(" ", 1)[1] for line in out.splitlines() if line.startswith("reward")}
-    expect(abs(float(found["reward margin"]) - last[1]) < 1e-8 and float(found["reward accuracy"]) == last[2], f"evaluate: {out}")
+    expect(abs(float(found["reward margin"]) - last[1]) < 1e-8 and abs(float(found["reward accuracy"]) - last[2]) < 1e-8, f"evaluate: {out}")
     out, _ = job("gradients", deck, "--output", f"{here}/g.safetensors", *sets(*words("one"), "checkpoint.directory=none"))
     expect(f"loss {figures(one)[0][1][0]:.6f}"[:12] in out, f"gradients: {out}")
     _, err = job("gradients", deck, "--output", f"{here}/h.safetensors", *sets(*words("nowhere"), "checkpoint.directory=none"), code=2)
