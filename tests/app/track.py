@@ -126,7 +126,7 @@ def sent_to(run):
 
 
 def waits_for(holds, what):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not holds() and time.monotonic() < end:
         time.sleep(0.05)
     expect(holds(), what)
@@ -178,25 +178,51 @@ def check_restart(kind, run):
 
 
 def check_beside(kind, run):
-    """Beside a job that waits in steps 3 and 6; the tracker is killed in between, and another one goes on; it ends after the job."""
+    """Beside a job that stops itself in step 3; the tracker is killed there, and another one goes on; it ends when all is sent."""
     before = len(kind.rows(run))
-    tracker = kind.start(run, "--follow", "--every", 0.1, "--idle", 2)
-    job = train(run, "--set", "train.steps=8", fault="slow:0:3:3,slow:0:6:6", wait=False)
+    tracker = kind.start(run, "--follow", "--every", 0.1, "--idle", 60)
+    job = train(run, "--set", "train.steps=8", fault="stop:0:3", wait=False)
     waits_for(lambda: sent_to(run) >= 2, "nothing is sent while the job runs")
     kind.track(run, code=2, has="another track.py sends this run")
-    expect(job.poll() is None, "the job is over: this tests nothing")
-    time.sleep(0.5)
     tracker.send_signal(signal.SIGKILL)
     tracker.communicate()
-    kind.track(run, "--follow", "--every", 0.1, has=" sent to run ")
-    expect(job.poll() == 0, f"the tracker ends before the job, which has {job.poll()}")
-    job.wait()
+    noted = (run / "track.wandb.json").stat().st_mtime_ns
+    other = kind.start(run, "--follow", "--every", 0.1)
+    waits_for(lambda: (run / "track.wandb.json").stat().st_mtime_ns != noted, "another tracker goes on")
+    job.send_signal(signal.SIGCONT)
+    said = other.communicate()[0]
+    expect(other.returncode == 0 and " sent to run " in said and job.wait() == 0, f"{kind.name}: the second tracker says {said}")
     rows = kind.rows(run)[before:]
     steps = [step for _, step, figures in rows if "train/loss" in figures]
     expect(len(set(steps)) == len(steps) and sorted(steps) == steps and steps[-1] == 8, f"{kind.name}: steps {steps}")
     expect(len({name for name, _, _ in rows}) == 1, f"a tracker that is started again has another run: {rows}")
-    if kind.name == "stub":  # which has each call at once; the package's files lag behind a tracker that is killed
-        expect(steps == list(range(1, 9)), f"steps {steps}")
+    expect(steps == list(range(1, 9)), f"steps {steps}")
+
+
+def check_killed(kind, run):
+    """A tracker that is killed while it sends: all lines are in its files once when another one has gone on. The stand-in, which has no files, may lack those
+    of one note."""
+    run.mkdir()
+    with (run / "metrics.jsonl").open("w") as file:
+        for step in range(1, 3001):
+            file.write(json.dumps({"step": step, "loss": 1 / step, "grad_norm": 1.0}) + "\n")
+            if step % 50 == 0:
+                file.write(json.dumps({"step": step, "validation_loss": 2 / step}) + "\n" + json.dumps({"step": step, "set": "a/b", "validation_loss": 3 / step}) + "\n")
+    killed = 0
+    for least in (100, 500, 1500):
+        tracker = kind.start(run)
+        waits_for(lambda: sent_to(run) >= least or tracker.poll() is not None, f"{kind.name}: step {least} is sent")
+        tracker.kill()
+        killed += tracker.wait() == -signal.SIGKILL
+    expect(killed > 0, f"{kind.name}: no tracker was killed: this tests nothing")
+    kind.track(run, has=" sent to run ")
+    kind.track(run, has="0 steps and 0 validations sent to run ")
+    rows = kind.rows(run)
+    for name, every, least in (("train/loss", 1, 3000 - 3 * 64), ("validation/loss", 50, 50), ("validation/a/b/loss", 50, 50)):
+        steps = [step for _, step, figures in rows if name in figures]
+        wanted = list(range(every, 3001, every))
+        expect(steps == wanted if kind.name == "wheel" else sorted(set(steps)) == steps and len(steps) >= least,
+               f"{kind.name}: {len(steps)} steps of {name}, not {len(wanted)}: lacks {sorted(set(wanted) - set(steps))[:9]}, twice {[s for s in set(steps) if steps.count(s) > 1][:9]}")
 
 
 def is_tracked(run):
@@ -211,7 +237,7 @@ def is_tracked(run):
 def check_key(kind, run):
     """output.track: all is sent when the job ends; behind a kill the tracker ends, and the restart's goes on with the same run, nothing twice."""
     before = len(kind.rows(run))
-    job = train(run, "--set", "output.track=wandb", fault="slow:0:5:60", wait=False, environment=kind.environment)
+    job = train(run, "--set", "output.track=wandb", fault="slow:0:5:300", wait=False, environment=kind.environment)
     waits_for(lambda: sent_to(run) == 4, f"{kind.name}: steps up to {sent_to(run)} are sent beside the job, not 4")
     expect(is_tracked(run), f"{kind.name}: the tracker ends before its job")
     job.kill()
@@ -237,8 +263,8 @@ def check_key_without(run):
     stub = Kind("stub").environment
     for number, (environment, to, words) in enumerate((
             (dict(os.environ, PATH=str(WORK / "nothing")), "wandb", "track.py can't be started: No such file or directory; the job goes on"),
-            (lacks, "wandb", "track.py has ended with code 2: track.py: the package wandb is missing: pip install"),
-            (stub, "wandb_online", "track.py has ended with code 2: track.py: W&B takes no run: no key of an API (")), 1):
+            (lacks, "wandb", "track.py has ended with code 2: track.py: error: the package wandb is missing: pip install"),
+            (stub, "wandb_online", "track.py has ended with code 2: track.py: error: W&B takes no run: no key of an API (")), 1):
         here = run.with_name(f"{run.name}{number}")
         train(here, "--set", f"output.track={to}", environment=environment)
         lines = [line for line in (here / "log.txt").read_text().split("\n") if line.startswith("output.track: ")]
@@ -248,18 +274,44 @@ def check_key_without(run):
 
 def check_refusals():
     stub = Kind("stub")
-    stub.track(WORK / "none", code=2, has="no such directory; legal: a run directory")
-    stub.track(WORK / "none", "--job", code=2, has="--job without --follow; legal: both")
-    (WORK / "empty").mkdir()
-    stub.track(WORK / "empty", code=2, has="no whole line in metrics.jsonl")
-    (WORK / "empty/track.wandb.json").write_text("{")
-    stub.track(WORK / "empty", code=2, has="track.wandb.json: no JSON")
+    for words, has in (((), "no such directory; legal: a run directory"), (("--job",), "--job without --follow; legal: both"),
+                       *[((f"--every={value}",), f"argument --every: {value}; legal: seconds, more than 0") for value in ("-1", "0", "nan", "inf", "x")],
+                       *[((f"--idle={value}",), f"argument --idle: {value}; legal: minutes, more than 0") for value in ("-1", "nan", "inf")]):
+        stub.track(WORK / "none", *words, code=2, has=f"track.py: error: {'' if has[0] == 'a' or has[0] == '-' else str(WORK / 'none') + ': '}{has}")
+    stub.track(WORK / "deck.yaml", code=2, has="deck.yaml: a file; legal: a run directory")
+    empty = WORK / "empty"
+    empty.mkdir()
+    stub.track(empty, code=2, has="no metrics.jsonl; legal: a run directory")
+    expect(not list(empty.iterdir()), f"a directory that is no run gets {list(empty.iterdir())}")
+    (empty / "metrics.jsonl").touch()
+    stub.track(empty, code=2, has="no whole line in metrics.jsonl")
+    for text, has in (("{", "no JSON"), ("\0" * 9, "no JSON"), ("[" * 99999, "no JSON"), ("[]", "other members than id"), ("{}", "other members than id"),
+                      ('{"id": "../x", "first": "", "step": 1, "seen": []}', "other members"), ('{"id": "x", "first": "", "step": "1", "seen": []}', "other members"),
+                      ('{"id": "x", "first": "", "step": 1, "seen": [], "whole": []}', "other members")):
+        (empty / "track.wandb.json").write_text(text)
+        stub.track(empty, code=2, has=f"track.wandb.json: {has}")
     (WORK / "missing").mkdir()
     (WORK / "missing/wandb.py").write_text('raise ImportError("no", name="wandb")\n')
     stub.environment["PYTHONPATH"] = str(WORK / "missing")
     (WORK / "lone").mkdir()
     (WORK / "lone/metrics.jsonl").write_text('{"step": 1, "loss": 2}\n')
     stub.track(WORK / "lone", code=2, has="the package wandb is missing: pip install -r jobscripts/requirements.txt")
+
+
+def check_lines():
+    """Lines that are no step's are left out, each with a word."""
+    stub, run = Kind("stub"), WORK / "odd"
+    stub.calls.unlink(missing_ok=True)
+    run.mkdir()
+    odd = ["[" * 9999, "[1]", '{"step": 1}x', '{"step": -1, "loss": 1}', '{"step": true, "loss": 1}', '{"step": 1e400, "loss": 1}', '{"step": 99999999999999999999, "loss": 1}',
+           '{"step": 2, "loss": 1, "experts": [{"load_max": 1}]}', '{"step": 2, "loss": 1, "experts": [1]}', '{"step": 2, "loss": 1, "norms": 3}', '{"step": 2, "loss": "x"}',
+           '{"step": 2, "loss": 1, "sources": {"a": {}}}', '{"step": 2, "loss": 1, "computation": 1}', '{"step": 2, "loss": 1, "elapsed_seconds": "x"}']
+    (run / "metrics.jsonl").write_text('{"step": 1, "loss": 1}\n' + "\n".join(odd) + '\n{"step": 3, "loss": 3}\n')
+    (run / "job_info.json").write_text("[]")
+    tracker = stub.start(run)
+    said = tracker.communicate()[0]
+    expect(tracker.returncode == 0 and said.count("a line that is no step's, left out: ") == len(odd) and "2 steps and 0 validations" in said, f"odd lines: {said}")
+    expect([step for _, step, _ in stub.rows(run)] == [1, 3], f"odd lines: {stub.rows(run)}")
 
 
 def main():
@@ -282,7 +334,10 @@ def main():
         check_beside(kind, WORK / f"{name}.beside")
         kind.calls.unlink(missing_ok=True)
         check_key(kind, WORK / f"{name}.key")
+        kind.calls.unlink(missing_ok=True)
+        check_killed(kind, WORK / f"{name}.killed")
     check_refusals()
+    check_lines()
     check_key_without(WORK / "without")
     sys.exit(bool(failures))
 
