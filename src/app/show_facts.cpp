@@ -9,9 +9,8 @@
 
 namespace forge {
 
-JsonLine memory_json(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
-  JsonLine memory;
-  std::vector<JsonLine> ranks, allowances;
+std::vector<JsonLine> stages_json(const std::vector<MemoryPlan>& plans) {
+  std::vector<JsonLine> ranks;
   for (std::size_t p = 0; p < plans.size(); ++p) {
     JsonLine rank, bytes;
     for (int c = 0; c < category_count; ++c)
@@ -19,9 +18,15 @@ JsonLine memory_json(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
     rank.add("pp_rank", p).add("peak", plans[p].peak).add("bytes", bytes);
     ranks.push_back(rank.add("total_bytes", plans[p].total()));
   }
+  return ranks;
+}
+
+JsonLine memory_json(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
+  JsonLine memory;
+  std::vector<JsonLine> allowances;
   for (const Allowance& a : gpu_allowances(s))
     allowances.push_back(JsonLine().add("name", a.name).add("bytes", a.bytes).add("reason", a.reason));
-  memory.add("ranks_of_each", s.mesh.world() / s.mesh.pp).add("ranks", ranks);
+  memory.add("ranks_of_each", s.mesh.world() / s.mesh.pp).add("ranks", stages_json(plans));
   return memory.add("gpu_allowances", allowances);
 }
 

@@ -49,8 +49,9 @@ void add_rounding(JsonLine& deck, const RunSetup& setup);
 // What libraries may take besides, where ranks have GPUs.
 std::vector<Allowance> gpu_allowances(const RunSetup& setup);
 
-// As parts of `forge show --json`: memory of each pipeline rank at its peak, with `gpu_allowances`; bytes sent; the
-// resolved deck.
+// As parts of `forge show --json`: memory of each pipeline rank at its peak, alone, and with `gpu_allowances`; bytes
+// sent; the resolved deck.
+std::vector<JsonLine> stages_json(const std::vector<MemoryPlan>& plans);
 JsonLine memory_json(const RunSetup& setup, const std::vector<MemoryPlan>& plans);
 JsonLine sent_json(const RunSetup& setup);
 JsonLine deck_json(const Deck& deck);

@@ -73,8 +73,10 @@ std::string facts_of(const Request& r) {
   all.add("layers", deck.model.layers).add("experts", deck.model.experts);
   all.add("microbatches", setup.microbatches).add("tokens_per_step", setup.tokens_per_step());
   all.add("usable_bytes", usable_memory(r.machine, ranks)).add("layout", layout_of(deck));
-  all.add("memory", memory_json(setup, memory_by_stage(setup, RunKind::training)));
-  const RankMemory largest = rank_memory(setup, RunKind::training);
+  std::vector<MemoryPlan> stages;
+  const auto keep = [&](const MemoryPlan& plan, const RankShare&) { stages.push_back(plan); };
+  const RankMemory largest = rank_memory(setup, RunKind::training, keep);
+  all.add("memory", JsonLine().add("ranks", stages_json(stages)));
   std::vector<JsonLine> libraries;
   for (const Allowance& a : largest.libraries)
     libraries.push_back(JsonLine().add("name", a.name).add("bytes", a.bytes));

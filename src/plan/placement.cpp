@@ -1,6 +1,7 @@
 #include "plan/placement.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/to_size.hpp"
 
@@ -113,7 +114,8 @@ bool lies_alike(const MeshShape& m, int ranks_per_node) {
                            m.etp * m.ep_node_ranks(),
                            m.etp * m.ep,
                            m.etp * m.ep * m.expert_shards()};
-  return std::ranges::all_of(distances, [&](int d) { return d % ranks_per_node == 0 || ranks_per_node % d == 0; });
+  return std::all_of(std::begin(distances), std::end(distances),
+                     [&](int d) { return d % ranks_per_node == 0 || ranks_per_node % d == 0; });
 }
 
 bool lies_worse(const Placement& a, const Placement& b) {

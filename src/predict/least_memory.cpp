@@ -62,7 +62,7 @@ std::optional<LeastLayout> least_of(const Deck& resolved, int ranks, int capabil
 // Of meshes that differ in the places of experts alone the two whose ranks have the smallest part of a layer's experts.
 std::vector<MeshDeck> with_least_experts(std::vector<MeshDeck> meshes) {
   const auto place = [](const MeshDeck& m) { return std::tuple(m.tp, m.cp, -m.ep * m.etp, m.etp); };
-  std::ranges::sort(meshes, {}, place);
+  std::sort(meshes.begin(), meshes.end(), [&](const MeshDeck& a, const MeshDeck& b) { return place(a) < place(b); });
   std::vector<MeshDeck> least;
   for (const MeshDeck& m : meshes) {
     const std::size_t n = least.size();

@@ -220,7 +220,7 @@ class Browser:
 def check_page(page, folder, settings, plans):
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if not chromium:
-        return print("explorer: no Chromium, so the page itself isn't read")
+        return print("LEFT OUT: the explorer's page: Chromium is missing; jobscripts/setup.sh --web installs it")
     browser = Browser(chromium, folder)
     try:
         for setting, plan in zip(settings, plans):
@@ -242,7 +242,7 @@ def check_page(page, folder, settings, plans):
 
 def main():
     if not shutil.which("em++") or not shutil.which("node"):
-        print("LEFT OUT: the explorer: no em++ or node here (jobscripts/setup.sh --web installs them)")
+        print("LEFT OUT: the explorer: em++ or node is missing; jobscripts/setup.sh --web installs them")
         sys.exit(77)
     subprocess.run(["cmake", "--build", build, "--target", "explorer"], check=True, stdout=subprocess.DEVNULL)
     page = build / "explorer.html"
