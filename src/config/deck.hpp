@@ -356,8 +356,7 @@ struct CheckpointDeck {
   std::int64_t end_margin_seconds = 60;  // save and leave so long before the job's time limit
 };
 
-// Whole numbers, the last one among them.
-struct NumberRange {
+struct NumberRange {  // whole numbers, the last one among them
   std::int64_t first = 0, last = 0;
   bool operator==(const NumberRange&) const = default;
 };
