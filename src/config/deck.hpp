@@ -65,7 +65,6 @@ struct AdapterDeck {
   double dropout = 0;                // of A's input; no other value yet
   std::vector<std::string> targets;  // Hugging Face's names of matrices; none: all of attention and MLP
   std::string load;                  // directory that PEFT or forge has written; "" = drawn A, zero B
-
   bool on() const { return name != AdapterName::none; }
 };
 
@@ -361,8 +360,7 @@ struct NumberRange {  // whole numbers, the last one among them
   bool operator==(const NumberRange&) const = default;
 };
 
-// The tracker that jobscripts/track.py sends a run to, into files or over the network.
-enum class TrackTo { none, wandb, wandb_online };
+enum class TrackTo { none, wandb, wandb_online };  // of jobscripts/track.py, into files or over the network
 
 struct OutputDeck {
   std::string directory;

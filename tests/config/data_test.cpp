@@ -1,3 +1,4 @@
+#include "config/fp8_recipe.hpp"
 #include "config/optimizer_table.hpp"
 #include "small_deck.hpp"
 
