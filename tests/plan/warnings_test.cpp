@@ -71,7 +71,7 @@ TEST(Warnings, TellOfTensorParallelRanksOnSeveralNodes) {
   Deck deck = dense_deck();
   deck.mesh.tp = 4;
   EXPECT_TRUE(told(deck, 4, {.ranks_per_node = 4}).empty());
-  expect_only("mesh.tp = 4 lies on 2 nodes of 2 ranks", told(deck, 4, {.ranks_per_node = 2}));
+  expect_only("mesh.tp = 4 has groups on 2 nodes of 2 ranks", told(deck, 4, {.ranks_per_node = 2}));
 }
 
 TEST(Warnings, TellOfIdlePipelineRanks) {
