@@ -79,7 +79,7 @@ void read_window_by_type(const JsonObject& config, const HfFamily& family, Model
     const std::int64_t first = std::find(types.begin(), types.end(), full) - types.begin();
     every = first < std::ssize(types) ? first + 1 : 0;
     std::vector<std::string> legal;
-    for (std::int64_t number = 1; number <= std::min(model.layers, std::ssize(types) + 1); ++number)
+    for (std::int64_t number = 1; number <= std::min<std::int64_t>(model.layers, std::ssize(types) + 1); ++number)
       legal.push_back(every > 0 && number % every == 0 ? full : windowed);
     if (types != legal)
       return config.refuse("layer_types", "legal: " + std::to_string(model.layers) +
