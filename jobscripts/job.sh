@@ -30,7 +30,7 @@ find_forge() {
 # but for FORGE_MOST_FAILURES of the latter in a row, without a checkpoint of a newer step in between. Never on others: bad input, no
 # usable checkpoint and NaN would only come back, and so would 7, a node with a broken memory or processor. Slurm by itself starts jobs
 # again only where it preempts them or sees that a node is lost. docs/cluster.md has the files in runs/jobs.
-# With FORGE_CHECK=1 each start begins with `forge check` of the deck.
+# With FORGE_CHECK=1, or options of it (FORGE_CHECK="--slow 1.5"), each start begins with `forge check` of the deck.
 run_job() {
   # A task of an array: the number alone may stand for all of its tasks.
   job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
@@ -42,7 +42,7 @@ run_job() {
   export FORGE_JOB_FILE=$PWD/runs/jobs/$job
   mkdir -p "$PWD/runs/jobs"
   [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$FORGE_JOB_FILE" "$FORGE_JOB_FILE.failures" "$FORGE_JOB_FILE.nodes" # a cancelled job of this number
-  if [ "${FORGE_CHECK:-0}" = 1 ]; then check_nodes "$@" || answer $?; fi
+  if [ "${FORGE_CHECK:-0}" != 0 ]; then check_nodes "$@" || answer $?; fi
   start "$@"
   answer $?
 }
@@ -55,7 +55,8 @@ start() {
 
 # check_nodes, of the same words: `forge check` of the deck with its settings.
 check_nodes() {
-  local words=()
+  local words=() options=()
+  [ "$FORGE_CHECK" = 1 ] || read -ra options <<< "$FORGE_CHECK"
   while [ $# -gt 0 ] && [ "$1" != "${forge:-}" ] && [[ $1 != */forge ]]; do words+=("$1") && shift; done
   words+=("$1" check "$2")
   shift 2
@@ -63,7 +64,7 @@ check_nodes() {
     if [ "$1" = --set ]; then words+=("$1" "$2") && shift; fi
     shift
   done
-  start "${words[@]}" --output "$FORGE_JOB_FILE.nodes"
+  start "${words[@]}" "${options[@]}" --output "$FORGE_JOB_FILE.nodes"
 }
 
 answer() { # CODE

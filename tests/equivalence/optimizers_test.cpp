@@ -52,16 +52,17 @@ std::vector<LayoutCase> layouts_of(OptimizerName name) {
 }
 
 // Every stride-th of so many layouts.
-void expect_one_ranks(OptimizerName name, std::size_t stride, std::size_t all = 2 * 96) {
+void expect_one_ranks(OptimizerName name, std::size_t stride) {
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-10); };
   const auto cases = layouts_of(name);
-  EXPECT_EQ(failures_of(thinned(cases, stride), part_of(all, stride), check), "");
+  EXPECT_GE(cases.size(), 144u);
+  EXPECT_EQ(failures_of(thinned(cases, stride), part_of(cases.size(), stride), check), "");
 }
 
 // Ten steps: losses, norms, every parameter and the validation loss.
 TEST(Optimizers, LionEqualsOneRank) {
-  expect_one_ranks(OptimizerName::lion, 9, 153);
+  expect_one_ranks(OptimizerName::lion, 9);
 }
 TEST(Optimizers, SgdEqualsOneRank) {
   expect_one_ranks(OptimizerName::sgd, 12);
@@ -80,7 +81,7 @@ TEST(Optimizers, SoapEqualsOneRank) {
   expect_one_ranks(OptimizerName::soap, 16);
 }
 TEST(Optimizers, AdafactorEqualsOneRank) {
-  expect_one_ranks(OptimizerName::adafactor, 6, 153);
+  expect_one_ranks(OptimizerName::adafactor, 6);
 }
 
 // Rates and decays of their own, by name; of Muon's matrices some have AdamW, in the midst of others.

@@ -136,7 +136,7 @@ exec "$forge" "\$@"
 SICK
 chmod +x "$work/sick"
 write_deck checked 20
-job=$(FORGE=$work/sick FORGE_CHECK=1 sbatch --parsable --nodes=3 --ntasks-per-node=1 --cpus-per-task=1 --output="$work/checked.out" \
+job=$(FORGE=$work/sick FORGE_CHECK="--slow 1000" sbatch --parsable --nodes=3 --ntasks-per-node=1 --cpus-per-task=1 --output="$work/checked.out" \
   "$repository/jobscripts/slurm_cpu.sh" "$work/checked.yaml" --set train.global_batch_sequences=6 --set machine.deadline_seconds=60)
 ends_as "$job" COMPLETED 240 "$work/checked.out"
 [ "$(field "$job" ExcNodeList)" = n2 ] && restarts "$job" 1 || fail "job $job: $(scontrol show job "$job"; cat "$work/checked.out")"
