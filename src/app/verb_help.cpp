@@ -64,8 +64,7 @@ const std::map<std::string, VerbEntry>& verbs() {
         "mpirun -n 2 forge calibrate\nsrun forge calibrate inputs/7b_16gpu_adamw.yaml --machine h100_8 --output "
         "measured.yaml"}},
       {"check",
-       {Verb::check, "[DECK]",
-        "compare the ranks that are started: products, memory, the deck's groups, files, a step in fp64",
+       {Verb::check, "[DECK]", "find slow and wrong ranks among those that are started",
         "mpirun -n 2 forge check\nsrun forge check inputs/7b_32gpu_fsdp.yaml --machine h200_4 --output slow_nodes"}},
       {"export",
        {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory",
