@@ -93,8 +93,8 @@ void check_show(const CommandLine& c) {
     throw BadInput("--memory " + c.memory + ": legal is svg:FILE");
   if (!c.shows_json) return;
   if (c.all || c.resolved) throw BadInput("--json has what --all and --deck say; legal: --json without them");
-  if (!c.schedule.empty()) throw BadInput("--json and --schedule, which draws, exclude each other");
-  if (!c.memory.empty()) throw BadInput("--json and --memory, which draws, exclude each other");
+  if (!c.schedule.empty()) throw BadInput("--json and --schedule, which draws, exclude each other; legal: one of them");
+  if (!c.memory.empty()) throw BadInput("--json and --memory, which draws, exclude each other; legal: one of them");
 }
 
 void check_plan(const CommandLine& c) {

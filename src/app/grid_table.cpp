@@ -1,6 +1,7 @@
 #include "app/grid_table.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "app/candidates.hpp"
@@ -110,16 +111,34 @@ GridRow grid_row(const Machine& machine, const GridModel& model, const Deck& cel
   return row;
 }
 
+namespace {
+
+// Figures that somebody has changed into none: the cell is made again.
+bool has_figures(const GridRow& row) {
+  const bool fits = row.fits();
+  for (const char* column : {"parameters", "nodes", "ranks", "step_seconds", "tokens_per_second_per_rank", "mfu", "hfu",
+                             "peak_bytes", "usable_bytes"}) {
+    const auto value = parse_number(row.at(column));
+    if (row.at(column).empty() ? fits : !value || !std::isfinite(*value) || *value < 0) return false;
+  }
+  return fits || row.at("result") == "no room" || row.at("result") == "not legal";
+}
+
+}  // namespace
+
 std::vector<GridRow> read_grid(const std::string& file) {
   std::vector<GridRow> rows;
   if (file.empty() || !is_file(file)) return rows;
-  const CsvTable table = read_csv(read_text_file(file, most_table_bytes, "the grid"), file);
+  const std::string text = read_text_file(file, most_table_bytes, "the grid");
+  if (text.empty()) return rows;
+  const CsvTable table = read_csv(text, file);
   if (table.head != columns())
     throw BadInput("--output " + file +
                    " is there, and is no grid of this version of forge; legal: a new name, or a grid to go on with");
   for (const auto& cells : table.rows) {
     GridRow& row = rows.emplace_back();
     for (std::size_t c = 0; c < cells.size(); ++c) row.cells[table.head[c]] = cells[c];
+    if (!has_figures(row)) row.cells["question"] = row.cells["context"] = "";
   }
   return rows;
 }

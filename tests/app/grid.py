@@ -113,6 +113,13 @@ def check_resumed(work, dense, mixture, rows):
         one.write_text(first)
         code, output = run(*asked, *question)
         expect(code == 0 and "answer another question, and are left out: 1 of 1" in output and one.read_text() != first, f"{question}: {output[:300]}")
+    # Figures that aren't any are made again.
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows([dict(rows[0], mfu="nan"), dict(rows[1], result="fi,ts"), *rows[2:]])
+    code, output = run(*grid)
+    expect(code == 0 and rows_of(table) == rows and "left out: 2 of 4" in output, f"rows without figures: {output[:300]}")
     # Cells that are not asked for stay.
     before = rows_of(table)
     code, output = run(*grid[:-4], "--nodes", "2", "--output", table)
