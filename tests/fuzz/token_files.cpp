@@ -1,53 +1,29 @@
 // libFuzzer's input is a token file with what stands beside it: a byte for the kind, the length of the first file in
 // four bytes, and the files. It is refused with BadInput, or read: every document, and every sample, cut and packed.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.hpp"
 #include "data/token_set.hpp"
+#include "scratch.hpp"
 #include "text/token_writer.hpp"
 
 namespace forge {
 namespace {
 
 namespace fs = std::filesystem;
+using test::get;
+using test::put;
 
 constexpr std::int64_t T = 8, V = 65536;
 enum Kind : std::uint8_t { npy, megatron, llm_c, ds, mask, plan, raw, kinds };
 
-// A directory in memory, where there is such a file system.
-class Scratch {
- public:
-  Scratch() {
-    const char* const base = fs::exists("/dev/shm") ? "/dev/shm" : "/tmp";
-    path_ = std::string(base) + "/forge_token_fuzz_" + std::to_string(::getpid()) + "_";
-    fs::create_directories(path_ + "/plans");
-  }
-  ~Scratch() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
-Scratch& scratch() {
-  static Scratch instance;
+test::FuzzScratch& scratch() {
+  static test::FuzzScratch instance("token_fuzz");
   return instance;
-}
-
-void put(const std::string& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
-}
-
-std::string get(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 const char* name_of_kind(int kind) {
@@ -200,7 +176,7 @@ int run_input(std::string_view input) {
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   using namespace forge;
-  scratch();
+  fs::create_directories(scratch() / "plans");
   if (*argc == 3 && std::string((*argv)[1]) == "--seeds") {
     for (int kind = 0; kind < kinds; ++kind) {
       const std::string input = seed_of(kind);

@@ -1,14 +1,10 @@
 // libFuzzer's input is a file that a user brings: a byte for its kind, and the file; behind a deck's last zero byte
 // stand options, one a line. It is refused with BadInput, or what it says holds together: a deck or a model that is
 // written down is read again as it was, a tensor's bytes lie in its file.
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "config/read.hpp"
@@ -23,11 +19,14 @@
 #include "schedule/check_deck.hpp"
 #include "schedule/csv.hpp"
 #include "schedule/generate.hpp"
+#include "scratch.hpp"
 
 namespace forge {
 namespace {
 
 namespace fs = std::filesystem;
+using test::get;
+using test::put;
 
 enum Kind : std::uint8_t { deck, machine, schedule, config, ids, adapter, tensors, parts, metrics, kinds };
 constexpr const char* names[] = {"deck.yaml",
@@ -40,33 +39,19 @@ constexpr const char* names[] = {"deck.yaml",
                                  "model.safetensors.index.json",
                                  "metrics.jsonl"};
 
-// A directory for each kind, in memory where there is such a file system.
-class Scratch {
+// With a directory for each kind.
+class Scratch : public test::FuzzScratch {
  public:
-  Scratch() {
-    const char* const base = fs::exists("/dev/shm") ? "/dev/shm" : "/tmp";
-    path_ = std::string(base) + "/forge_user_fuzz_" + std::to_string(::getpid()) + "_";
+  Scratch() : FuzzScratch("user_fuzz") {
     for (int kind = 0; kind < kinds; ++kind) fs::create_directories(directory(kind));
   }
-  ~Scratch() { fs::remove_all(path_); }
-  std::string directory(int kind) const { return path_ + "/" + std::to_string(kind); }
+  std::string directory(int kind) const { return *this / std::to_string(kind); }
   std::string file(int kind) const { return directory(kind) + "/" + names[kind]; }
-
- private:
-  std::string path_;
 };
 
 Scratch& scratch() {
   static Scratch instance;
   return instance;
-}
-
-void put(const std::string& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
-}
-std::string get(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 void expect(bool holds, const char* what) {
