@@ -71,7 +71,9 @@ def check_faults(deck):
         out, err = check(deck, *sets(*settings), *(["--set", "train.global_batch_sequences=12"] if ranks == 3 else []),
                          "--slow", 5, "--output", os.path.abspath("nodes"), ranks=ranks, code=8, fault=fault)
         had = row_of(out, row)
-        expect(had[0] == verdict and text in had[1], f"{fault}: {row} is {had}, not {verdict} with \"{text}\"\n{out}")
+        # On a busy machine other ranks may be slow, too.
+        named = set(re.findall(r"\d+", had[1].split(": ")[-1])) if verdict == "slow" else set()
+        expect(had[0] == verdict and (text in had[1] or text.split()[1] in named), f"{fault}: {row} is {had}, not {verdict} with \"{text}\"\n{out}")
         expect(re.search(r"found something slow or wrong", err), f"{fault} ends with {err}")
         expect(Path("nodes").read_text() == "", f"ranks that are threads have nodes: {Path('nodes').read_text()}")
         os.remove("nodes")
