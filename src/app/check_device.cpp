@@ -90,8 +90,8 @@ class DeviceCheck {
           return format_bytes(static_cast<std::size_t>(2.0 * static_cast<double>(bytes) / median)) + "/s";
         },
         true);
-    checks_.find("memory, contents", Verdict::wrong, holds ? "" : "a copy differs from what was copied",
-                 format_bytes(bytes) + " on each rank hold what was written", true);
+    checks_.find("memory, contents", Verdict::wrong, holds ? "" : "a copy differs from its source",
+                 format_bytes(bytes) + " on each rank hold their contents", true);
   }
 
  private:

@@ -121,7 +121,7 @@ void CheckedDirectory::check() {
     });
   checks_.find("files, contents", Verdict::wrong, failed, "each node reads the next one's file as it was written",
                true);
-  // One of the nodes makes a name, all see what it becomes.
+  // One of the nodes makes a name; all see its new name.
   std::int64_t made = leads && made_alone(path_ + "/once") ? 1 : 0;
   std::int64_t makers[] = {made};
   checks_.ranks().sum_host(makers);

@@ -6,7 +6,7 @@ namespace {
 
 using enum OnRestart;
 
-// A part of the model: what runs has them, and files of it do.
+// A part of the model: runs and their files have them.
 constexpr auto of_adapter = [](auto& deck) -> auto& {
   return deck.model.adapter;
 };

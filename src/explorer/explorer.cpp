@@ -24,7 +24,7 @@
 #include "predict/search_space.hpp"
 #include "schedule/check_deck.hpp"
 
-// What the explorer's page asks for, as functions from texts to JSON: the same planner as `forge plan` and `forge
+// The explorer's answers to its page, as functions from texts to JSON: the same planner as `forge plan` and `forge
 // show`. A request is a deck, settings "section.key=value" one a line, a machine's name and a number of ranks (0: as
 // many as the deck's mesh asks for). Files (machines, a pasted config.json) come first, into the module's own file
 // system. An answer is good until the next request. An input that is wrong gives {"error": "…"}.
@@ -107,8 +107,8 @@ std::string plan_of(const Request& r) {
   return plan_json(r.machine, outcome, neighbours, all_warnings(r.machine, outcome, neighbours));
 }
 
-// What a stretch of a stream is drawn as: 0 forward, 1 backward, 2 backward of weights, 3 step and update; then the
-// other streams.
+// The kind of a stretch of a stream in the drawing: 0 forward, 1 backward, 2 backward of weights, 3 step and update;
+// then the other streams.
 int kind_of(const Task& task, Lane lane) {
   if (lane != Lane::compute) return 3 + static_cast<int>(lane);
   if (task.of_step()) return 3;

@@ -68,7 +68,7 @@ function apply(changes) {
   update();
 }
 
-// ---- what the settings ask for
+// ---- requests of the settings
 
 let module = null;
 
@@ -95,7 +95,7 @@ output: {directory: runs/model}
 }
 
 let facts = null;
-let asked = null;    // the last request: what must come before it, and its arguments
+let asked = null;    // the last request: its prerequisites and arguments
 let current = null;  // it, where its layout is legal
 
 function update() {
