@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # jobscripts/setup.sh [--tests | --cuda | --web]: installs what forge, its tests and the quickstart need on Debian 12, 13 or Ubuntu 24.04 (or later),
 # as root, without questions. Needs no network when everything is there. Without root it names what is missing and how to
-# get it; docs/building.md has the ways without a system package manager. --tests: also Slurm, of which some tests start a
+# get it; docs/start.md has the ways without a system package manager. --tests: also Slurm, of which some tests start a
 # cluster of their own; without a configuration its daemons start nowhere else; git, by which some draw their share; and, where nvcc is, what --cuda brings.
 # --cuda: also cuobjdump and nvdisasm, with which a test reads what nvcc made of the kernels. They come from PyPI's packages
 # nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm by pip, into /usr/local/bin, or ~/.local/bin without root; and the headers of
 # cuDNN's frontend, with which the CUDA build has attention by cuDNN, of the package nvidia-cudnn-frontend into
 # /usr/local/include, or ~/.local/include, and there those of CUTLASS, of the package nvidia-cutlass.
-# --web: also emscripten, which compiles the explorer (docs/planner.md), and Chromium, in which its test reads the page.
+# --web: also emscripten, which compiles the explorer (docs/choosing.md), and Chromium, in which its test reads the page.
 #
 # The CUDA Toolkit and NCCL are not installed: the cuda preset is for machines that have them.
 set -euo pipefail
@@ -73,10 +73,10 @@ get_headers() {
   rm -rf "$folder"
 }
 
-# Without them the CUDA build has no attention by cuDNN (FORGE_CUDNN, docs/building.md).
+# Without them the CUDA build has no attention by cuDNN (FORGE_CUDNN, docs/start.md).
 get_cudnn_frontend() { get_headers "cuDNN's frontend" nvidia-cudnn-frontend==1.32.0 cudnn_frontend.h include; }
 
-# 30 MB. Without them the CUDA build has no products of experts by CUTLASS (FORGE_CUTLASS, docs/building.md).
+# 30 MB. Without them the CUDA build has no products of experts by CUTLASS (FORGE_CUTLASS, docs/start.md).
 get_cutlass() { get_headers CUTLASS nvidia-cutlass==4.2.0.0 cutlass/cutlass.h cutlass_library/source/include; }
 
 missing_of() {
@@ -94,7 +94,7 @@ obtainable_of() {
 }
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
-  echo "setup: this is neither Debian nor Ubuntu; docs/building.md says what to load or build here." >&2
+  echo "setup: this is neither Debian nor Ubuntu; docs/start.md says what to load or build here." >&2
   exit 0
 fi
 mapfile -t missing < <(missing_of "${packages[@]}" "${optional[@]}")
@@ -121,7 +121,7 @@ if [ "$(id -u)" -ne 0 ]; then
   get_cutlass
   [ "${#required[@]}" -eq 0 ] && exit 0
   echo "setup: root installs them with: apt-get install --no-install-recommends ${required[*]}" >&2
-  echo "setup: without root, see docs/building.md (modules, Spack); the build will tell what it doesn't find." >&2
+  echo "setup: without root, see docs/start.md (modules, Spack); the build will tell what it doesn't find." >&2
   exit 0
 fi
 
@@ -134,7 +134,7 @@ for package in "${missing[@]}"; do
   if apt-cache show "$package" > /dev/null 2>&1; then
     available+=("$package")
   elif [[ " ${required[*]} " == *" $package "* ]]; then
-    echo "setup: this distribution has no package $package; docs/building.md names the versions that are needed" >&2
+    echo "setup: this distribution has no package $package; docs/start.md names the versions that are needed" >&2
     exit 1
   else
     echo "setup: this distribution has no package $package; going on without it"

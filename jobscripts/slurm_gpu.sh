@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # sbatch jobscripts/slurm_gpu.sh [DECK] [ARGUMENTS for forge]: 8 nodes of 4 GPUs, one rank a GPU. Saves on preemption and before the
-# time limit, and goes on by itself when Slurm starts it again (docs/cluster.md).
+# time limit, and goes on by itself when Slurm starts it again (docs/running.md).
 #SBATCH --job-name=forge
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=4

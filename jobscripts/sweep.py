@@ -8,7 +8,7 @@
     sweep.py cancel DIRECTORY         ends its jobs of Slurm
 
 --layouts takes what `forge plan --search` writes with --json or --write, or a table of keys as `forge plan --candidates` reads and writes it.
-docs/cluster.md, "Sweeps", has the classes and columns.
+docs/running.md, "Sweeps", has the classes and columns.
 """
 import argparse
 import fcntl

@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def stale(root):
-    """Names in docs/*.md and README.md that no file or folder of src/ has, and how many there are."""
+    """Names in docs/**/*.md and README.md that no file or folder of src/ has, and how many there are."""
     folders = {folder.name for folder in (root / "src").iterdir() if folder.is_dir()}
     named, missing = 0, []
-    for page in sorted([*root.glob("docs/*.md"), root / "README.md"]):
+    for page in sorted([*root.glob("docs/**/*.md"), root / "README.md"]):
         for word in re.findall(r"`(?:src/)?([a-z]+/[a-z0-9_/*]+(?:\.plan)?(?:\.[hc]pp)?)`", page.read_text()):
             if word.split("/")[0] not in folders:
                 continue
@@ -22,9 +22,9 @@ def stale(root):
 
 
 def without_function(root):
-    """`file`: `function` of docs/*.md where the file has no such definition or declaration."""
+    """`file`: `function` of docs/**/*.md where the file has no such definition or declaration."""
     named, missing = 0, []
-    for page in sorted(root.glob("docs/*.md")):
+    for page in sorted(root.glob("docs/**/*.md")):
         for file, function in re.findall(r"`([a-z]+/[a-z0-9_/.]+\.[hc]pp)`: `([a-z_]+)`", page.read_text()):
             named += 1
             source = root / "src" / file

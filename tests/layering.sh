@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/layering.sh [ROOT]: the rules of docs/architecture.md that a compiler doesn't check. Prints every violation as
+# tests/layering.sh [ROOT]: the rules of docs/developer.md that a compiler doesn't check. Prints every violation as
 # file:line: text, and ends with 1 when there is one.
 #  - A folder of src/ includes only itself and what stands to its left in the list below; some pairs are forbidden besides.
 #    The pure half of a layer, nn/NAME.plan.*, stands behind fp8/: no MPI, no device.

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # tests/run.sh [--long] [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it
-# passed. --long takes all of what is a part otherwise (docs/testing.md): hours.
+# passed. --long takes all of what is a part otherwise (docs/developer.md): hours.
 #   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, equivalence, verify, format, layering, docs.
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and 10 seconds of
 #      libFuzzer on each of three kinds, where clang is (--long: a minute); FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
 #      of the preset's architectures, and the tests run on it (label gpu). CUTLASS's kernels only there and with --long.
-#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: each second test of kernels and networks, a sixth of verify, 16 to 18
+#   4. vgpu preset (docs/developer.md): the CUDA sources on an emulated GPU: each second test of kernels and networks, a sixth of verify, 16 to 18
 #      layouts and a planted mistake, drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
 #   5. with --long: the cpu preset by the oldest clang from 16 on that is here; it computes what g++'s does (labels of 1: kernels, verify).
 # JOBS sets how many compilers run at once (default: the cores); of tests it is two more. The last lines are what was skipped, and the wall

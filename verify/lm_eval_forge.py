@@ -8,7 +8,7 @@ The arguments are lm-eval's own (`lm-eval run`), with --model forge. model_args:
 started; default build/cpu/forge), options (more options of forge, as a shell reads them).
 
 Texts go to `forge score DECK - --output -`, or `forge generate DECK --prompts - --output -`, as lines of JSON, a batch at a time with an
-empty line behind it, and a row comes back for each line; forge makes the ids. One of the two runs at a time. docs/running.md says how a
+empty line behind it, and a row comes back for each line; forge makes the ids. One of the two runs at a time. docs/finetuning.md says how a
 context is cut, and which token an empty one is.
 """
 

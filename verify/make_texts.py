@@ -5,7 +5,7 @@
     python3 verify/make_texts.py --check    compare them with what is written
 
 Each line is a line for forge generate, with the tokens that it must answer in `ids`. Logits are plain_model.py's, in 80 bits, of the whole
-text anew for every token; draws are Philox-4x32-10 as docs/architecture.md has it, keyed by seed, number of the line and position.
+text anew for every token; draws are Philox-4x32-10 as docs/notes/design.md has it, keyed by seed, number of the line and position.
 """
 
 import operator

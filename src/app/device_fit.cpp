@@ -106,7 +106,7 @@ void refuse_attention(AttentionKernel attention) {
   if (attention == AttentionKernel::cudnn && !cudnn_built_in())
     throw BadInput(asked +
                    ": this build has no cuDNN; legal: automatic, the default, tensor_cores, or a build with "
-                   "FORGE_CUDNN (docs/building.md)");
+                   "FORGE_CUDNN (docs/start.md)");
 }
 
 void refuse_grouped_products(GroupedProducts grouped) {
@@ -120,7 +120,7 @@ void refuse_grouped_products(GroupedProducts grouped) {
   if (!cutlass_built_in())
     throw BadInput(asked +
                    ": this build has no kernels of CUTLASS; legal: automatic, the default, library, tensor_cores, or a "
-                   "build with FORGE_CUTLASS (docs/building.md)");
+                   "build with FORGE_CUTLASS (docs/start.md)");
   if (const std::string features = device.features; !cutlass_has_kernels_here())
     throw BadInput(asked + ": this GPU is of " + features +
                    ", and the kernels are those of sm_90; legal: automatic, the default, library, or tensor_cores");

@@ -181,7 +181,7 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
   if (r.best.empty() && r.refused == r.layouts)
     return text +
            "no layout of so many ranks is legal: the batch and the model share out over none of them "
-           "(docs/parallelism.md, \"What is legal\")\n";
+           "(docs/parallelism.md, \"Legal layouts\")\n";
   if (r.best.empty()) return text + "no layout fits on " + machine.name + "\n";
   text += formatted("tokens/s and memory are those of a %s\n  %4s %10s %10s %6s %10s  %s\n", rank_word(machine), "",
                     "step", "tokens/s", "mfu", "memory", "layout; what binds");

@@ -143,7 +143,7 @@ std::string machine_text(const World& world, int threads, const Progress& progre
   std::ostringstream out;
   out << "# Written by forge calibrate: every figure was measured, with " << threads << " threads a rank.\n";
   out << "description: " << device_info().name << ", " << cores << " cores; ranks on one node\n";
-  out << "uncertainty: 0.2  # docs/planner.md\n";
+  out << "uncertainty: 0.2  # docs/choosing.md\n";
   out << "node: {ranks: " << world.size() << ", cores: " << cores << ", memory_mib: " << (memory_of_node() >> 20)
       << "}\n";
   std::string types;

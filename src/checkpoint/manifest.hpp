@@ -50,7 +50,7 @@ struct CheckpointFacts {
   std::string spikes = {};  // train/spikes.hpp; "": nothing
 };
 
-// docs/checkpoint.md describes the tables.
+// docs/notes/checkpoint.md describes the tables.
 constexpr std::size_t most_dimensions = 4;
 
 struct StoredTensor {

@@ -50,7 +50,7 @@ long tasks_of_srun() {
 std::string sentence(const std::string& words, const std::string& name, const std::string& unset,
                      const std::string& mpi) {
   return words + " (" + name + " = " + std::getenv(name.c_str()) + "), but " + mpi +
-         " has 1 rank: each would run alone; legal: srun --mpi=pmix (docs/cluster.md, MPI and NCCL), or the mpirun of "
+         " has 1 rank: each would run alone; legal: srun --mpi=pmix (docs/running.md, MPI and NCCL), or the mpirun of "
          "that MPI; one process; or, for runs of their own, env -u " +
          unset + " before forge";
 }

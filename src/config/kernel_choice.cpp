@@ -16,7 +16,7 @@ namespace forge {
 namespace {
 
 // Weights of an expert's matrix. An H200 multiplied matrices of 1.6 million in 56 % of the library's time in one
-// launch, of 59 million in as much or a tenth more (docs/performance.md, "Experts' products in one launch").
+// launch, of 59 million in as much or a tenth more (docs/notes/kernels.md, "Experts' products in one launch").
 constexpr std::int64_t large_matrix = 1 << 24;
 
 // The first one where the text is empty.

@@ -73,7 +73,8 @@ void add_precision(SectionKeys<&Deck::train>& k) {
   k.choice<&T::precision>(
       "precision", stays, {"fp64", "fp32", "bf16", "fp8"},
       "of the arithmetic; bf16 keeps gradients, sums and master weights in fp32 (but for optimizer.gradients and "
-      "optimizer.master_weights), and so does fp8, which rounds the operands of blocks' products (docs/fp8.md)");
+      "optimizer.master_weights), and so does fp8, which rounds the operands of blocks' products "
+      "(docs/parallelism.md)");
   std::vector<std::string> recipes;
   for (const Fp8RecipeRow& recipe : fp8_recipes) recipes.push_back(recipe.word);
   k.choice<&T::fp8_recipe>("fp8_recipe", stays, std::move(recipes), fp8_recipe_doc);

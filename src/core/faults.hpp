@@ -7,7 +7,7 @@
 namespace forge {
 
 // Faults on purpose, in builds with tests: FORGE_FAULT=kind:rank:where[:argument], several with commas between, in the
-// environment (docs/checkpoint.md). `where` is a step, or the name of a place. Builds without tests know none of it.
+// environment (docs/developer.md). `where` is a step, or the name of a place. Builds without tests know none of it.
 // Each function throws BadInput where the text is none of the legal ones.
 
 // kill, stop, hang, slow, throw: what a rank does at the start of a step.

@@ -9,7 +9,7 @@
 #include "device/stream.hpp"
 
 // CUDA build, in files that nvcc compiles: how kernels start, and where they get shared memory. Both go through one
-// construct, because the emulated GPU (docs/vgpu.md) compiles the same kernels for the host.
+// construct, because the emulated GPU (docs/developer.md) compiles the same kernels for the host.
 
 namespace forge {
 

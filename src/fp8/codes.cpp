@@ -24,7 +24,7 @@ std::string refusal_of_scales(Fp8Recipe recipe, int cublas_version) {
   if (cublas_version >= (code_scaling(recipe) == CodeScaling::tensor ? 1 : 120900)) return "";
   return "train.fp8_recipe = " + std::string(properties_of(recipe).word) +
          ": this build's cuBLAS has no products with such scales; legal: current or delayed, or a build with CUDA 12.9 "
-         "or later (docs/building.md)";
+         "or later (docs/start.md)";
 }
 
 CodeScaling code_scaling(Fp8Recipe recipe) {

@@ -9,7 +9,7 @@
 // Every kernel but the matrix products (gemm.hpp), attention (attention.hpp) and what only mixtures of experts need
 // (moe.hpp), on one page. T is the compute type (double, float, bf16); A =
 // acc_t<T> the type of statistics and of weight gradients (double, float, float). R = rows of activations, each with
-// its own position, document and sample; letters as in docs/notation.md. All take a Stream, none allocates, none
+// its own position, document and sample; letters as in docs/developer.md. All take a Stream, none allocates, none
 // synchronises.
 // "+=" marks an output that is added to. Results don't depend on the number of threads.
 

@@ -7,7 +7,7 @@
 namespace forge {
 
 // A model whose dimensions are all known: the deck's model section, resolved (no zero left that means "derive it").
-// Letters as in docs/notation.md.
+// Letters as in docs/developer.md.
 struct ModelSpec {
   ModelDeck options;
 

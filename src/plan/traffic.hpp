@@ -18,7 +18,7 @@ std::vector<Sent> distinct_calls(const BufferContext& context, const RankShare& 
 
 // What one rank sends in a training step (gradients, update, gathering of the updated parameters) on each of a mesh's
 // groups, under the names of Mesh::traffic(), from the deck alone; equal to what is counted, to the byte. The figures
-// and their derivation: docs/parallelism.md. `schedule` is lowered.
+// and their derivation: docs/notes/bytes.md. `schedule` is lowered.
 std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& context, const ModelSpec& whole,
                                                           const MeshShape& mesh, const RankShare& share,
                                                           const Schedule& schedule);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""choosing.py FORGE: the predicted tokens a second and GPU, and the memory, in the tables and sentences of docs/choosing.md are what forge
-plan says. By deck and machine, rows of keys; each figure must stand in the page."""
+"""choosing.py FORGE: the predicted tokens a second and GPU, and the memory, in the tables and sentences of docs/choosing.md and docs/notes/layouts.md
+are what forge plan says. By deck and machine, rows of keys; each figure must stand in one of the pages."""
 import csv
 import os
 import subprocess
@@ -45,12 +45,13 @@ def predict(deck, machine, rows, options):
 
 
 def main():
-    page, missing, figures = open("docs/choosing.md").read(), [], 0
+    pages = "".join(open(f"docs/{page}.md").read() for page in ("choosing", "notes/layouts"))
+    missing, figures = [], 0
 
     def expect(figure, what):
         nonlocal figures
         figures += 1
-        if figure not in page:
+        if figure not in pages:
             missing.append(f"{what}: {figure}")
 
     for deck, machine, rows, with_memory in ROWS:
@@ -62,7 +63,7 @@ def main():
         told = predict(deck, "h200_4", [row], ["--as", "kempnerforge"])[0]
         expect(f"{float(told['tokens_per_second_per_rank']):,.0f}", f"{deck} {row} as kempnerforge")
     for problem in missing:
-        print("FAILED: docs/choosing.md doesn't have", problem)
+        print("FAILED: docs/choosing.md and docs/notes/layouts.md don't have", problem)
     print(f"{figures} figures, {len(missing)} missing")
     sys.exit(bool(missing))
 

@@ -5,7 +5,7 @@ forge=$1
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/expect.sh"
 
-cat docs/architecture.md docs/parallelism.md docs/data.md > "$work/text"
+cat docs/developer.md docs/parallelism.md docs/data.md > "$work/text"
 python3 "$here/data_formats.py" "$work/text" "$work"
 cat > "$work/deck.yaml" << YAML
 model: {layers: 2, width: 16, heads: 2, ffn: 24, vocabulary: 257}

@@ -17,7 +17,7 @@ export OMP_NUM_THREADS=1
 
 cat docs/*.md > "$work/text"
 "$forge" tokenize "$work/text" --output "$work/tokens.bin" > /dev/null
-"$forge" tokenize docs/notation.md --output "$work/held_out.bin" > /dev/null
+"$forge" tokenize docs/start.md --output "$work/held_out.bin" > /dev/null
 
 # Numbers that differ by at most 1e-9 of their size.
 agree() {

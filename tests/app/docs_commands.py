@@ -271,15 +271,15 @@ HSDP, PP4 = "show --all inputs/7b_32gpu_hsdp.yaml --set train.zero_stage=", "sho
 BY_SCHEDULE = PP4 + " --set train.global_batch_sequences=16 --set schedule.name="
 BY_EP = "show --all inputs/moe_32gpu.yaml --set mesh.ep={} --set mesh.etp={}"
 TABLES = [
-    ("docs/parallelism.md", "| | gradients | gradient_shards | gradient_replicas | parameter_shards | sum |", {
+    ("docs/notes/bytes.md", "| | gradients | gradient_shards | gradient_replicas | parameter_shards | sum |", {
         "zero_stage 0": HSDP + "0", "1": HSDP + "1", "2, and 1 with `accumulate: sharded`": HSDP + "2", "3 (the deck)": HSDP + "3",
         "3 with `gather: step`": HSDP + "3 --set train.gather=step"}),
-    ("docs/parallelism.md", "| zero_stage | parameters | gradients | optimizer | peak |", {str(z): HSDP + str(z) for z in range(4)}),
-    ("docs/parallelism.md", "| pp 4, M 8, no recompute | idle, equal stages | activations, largest rank | peak, largest rank | pp bytes |", {
+    ("docs/notes/bytes.md", "| zero_stage | parameters | gradients | optimizer | peak |", {str(z): HSDP + str(z) for z in range(4)}),
+    ("docs/notes/bytes.md", "| pp 4, M 8, no recompute | idle, equal stages | activations, largest rank | peak, largest rank | pp bytes |", {
         "gpipe": BY_SCHEDULE + "gpipe", "1f1b": BY_SCHEDULE + "1f1b",
         "interleaved, 2 chunks": BY_SCHEDULE + "interleaved --set schedule.virtual_stages=2",
         "zero_bubble": BY_SCHEDULE + "zero_bubble", "zb_v": BY_SCHEDULE + "zb_v"}),
-    ("docs/parallelism.md", "| ep x etp | edp | a rank has | ep | etp | peak |", {
+    ("docs/notes/bytes.md", "| ep x etp | edp | a rank has | ep | etp | peak |", {
         "1 x 4": BY_EP.format(1, 4), "2 x 4": BY_EP.format(2, 4), "2 x 1 (the deck)": BY_EP.format(2, 1), "4 x 2": BY_EP.format(4, 2), "8 x 1": BY_EP.format(8, 1)}),
 ]
 FIGURE = re.compile(r"\d[\d,]{4,}|\d+\.\d+ (?:GiB|TiB|%)")
@@ -352,7 +352,7 @@ def main():
         for line in examples.split("\n"):
             if line.strip():
                 check_command(f"forge {verb} --help: {line.strip()}", line.strip(), "")
-    docs = ["README.md", "inputs/README.md", "verify/README.md", *sorted(glob.glob("docs/*.md")), *sorted(glob.glob("tests/*/README.md"))]
+    docs = ["README.md", "inputs/README.md", "verify/README.md", *sorted(glob.glob("docs/**/*.md", recursive=True)), *sorted(glob.glob("tests/*/README.md"))]
     for doc in docs:
         text = read(doc)
         commands = commands_of(text)

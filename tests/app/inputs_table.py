@@ -38,7 +38,7 @@ HEAD = """# Decks
 ## All decks
 
 Memory is the largest rank's, libraries included; tokens/s are a GPU's. [finetune/chat.yaml](finetune/chat.yaml) fine-tunes a Hugging Face model
-on chats ([data.md](../docs/data.md#chats)); its size is that model's.
+on chats ([fine-tuning](../docs/finetuning.md#chats)); its size is that model's.
 """
 SECTIONS = [("1 to 7 GPUs", 1), ("8 GPUs", 8), ("12 to 64 GPUs", 9), ("128 to 512 GPUs", 65), ("1,024 GPUs and more", 513)]
 COLUMNS = """

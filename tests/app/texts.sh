@@ -16,7 +16,7 @@ export PATH=$work/bin:$PATH FORGE=$forge
 
 mapfile -t commands < <({
   sed -n '/^## Your own texts/,/^## Your Hugging/p' "$root/README.md"
-  sed -n '/^## From a folder of texts/,/^## The quickstart/p' "$root/docs/data.md"
+  sed -n '/^## From a folder of texts/,/^## Making token files/p' "$root/docs/data.md"
 } | sed -n 's/^    //p' | sed 's/ *#.*//; s/ FOLDER / texts /')
 [ "${#commands[@]}" -eq 6 ] || fail "README.md and docs/data.md have ${#commands[@]} commands, not 6"
 few=(--set train.steps=12 --set train.validate_every_steps=6 --set optimizer.warmup_steps=4 --set output.sample_tokens=8)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""troubleshooting.py FORGE: provokes what docs/troubleshooting.md tells of, and looks for each of its lines, but for their figures and
-folders, in what forge prints. Commands of the page are run by docs_commands.py."""
+"""troubleshooting.py FORGE: provokes what "When something is wrong" of docs/running.md tells of, and looks for each of its lines, but
+for their figures and folders, in what forge prints. Commands of the page are run by docs_commands.py."""
 import os
 import pathlib
 import re
@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 FORGE = os.path.abspath(sys.argv[1])
-PAGE = "docs/troubleshooting.md"
+PAGE = "docs/running.md"
 DECK = """model: {{layers: 4, width: 32, heads: 4, ffn: 48, vocabulary: 256}}
 train: {{steps: 8, global_batch_sequences: 8, microbatch_sequences: 1, sequence_tokens: 32, precision: fp32}}
 optimizer: {{learning_rate: 1e-3}}
@@ -79,7 +79,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         printed = {plain(line) for output in provoked(pathlib.Path(folder)) for line in output.splitlines()}
     lines = []
-    for line in pathlib.Path(PAGE).read_text().splitlines():
+    text = pathlib.Path(PAGE).read_text().split("\n## When something is wrong\n")[1].split("\n## ")[0]
+    for line in text.splitlines():
         is_code = line.startswith("    ")
         command = re.match(r"    (\$ )?(build/|forge (show|plan) )", line)
         if is_code and not command:

@@ -87,7 +87,7 @@ TEST(Launcher, SeveralProcessesThatMpiDoesNotKnowAreRefused) {
     const std::string refusal = refusal_of(variables);
     EXPECT_NE(refusal.find(words), std::string::npos) << words << " is not in: " << refusal;
     EXPECT_NE(refusal.find("but MPI 1.0 has 1 rank"), std::string::npos) << refusal;
-    EXPECT_NE(refusal.find("srun --mpi=pmix (docs/cluster.md"), std::string::npos) << refusal;
+    EXPECT_NE(refusal.find("srun --mpi=pmix (docs/running.md"), std::string::npos) << refusal;
   }
 }
 

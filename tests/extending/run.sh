@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/extending/run.sh [--build BUILD] [NAME…]: applies each worked example of docs/extending.md (all, or the named ones) to a copy of the
+# tests/extending/run.sh [--build BUILD] [NAME…]: applies each worked example of docs/developer.md (all, or the named ones) to a copy of the
 # sources and of a build with its objects, compiles what it changes, and runs the tests that it names. Ends with 1 where an example no
 # longer applies, doesn't compile, changes more sources than it says (their lines in CMakeLists.txt aside), or fails. --drawn: one, by the commit's hash, and all with
 # FORGE_LONG=1; of tests/run.sh without --long one in each third commit.

@@ -9,7 +9,7 @@
 
 namespace forge::test {
 
-// Initial values by the formula of docs/architecture.md, "Randomness is keyed", written from there and sharing nothing
+// Initial values by the formula of docs/notes/design.md, "Randomness is keyed", written from there and sharing nothing
 // with core/random.hpp.
 class InitialFormula {
  public:

@@ -210,7 +210,7 @@ TEST(Machine, ScalesOfRowsAndBlocksAskForCublas12_9) {
   EXPECT_EQ(
       refusal_of_scales(Fp8Recipe::row, 120805),
       "train.fp8_recipe = row: this build's cuBLAS has no products with such scales; legal: current or delayed, or "
-      "a build with CUDA 12.9 or later (docs/building.md)");
+      "a build with CUDA 12.9 or later (docs/start.md)");
 }
 
 // All experts in one launch: rows in tiles of 128, by measured rates, or what fp32 sums take that memory moves.

@@ -4,8 +4,8 @@
 
 #include "nn/block.plan.hpp"
 
-// Bytes of a block's kernels over rows against the least (docs/performance.md, "Kernels over rows"). That the lists are
-// what runs: layout_run, in every test of a layout; their launches: tests/vgpu/steps.py.
+// Bytes of a block's kernels over rows against the least (docs/notes/kernels.md, "Kernels over rows"). That the lists
+// are what runs: layout_run, in every test of a layout; their launches: tests/vgpu/steps.py.
 
 namespace forge::test {
 namespace {

@@ -53,7 +53,7 @@ class Group {
   GroupBytes bytes_;
 };
 
-// A rank's step, group by group, in the order of docs/parallelism.md.
+// A rank's step, group by group, in the order of docs/notes/bytes.md.
 class Step {
  public:
   Step(const Deck& deck, int rank)

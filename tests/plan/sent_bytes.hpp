@@ -8,7 +8,7 @@
 
 namespace forge::test {
 
-// Bytes that a rank sends in a training step, by the operations' definitions (docs/parallelism.md): an all-gather or a
+// Bytes that a rank sends in a training step, by the operations' definitions (docs/notes/bytes.md): an all-gather or a
 // reduce-scatter of a part of k elements among n ranks sends k (n − 1), an all-reduce of k elements 2 k (n − 1) / n, an
 // exchange what goes to others.
 struct SentBytes {
@@ -26,7 +26,7 @@ struct GroupBytes {
   SentBytes sent;
 };
 
-// From the mesh, the model's dimensions, the batch and the tables of docs/parallelism.md alone: it shares no code with
+// From the mesh, the model's dimensions, the batch and the tables of docs/notes/bytes.md alone: it shares no code with
 // plan/traffic, the communicators' counters, or the layouts that these rest on. `deck` has passed check_deck. Outside
 // of it, and refused: multi-token prediction, other splits than even, dispatch that depends on what the router does,
 // ZeRO 3 that gathers for each microbatch on several stages or with tied tables or learned positions.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""steps.py FORGE: what a steady step of training asks an emulated GPU for (docs/vgpu.md, "A steady step"): no memory, as many
+"""steps.py FORGE: what a steady step of training asks an emulated GPU for (docs/notes/vgpu.md, "A steady step"): no memory, as many
 collectives as `forge show` says, and the copies and waits that are listed there; every step the same. And that a block launches
 what `forge show --cost` counts. FORGE_STEPS=REGEX takes what matches alone of the names that are printed."""
 import json

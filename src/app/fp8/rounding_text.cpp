@@ -51,7 +51,7 @@ std::string line(const char* name, const std::string& value) {
   return formatted("  %-30s ", name) + value + "\n";
 }
 
-// By what multiplies; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "On GPUs".
+// By what multiplies; what was measured: docs/notes/fp8.md, "On GPUs".
 std::string saved_time(const RunSetup& s, const std::string& carrier) {
   if (s.buffers.rounding.codes) return "time of products (8 layers of a 7B on an H100: 195.5 ms a step, 224.2 in bf16)";
   const bool elsewhere = s.capability == 0 && multiplies_codes(s.deck, 90);
@@ -153,7 +153,7 @@ std::string rounding_text(const RunSetup& s) {
   const auto [copies, codes] = copies_of(s);
   const std::string share = formatted("%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
   const std::string carrier(name_of(s.buffers.precision.compute));
-  return "fp8 on the first rank (docs/fp8.md)\n" +
+  return "fp8 on the first rank (docs/parallelism.md)\n" +
          line("recipe",
               value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
                   (c.rounding.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +

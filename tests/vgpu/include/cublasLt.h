@@ -1,7 +1,7 @@
 #pragma once
 
 // The part of cuBLASLt that forge uses, as the emulated device offers it: names, values and meaning of the cuBLAS
-// documentation. What is stricter or missing stands in docs/vgpu.md.
+// documentation. What is stricter or missing stands in docs/notes/vgpu.md.
 
 #include <cstddef>
 #include <cstdint>

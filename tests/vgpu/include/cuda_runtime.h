@@ -1,7 +1,7 @@
 #pragma once
 
 // The part of CUDA's runtime that forge uses, as the emulated device offers it. Names, values and meaning are those of
-// the CUDA Runtime API; what is stricter or missing stands in docs/vgpu.md.
+// the CUDA Runtime API; what is stricter or missing stands in docs/notes/vgpu.md.
 
 #include <cstddef>
 #include <cstdint>

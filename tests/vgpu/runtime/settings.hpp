@@ -6,7 +6,7 @@
 
 namespace vgpu {
 
-// What the environment says of the machine, read once. docs/vgpu.md lists the variables.
+// What the environment says of the machine, read once. docs/developer.md lists the variables.
 struct Settings {
   std::uint64_t seed = 1;
   int devices = 64;                            // of a node
