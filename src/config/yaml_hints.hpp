@@ -15,7 +15,7 @@ struct YamlHint {
 };
 YamlHint yaml_hint(const std::string& text, int last);
 
-// Whether a text has the size and the characters of YAML; the report has why not.
+// Whether a text has the size and the characters of YAML; the report gets the reason.
 bool is_yaml_text(const std::string& text, const std::string& name, Report& report);
 
 // "'  layers: 2'": a line of a text.

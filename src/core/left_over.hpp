@@ -4,7 +4,7 @@
 
 namespace forge {
 
-// A file, or a directory with what is in it, that goes when the process ends before this object does: failures that
+// A file or a directory, which goes when the process ends before this object does: failures that
 // nobody catches unwind nothing (core/last_words.hpp), and whoever speaks last words removes these first.
 class LeftOver {
  public:
@@ -17,7 +17,7 @@ class LeftOver {
   std::string path_;
 };
 
-// Removes what all that live name; before the process ends.
+// Removes the files and directories of all that live; before the process ends.
 void remove_left_overs();
 
 }  // namespace forge
