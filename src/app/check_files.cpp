@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <optional>
 
@@ -70,6 +71,7 @@ CheckedDirectory::CheckedDirectory(Checks& checks, const std::string& directory)
     return;
   }
   path_ = name;
+  left_over_.emplace(name);
   std::error_code unknown;
   std::int64_t sees = fs::is_directory(name, unknown) ? 1 : 0;
   checks.find("directory", Verdict::wrong, sees ? "" : directory + " isn't the first rank's",
@@ -80,7 +82,8 @@ CheckedDirectory::CheckedDirectory(Checks& checks, const std::string& directory)
 }
 
 CheckedDirectory::~CheckedDirectory() {
-  if (checks_.world().rank() != 0 || path_.empty()) return;
+  // A rank that fails may end the others before they come here.
+  if (path_.empty() || (checks_.world().rank() != 0 && std::uncaught_exceptions() == 0)) return;
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }

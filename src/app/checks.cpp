@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <set>
 
 #include "comm/agreement.hpp"
+#include "comm/collected.hpp"
 #include "core/bytes.hpp"
 #include "core/median.hpp"
 
@@ -15,21 +15,6 @@ namespace forge {
 namespace {
 
 constexpr const char* words[] = {"ok", "low", "slow", "WRONG", "-"};
-
-std::vector<double> numbers_of(Communicator& ranks, double value) {
-  std::string text(sizeof value, 0);
-  std::memcpy(text.data(), &value, sizeof value);
-  std::vector<double> all;
-  ranks.collect_host(text, 0,
-                     [&](const std::string& one) { std::memcpy(&all.emplace_back(), one.data(), sizeof(double)); });
-  return all;
-}
-
-std::vector<std::string> texts_of(Communicator& ranks, const std::string& text) {
-  std::vector<std::string> all;
-  ranks.collect_host(text, 0, [&](const std::string& one) { all.push_back(one); });
-  return all;
-}
 
 // The value that most of these ranks have; of several the first.
 const std::string& most_frequent(const std::vector<int>& ranks, const std::vector<std::string>& values) {
@@ -60,7 +45,7 @@ void Checks::add(const std::string& name, Verdict verdict, const std::string& te
 
 void Checks::compare(const std::string& name, double seconds, const std::function<std::string(double median)>& text,
                      bool blames) {
-  const std::vector<double> all = numbers_of(*ranks_, seconds);
+  const std::vector<double> all = collected(*ranks_, seconds);
   heartbeat().beat();
   if (world_.rank() != 0) return;
   std::vector<double> taking_part;
@@ -80,7 +65,7 @@ void Checks::compare(const std::string& name, double seconds, const std::functio
 
 void Checks::find(const std::string& name, Verdict verdict, const std::string& finding, const std::string& otherwise,
                   bool blames) {
-  const std::vector<std::string> all = texts_of(*ranks_, finding);
+  const std::vector<std::string> all = collected(*ranks_, finding);
   heartbeat().beat();
   if (world_.rank() != 0) return;
   constexpr std::size_t most = 3;
@@ -101,7 +86,7 @@ void Checks::find(const std::string& name, Verdict verdict, const std::string& f
 
 void Checks::agree(const std::string& name, Verdict verdict, const std::string& kind, const std::string& value,
                    const std::string& text, bool blames) {
-  const std::vector<std::string> kinds = texts_of(*ranks_, kind), values = texts_of(*ranks_, value);
+  const std::vector<std::string> kinds = collected(*ranks_, kind), values = collected(*ranks_, value);
   heartbeat().beat();
   if (world_.rank() != 0) return;
   std::map<std::string, std::vector<int>> of_kind;

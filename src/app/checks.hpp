@@ -2,12 +2,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/world.hpp"
 #include "config/deck.hpp"
 #include "core/heartbeat.hpp"
+#include "core/left_over.hpp"
 #include "device/device_memory.hpp"
 #include "predict/machine.hpp"
 
@@ -94,6 +96,7 @@ class CheckedDirectory {
  private:
   Checks& checks_;
   std::string path_;
+  std::optional<LeftOver> left_over_;  // of path_
   bool shared_ = false;
 };
 // A step in fp64 of a model of a few thousand parameters on the deck's mesh, beside the same step on one rank alone.

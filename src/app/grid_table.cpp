@@ -182,6 +182,9 @@ std::string grid_json(const Machine& machine, const std::vector<GridRow>& rows, 
   }
   JsonLine all;
   all.add("machine", machine.name).add("description", machine.description).add("program", machine.program.name);
+  std::int64_t most = 0;
+  for (const GridRow& row : rows) most = std::max(most, row.ranks());
+  if (const std::string note = comparison_note(machine, most); !note.empty()) all.add("note", note);
   return all.add("cells", cells).add("needs", needs).add("fills", filled).text();
 }
 

@@ -203,6 +203,11 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
   return text;
 }
 
+std::string comparison_note(const Machine& machine, std::int64_t ranks) {
+  const bool several = ranks > 1 && machine.cores_per_node == 0 && machine.program.is_forge();
+  return several ? "no prediction for more than one GPU has been compared with a run of forge yet" : "";
+}
+
 JsonLine outcome_json(const Machine& machine, const Outcome& o) {
   const Prediction& p = o.time;
   JsonLine seconds, others, memory, all;
@@ -221,6 +226,7 @@ JsonLine outcome_json(const Machine& machine, const Outcome& o) {
   all.add("seconds", seconds).add("other_streams", others);
   all.add("wire_seconds", JsonLine().add("nvlink", nvlink).add("nic", nic)).add("memory", memory);
   all.add("peak_bytes", o.memory.total()).add("usable_bytes", o.usable).add("fits", o.fits());
+  if (const std::string note = comparison_note(machine, ranks_of(o.deck.mesh)); !note.empty()) all.add("note", note);
   return all;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,9 @@ std::string neighbours_text(const Outcome& outcome, const std::vector<PredictedN
                             std::size_t most);
 // The best layouts of a search as a table, with what bounds each.
 std::string search_text(const Machine& machine, const SearchResult& result);
+
+// That predictions for so many GPUs have met no run of forge yet; nothing of one GPU, of cores and of other programs.
+std::string comparison_note(const Machine& machine, std::int64_t ranks);
 
 // Everything as JSON: of the deck, and of a search on so many ranks.
 std::string plan_json(const Machine& machine, const Outcome& outcome, const std::vector<PredictedNeighbour>& neighbours,

@@ -46,7 +46,7 @@ class GridSearch {
     if (!line_.output.empty()) write_rows();
     const std::vector<GridFill> fills = all_fills();
     if (kept_ > 0) std::printf("%zu of %zu cells were in %s\n", kept_, rows_.size(), line_.output.c_str());
-    std::printf("%s%s", grid_text(machine_, rows_, fills).c_str(), left_text().c_str());
+    std::printf("%s%s%s", grid_text(machine_, rows_, fills).c_str(), left_text().c_str(), note_text().c_str());
     if (!line_.json.empty()) write_text_file(line_.json, grid_json(machine_, rows_, fills));
     if (!line_.svg.empty()) write_text_file(line_.svg, grid_map(machine_, rows_));
   }
@@ -169,6 +169,11 @@ class GridSearch {
     const auto cells = std::count_if(rows_.begin(), rows_.end(), [](const GridRow& r) { return r.number("left") > 0; });
     if (cells == 0) return "";
     return counted(cells, "cell") + " had layouts left when time was up (column left)\n";
+  }
+
+  std::string note_text() const {
+    const std::string note = comparison_note(machine_, *std::max_element(ranks_.begin(), ranks_.end()));
+    return note.empty() ? "" : note + "\n";
   }
 
   std::vector<GridFill> all_fills() const {

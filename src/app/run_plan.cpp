@@ -56,10 +56,10 @@ struct Predicted {
   std::int64_t ranks = 1;
 };
 
-// A sentence on predictions for so many ranks of GPUs.
+// The note on its own line, behind an empty one.
 std::string comparison_text(const Machine& machine, std::int64_t ranks) {
-  const bool several = ranks > 1 && machine.cores_per_node == 0 && machine.program.is_forge();
-  return several ? "\nno prediction for more than one GPU has been compared with a run of forge yet\n" : "";
+  const std::string note = comparison_note(machine, ranks);
+  return note.empty() ? "" : "\n" + note + "\n";
 }
 
 // Columns of a candidates' table are keys of the deck.

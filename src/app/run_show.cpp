@@ -185,6 +185,19 @@ std::string draw_memory(const CommandLine& line, const RunSetup& setup, const st
   return "written: " + path + "\n";
 }
 
+// The parts that options ask for, each with an empty line behind it.
+std::string asked_parts(const CommandLine& line, const RunSetup& setup, const std::vector<MemoryPlan>& memory,
+                        const Site& site, const std::optional<Machine>& machine) {
+  std::string text;
+  if (!line.schedule.empty()) text += draw_schedule(line.schedule, setup.deck, setup.schedule) + "\n";
+  if (!line.memory.empty()) text += draw_memory(line, setup, memory, site.usable_bytes) + "\n";
+  if (line.rates) text += rate_text(setup) + "\n";
+  if (line.samples > 0) text += samples_text(setup, line.samples) + "\n";
+  if (machine) text += cost_table(busiest(setup), *machine) + "\n";
+  if (line.tasks >= 0) text += task_table(setup, line.tasks) + "\n";
+  return text;
+}
+
 }  // namespace
 
 void run_show(const CommandLine& line) {
@@ -206,16 +219,13 @@ void run_show(const CommandLine& line) {
     std::fputs(show_json(line, setup, memory, warnings, gpu, machine).c_str(), stdout);
     return;
   }
+  const std::string parts =
+      asked_parts(line, setup, memory, site, machine);  // first: what can't be shown prints nothing
   std::printf("%s\n%s%s\n", line.inputs.front().c_str(), summary_text(setup, memory).c_str(),
               warning_lines(warnings).c_str());
   if (gpu) std::printf("%s\n", fit_text(setup, *gpu).c_str());
   if (line.all) print_all(setup, memory);
-  if (!line.schedule.empty()) std::printf("%s\n", draw_schedule(line.schedule, deck, setup.schedule).c_str());
-  if (!line.memory.empty()) std::printf("%s\n", draw_memory(line, setup, memory, site.usable_bytes).c_str());
-  if (line.rates) std::printf("%s\n", rate_text(setup).c_str());
-  if (line.samples > 0) std::printf("%s\n", samples_text(setup, line.samples).c_str());
-  if (!line.cost.empty()) std::printf("%s\n", cost_table(busiest(setup), *machine).c_str());
-  if (line.tasks >= 0) std::printf("%s\n", task_table(setup, line.tasks).c_str());
+  std::printf("%s", parts.c_str());
   if (line.resolved) std::printf("resolved deck\n%s", write_deck(deck).c_str());
   if (!line.all && !line.resolved)
     std::printf("more: --all (layout, parameters, memory, bytes sent), --deck (every key)\n");

@@ -165,6 +165,19 @@ YamlHint yaml_hint(const std::string& text, int last) {
   return Lines(text, last).hint();
 }
 
+bool is_yaml_text(const std::string& text, const std::string& name, Report& report) {
+  if (text.size() > most_yaml_bytes) {
+    report.add(name,
+               "has " + std::to_string(text.size()) + " bytes; legal: at most " + std::to_string(most_yaml_bytes));
+    return false;
+  }
+  if (find_control_character(text) != std::string::npos || starts_as_utf16(text)) {
+    report.add(name, "holds control characters; legal: UTF-8 text");
+    return false;
+  }
+  return true;
+}
+
 std::string shown_line(const std::string& text, int line) {
   const std::vector<Text> lines = parts_of(text, '\n');
   const auto at = to_size(std::max(line, 1) - 1);

@@ -1,8 +1,7 @@
 #include "core/left_over.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 #include <vector>
 
@@ -29,7 +28,8 @@ LeftOver::~LeftOver() {
 
 void remove_left_overs() {
   const std::lock_guard lock(living_mutex);
-  for (const std::string& path : living) ::unlink(path.c_str());
+  std::error_code ignored;
+  for (const std::string& path : living) std::filesystem::remove_all(path, ignored);
   living.clear();
 }
 

@@ -4,8 +4,8 @@
 
 namespace forge {
 
-// A file that goes when the process ends before this object does: failures that nobody catches unwind nothing
-// (core/last_words.hpp), and whoever speaks last words removes these first.
+// A file or a directory, which goes when the process ends before this object does: failures that
+// nobody catches unwind nothing (core/last_words.hpp), and whoever speaks last words removes these first.
 class LeftOver {
  public:
   explicit LeftOver(std::string path);
@@ -17,7 +17,7 @@ class LeftOver {
   std::string path_;
 };
 
-// Removes the files of all that live; before the process ends.
+// Removes the files and directories of all that live; before the process ends.
 void remove_left_overs();
 
 }  // namespace forge

@@ -278,15 +278,7 @@ class PlainYaml {
 }  // namespace
 
 bool parse_yaml(const std::string& text, const std::string& name, YamlNode& root, Report& report) {
-  if (text.size() > most_yaml_bytes) {
-    report.add(name,
-               "has " + std::to_string(text.size()) + " bytes; legal: at most " + std::to_string(most_yaml_bytes));
-    return false;
-  }
-  if (find_control_character(text) != std::string::npos || starts_as_utf16(text)) {
-    report.add(name, "holds control characters; legal: UTF-8 text");
-    return false;
-  }
+  if (!is_yaml_text(text, name, report)) return false;
   try {
     root = PlainYaml(text, name, report).read();
   } catch (const Refused&) {

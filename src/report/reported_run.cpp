@@ -55,7 +55,8 @@ void read_deck_keys(ReportedRun& run) {
 template <class F>
 void read_if_there(const fs::path& path, const char* without, ReportedRun& run, F f) {
   if (is_file(path)) return f(path.string());
-  run.notes.push_back(path.filename().string() + " is missing: " + without + ".");
+  const bool there = fs::exists(fs::symlink_status(path));
+  run.notes.push_back(path.filename().string() + (there ? " is no file: " : " is missing: ") + without + ".");
 }
 
 // One that is cut, as a copy under way is, leaves machine, layout and planned memory unknown.

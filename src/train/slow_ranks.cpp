@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "comm/collected.hpp"
 #include "core/median.hpp"
 #include "core/to_size.hpp"
 
@@ -40,12 +40,7 @@ ComputationReport compare_computation(std::span<const double> seconds, int stage
 std::optional<ComputationReport> SlowRanks::add(double seconds) {
   last_[added_++ % last_.size()] = seconds;
   if (added_ < last_.size()) return {};
-  const double least = *std::ranges::min_element(last_);
-  std::string text(sizeof least, 0);
-  std::memcpy(text.data(), &least, sizeof least);
-  std::vector<double> all;
-  ranks_.collect_host(text, 0,
-                      [&](const std::string& one) { std::memcpy(&all.emplace_back(), one.data(), sizeof(double)); });
+  const std::vector<double> all = collected(ranks_, *std::ranges::min_element(last_));
   if (all.empty()) return {};
   ComputationReport report = compare_computation(all, stages_);
   for (SlowRank& rank : report.slow)

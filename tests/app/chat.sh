@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# chat.sh FORGE: chats become token files with a mask, and a deck fine-tunes a Hugging Face directory on them, packed.
-# A stand-in for transformers, which is no package of Debian, has the templates.
+# chat.sh FORGE: chats become token files with a mask, a deck fine-tunes a Hugging Face directory on them, packed; adapters, the merged model,
+# its scores and preferences go on from there. A stand-in for transformers, which is no package of Debian, has the templates.
 set -euo pipefail
 forge=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -194,4 +194,47 @@ one, four = ([json.loads(line)["loss"] for line in open(name)] for name in sys.a
 assert len(one) == len(four) == 60 and one[-1] < 0.6 * one[0], (one[0], one[-1])
 assert all(abs(a - b) < 1e-7 * a for a, b in zip(one, four)), [abs(a - b) / a for a, b in zip(one, four)]
 PY
+
+# docs/checkpoint.md's way: a base directory and chats, adapters, PEFT's directory, the merged model, its scores beside the base's; and from
+# there to preferences
+small=()
+for setting in train.sequence_tokens=64 train.precision=fp32 train.global_batch_sequences=8 train.microbatch_sequences=1 optimizer.warmup_steps=5 \
+  optimizer.learning_rate=1e-2 machine.workspace_mib=1 machine.peak_tflops=1 machine.threads=1; do
+  small+=(--set "$setting")
+done
+# of_model DECK DIRECTORY: the deck with that directory in the place of its dimensions
+of_model() { sed "/^model:/,/^$/c\\model: {hf: $2, load_weights: true}\n" "$1"; }
+of_model inputs/finetune_lora_8b.yaml "$work/first/hf" > "$work/lora.yaml"
+expect 0 "saved step_00000040" "$forge" "$work/lora.yaml" "${small[@]}" --set "data.files=[$work/chat.bin]" --set train.steps=40 \
+  --set "data.mask_files=[$work/chat.mask.npy]" --set "output.directory=$work/lora" --set "checkpoint.directory=$work/lora_saved"
+expect 0 "written to" "$forge" export "$work/lora_saved" --output "$work/adapter"
+expect 0 "written to" "$forge" export "$work/lora_saved" --output "$work/merged" --merge
+"$python" - "$work" << 'PY'
+import json, sys
+work = sys.argv[1]
+ids = memoryview(open(f"{work}/chat.bin", "rb").read()).cast("H")
+mask = open(f"{work}/chat.mask.npy", "rb").read()[-len(ids):]
+with open(f"{work}/lines.jsonl", "w") as lines:
+    for at in [i for i in range(1, len(ids)) if mask[i] and not mask[i - 1]][:20]:
+        end = next((i for i in range(at, len(ids)) if not mask[i]), len(ids))
+        print(json.dumps({"context": list(ids[max(0, at - 4):at]), "continuation": list(ids[at:end])[:20]}), file=lines)
+PY
+expect 0 "" "$forge" score "$work/first/hf" "$work/lines.jsonl" --output "$work/base.jsonl"
+expect 0 "" "$forge" score "$work/merged" "$work/lines.jsonl" --output "$work/merged.jsonl"
+"$python" - "$work" << 'PY' || fail "the merged model scores the chats' answers no higher than the base"
+import json, sys
+base, merged = ([json.loads(line)["log_likelihood"] for line in open(f"{sys.argv[1]}/{name}.jsonl")] for name in ("base", "merged"))
+assert len(base) == len(merged) == 20 and sum(merged) > sum(base) + 10, (base, merged)
+PY
+for i in $(seq 16); do echo "{\"prompt\": \"q$i\", \"chosen\": \"ab$i\", \"rejected\": \"c$i\"}"; done > "$work/pairs.jsonl"
+expect 0 "16 pairs" "${prepare[@]}" "$work/plain" "$work/pairs.jsonl" --pairs --most-tokens 64 --output "$work/pairs.bin"
+of_model inputs/finetune_dpo_8b.yaml "$work/merged" > "$work/dpo.yaml"
+expect 0 "reference $work/dpo/reference.logp" "$forge" "$work/dpo.yaml" "${small[@]}" --set "data.files=[$work/pairs.bin]" --set train.steps=8 \
+  --set "data.mask_files=[$work/pairs.mask.npy]" --set "output.directory=$work/dpo" --set "checkpoint.directory=$work/dpo_saved" --set mesh.dp_shard=1
+"$python" - "$work/dpo/metrics.jsonl" << 'PY' || fail "preferences aren't learned"
+import json, math, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert abs(lines[0]["loss"] - math.log(2)) < 1e-5 and lines[7]["reward_margin"] > 0.1, lines
+PY
+[ -f "$work/dpo/hf/model.safetensors" ] || fail "no model behind preferences"
 finish

@@ -41,7 +41,7 @@ FAULTS = [
 
 def check(*words, ranks=1, code=0, fault=None):
     out, err = job("check", *words, ranks=ranks, code=code, fault=fault)
-    expect(not list(Path(".").glob("check.*")), f"{words} leave {list(Path('.').glob('check.*'))}")
+    expect(not list(Path(".").rglob("check.*")), f"{words} leave {list(Path('.').rglob('check.*'))}")
     return out, err
 
 
@@ -66,6 +66,9 @@ def check_layouts(deck):
 
 
 def check_faults(deck):
+    for place in ("0:files", "1:gradients"):  # a rank that fails ends the others, and leaves nothing behind
+        _, err = check(deck, "--slow", 1000, ranks=2, code=1, fault=f"throw:{place}")
+        expect("fails on purpose" in err, f"a failure in the middle: {err}")
     for fault, ranks, row, verdict, text in FAULTS:
         settings = ["mesh.dp_replicate=2", f"mesh.dp_shard={ranks // 2}"] if ranks % 2 == 0 else []
         out, err = check(deck, *sets(*settings), *(["--set", "train.global_batch_sequences=12"] if ranks == 3 else []),

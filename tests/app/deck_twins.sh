@@ -36,6 +36,9 @@ twin() {
     --set train.zero_stage=0 --set schedule.name=gpipe --set schedule.virtual_stages=1 --set schedule.split=even)
   local exact=(--set optimizer.moments=default --set optimizer.master_weights=default --set optimizer.gradients=default)
   [ "$(value "$shown" train precision)" = fp8 ] || exact+=(--set train.precision=fp64)
+  if [ "$(value "$shown" preference name)" != none ]; then  # whose start makes the reference
+    expect 0 "reference" "$forge" "$deck" "${small[@]}" "${mesh[@]}" --ranks "$ranks" --fresh
+  fi
   expect 0 "written" env FORGE_FP8_CARRIER=fp64 "$forge" gradients "$deck" "${small[@]}" "${one[@]}" "${exact[@]}" --output "$work/one.st"
   local alone
   alone=$(numbers "$work/output")

@@ -87,7 +87,8 @@ def check_samples(files):
     expect(text_of(files["b.bin"][:5]) in text, "no text is shown")
     ids = said("show", "deck.yaml", "--samples", "3", *sets("model.vocabulary=300"))
     expect(" ".join(map(str, files["b.bin"][:5])) in ids, f"no ids are shown without a tokenizer: {ids}")
-    expect("the run has the steps 1 to 12" in said("show", "deck.yaml", "--samples", "13", code=2), "a step behind the run's")
+    late = said("show", "deck.yaml", "--samples", "13", code=2)
+    expect("the run has the steps 1 to 12" in late and "memory" not in late, f"a step behind the run's: {late}")
     said("deck.yaml", *sets("train.steps=3"))
     expect(said("show", "run", "--samples", "3").split("step 3:")[1] == text.split("step 3:")[1], "a run's directory shows other rows")
 

@@ -111,6 +111,7 @@ def check_one_change(work):
     code, output = run("plan", deck, "--machine", "h200_4", "--json", answer)
     expect(code == 0 and NOT_COMPARED in output, f"plan {deck}: {output[:300]}")
     told = json.loads(answer.read_text())
+    expect(told["note"] == NOT_COMPARED, f"note of {deck}: {told.get('note')}")
     changes = told["one_change"]
     expect({"tp", "ep", "etp", "microbatch", "recompute", "zero", "dispatch"} <= {c["kind"] for c in changes}, f"kinds of {deck}: {changes}")
     for kind in ("tp", "etp", "zero"):
@@ -121,8 +122,8 @@ def check_one_change(work):
         same = {key: other[key] for key in ("step_seconds", "peak_bytes", "fits")} == {key: change[key] for key in ("step_seconds", "peak_bytes", "fits")}
         expect(code == 0 and same, f"{deck} with {change}: {text[:300]}")
     expect(any(w.startswith("mesh.etp = 4: ") and "better: mesh.etp = 1" in w for w in told["warnings"]), f"warnings of {deck}: {told['warnings']}")
-    code, output = run("plan", "inputs/7b_1gpu.yaml", "--machine", "h200_4")
-    expect(code == 0 and NOT_COMPARED not in output, f"plan of one GPU: {output[:300]}")
+    code, output = run("plan", "inputs/7b_1gpu.yaml", "--machine", "h200_4", "--json", again)
+    expect(code == 0 and NOT_COMPARED not in output and "note" not in json.loads(again.read_text()), f"plan of one GPU: {output[:300]}")
 
 
 def check_odd_meshes(work):

@@ -190,6 +190,10 @@ def check_torn():
     expect(told["series"]["loss"]["count"] == 4 and "job_info.json" in told["notes"][-2] and "layout and planned memory are unknown" in told["notes"][-2],
            f"a job_info.json that is cut: {told['notes']}")
     (run / "job_info.json").unlink()
+    os.mkfifo(run / "job_info.json")
+    notes = page_of("torn").data["runs"][0]["notes"]
+    expect(any("job_info.json is no file" in note for note in notes), f"a job_info.json that is a pipe: {notes}")
+    (run / "job_info.json").unlink()
 
 
 def check_writer():

@@ -114,6 +114,10 @@ shrink_data() {
   place=$(dirname "$2")
   [ -e "$place/megatron.idx" ] || python3 "$(dirname "${BASH_SOURCE[0]}")/data_formats.py" "$place/text" "$place"
   data=(--set "data.files=[$place/megatron.bin]")
+  if [ "$(value "$shown" data packing)" = pairs ]; then
+    data=(--set "data.files=[$place/pairs.bin]" --set "data.mask_files=[$place/pairs.mask.npy]")
+    return 0
+  fi
   [ "$(value "$shown" data mask_files)" = "[]" ] || data+=(--set "data.mask_files=[$place/mask.npy]")
 }
 

@@ -70,6 +70,7 @@ class Step {
         full(d.train.recompute == Recompute::full) {
     if (m.mtp_depth > 0 || !is_even()) throw Error("no formula for this deck");
     if (d.train.precision == PrecisionName::fp8 && d.mesh.tp * d.mesh.cp > 1) throw Error("no formula for amaxes");
+    if (d.preference.on() && d.mesh.cp > 1) throw Error("no formula for sums of texts");
     if (m.adapter.on() || !d.train.frozen.empty()) throw Error("no formula for what is frozen");
     if (row_of(d.optimizer.name).whole_matrices()) throw Error("no formula for matrices on their way to owners");
     if (m.qkv_bias && d.mesh.tp > m.kv_heads) throw Error("no formula for biases of copied heads");
@@ -351,7 +352,7 @@ class Step {
     std::vector<int> world(static_cast<std::size_t>(places_.world()));
     std::iota(world.begin(), world.end(), 0);
     Group group("scalars", world);
-    group.all_reduce(3, 8);
+    group.all_reduce(d.preference.on() ? 5 : 3, 8);
     if (m.experts > 0) group.all_reduce(m.layers * (m.experts + 3), 8);
     return group;
   }
