@@ -257,7 +257,7 @@ void add_data(std::vector<Key>& keys) {
   k.paths<&D::validation_mask_files>("validation_mask_files", may_change, "mask_files of validation_files");
   k.paths<&D::tasks>("tasks", may_change,
                      "multiple-choice files of jobscripts/prepare_tasks.py: accuracies of each, named as the file is, "
-                     "at the start and at the steps of train.validate_every_steps (docs/data.md)");
+                     "at the start and at the steps of train.validate_every_steps (docs/finetuning.md)");
   k.choice<&D::dtype>("dtype", may_change, {"none", "uint16", "uint32"},
                       "type of a token in files without a header; none = not declared, files with a header only");
   k.choice<&D::order>("order", stays, {"sequential", "shuffled"},
