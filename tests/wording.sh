@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 table() {
   cat <<'END'
 881 headers
-15 messages
+6 messages
 END
 }
 

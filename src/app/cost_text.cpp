@@ -194,7 +194,7 @@ class Table {
 
 std::string cost_table(const RunSetup& setup, const Machine& machine) {
   return formatted(
-             "what pp rank %d computes in a step on %s; its streams run side by side, so that the sums are no step\n"
+             "pp rank %d in a step on %s; its streams run side by side, so the sums are no step\n"
              "  %-18s %-12s %12s %12s %9s %12s %12s\n",
              setup.share.pp_rank, machine.name.c_str(), "phase", "", "TFLOP", "GB", "launches", "floor, ms",
              "expected, ms") +

@@ -184,7 +184,7 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
            "(docs/parallelism.md, \"Legal layouts\")\n";
   if (r.best.empty()) return text + "no layout fits on " + machine.name + "\n";
   text += formatted("tokens/s and memory are those of a %s\n  %4s %10s %10s %6s %10s  %s\n", rank_word(machine), "",
-                    "step", "tokens/s", "mfu", "memory", "layout; what binds");
+                    "step", "tokens/s", "mfu", "memory", "layout; binds");
   for (std::size_t i = 0; i < r.best.size(); ++i) {
     const Outcome& o = r.best[i];
     text += formatted("  %4lld %10s %10.0f %5.1f%% %10s  ", static_cast<long long>(i) + 1,

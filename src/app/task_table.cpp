@@ -178,8 +178,8 @@ std::string task_table(const RunSetup& setup, int rank) {
     actions.push_back(
         action_row(of_step ? "step" : text_of(a), of_step ? "step" : text_of({a.op, a.chunk, 0, a.peer}), rows));
   }
-  std::string table = "what rank " + std::to_string(rank) + " does in a step: " + std::to_string(tasks.size()) +
-                      " tasks; what repeats in other layers and microbatches stands here once\n";
+  std::string table = "rank " + std::to_string(rank) + " in a step: " + std::to_string(tasks.size()) +
+                      " tasks; those that repeat in other layers and microbatches stand here once\n";
   table += formatted("%8s%-40s%-16s %-18s %-10s %9s  %-34s sends\n", "", "action", "task", "of", "stream", "FLOP",
                      "reads > writes");
   for (const Repeat& repeat : repeats_of(actions))

@@ -95,7 +95,7 @@ function addCharts() {
     return [name.split("/").slice(1, -1).join("/"), run.series[name]];
   }), { clip: true, smooth: true });
   const sums = (run) => run.series.total_loss && lastOf(run.series.total_loss) !== lastOf(run.series.loss);
-  add("total loss and that of multi-token prediction", (run) => (sums(run) ? [["total_loss", run.series.total_loss], ["mtp_loss", run.series.mtp_loss]] : []), { clip: true, smooth: true });
+  add("total loss and loss of multi-token prediction", (run) => (sums(run) ? [["total_loss", run.series.total_loss], ["mtp_loss", run.series.mtp_loss]] : []), { clip: true, smooth: true });
   one("grad_norm", "gradient norm before clipping", { clip: true, smooth: true });
   one("learning_rate", "learning rate", { zero: true });
   one("tokens_per_second", "tokens a second", { zero: true, smooth: true, format: counted });

@@ -87,10 +87,10 @@ void compare_tensors(const CheckpointFiles& files, const std::vector<StateTensor
     const StoredTensor* stored = files.find(tensor.name);
     if (!stored)
       throw BadInput("the model has a tensor " + tensor.name + " " + shape_text(tensor.shape) + ", the checkpoint " +
-                     files.directory() + " has none of that name" + legal_history(tensor.name, nullptr));
+                     files.directory() + " has no tensor of this name" + legal_history(tensor.name, nullptr));
     if (stored->shape != tensor.shape)
-      throw BadInput("tensor " + tensor.name + " is " + shape_text(tensor.shape) + ", that of the checkpoint " +
-                     files.directory() + " is " + shape_text(stored->shape) +
+      throw BadInput("tensor " + tensor.name + " is " + shape_text(tensor.shape) + ", in the checkpoint " +
+                     files.directory() + " it is " + shape_text(stored->shape) +
                      legal_history(tensor.name, &stored->shape));
   }
 }
@@ -100,7 +100,7 @@ void agree(Communicator& ranks, const CheckpointFiles& files) {
   std::string first = hex_of(files.hash());
   ranks.broadcast_host(first, 0);
   if (first != hex_of(files.hash()))
-    throw BadCheckpoint(files.directory() + " of rank " + std::to_string(ranks.rank()) + " is not that of rank 0");
+    throw BadCheckpoint(files.directory() + " of rank " + std::to_string(ranks.rank()) + " differs from rank 0's");
 }
 
 std::string text_of(const std::vector<std::string>& lines) {
@@ -162,7 +162,7 @@ std::string no_checkpoint_hint(const std::string& path, const std::string& direc
   if (is_file(from) && (from.ends_with(".yaml") || from.ends_with(".yml")))
     return "; it is a deck: the directory is meant that its checkpoint.directory names";
   if (is_file(from + "/deck.yaml"))
-    return "; it is a run's directory: that of checkpoint.directory in " + from + "/deck.yaml is meant";
+    return "; it is a run's directory; legal: the directory of checkpoint.directory in " + from + "/deck.yaml";
   if (is_file(from + "/config.json")) return "; it is a Hugging Face directory, which model.hf of a deck names";
   return path_hint(from, PathUse::file);
 }

@@ -228,7 +228,7 @@ grep -q '</svg>' "$work/s.svg" || fail "$work/s.svg is no SVG"
 expect 2 "--schedule png" "$forge" show --all --deck "$deck" --schedule png
 expect 5 "/proc/none.svg" "$forge" show --all --deck "$deck" --schedule svg:/proc/none.svg
 # A step of the rank with layers 0 and 1: batch, layers, their output to the next stage; then back, and the update.
-expect 0 "what rank 0 does in a step" "$forge" show --all --deck "$deck" "${layout[@]}" --tasks 0
+expect 0 "rank 0 in a step" "$forge" show --all --deck "$deck" "${layout[@]}" --tasks 0
 grep -oE '^ .*(load_batch|forward +(embedding|block 0)|transfer|backward_(input|weight) +block 0|update)' "$work/output" |
   awk '{ print ($NF == "0" ? $(NF - 2) " " $(NF - 1) : $NF == "embedding" ? $(NF - 1) " " $NF : $NF) }' | uniq > "$work/order"
 [ "$(head -4 "$work/order" | paste -sd,)" = "load_batch,forward embedding,forward block,transfer" ] ||

@@ -88,7 +88,7 @@ expect 2 "train.fp8_recipe = current has scales of whole sequences" "$forge" gen
   --checkpoint latest --precision fp8
 # Delayed scales are those of the checkpoint's steps, on any layout.
 delayed=(--precision fp8 --set train.fp8_recipe=delayed)
-expect 2 "has none of that name; legal: another train.fp8_recipe than delayed" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${delayed[@]}"
+expect 2 "has no tensor of this name; legal: another train.fp8_recipe than delayed" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${delayed[@]}"
 expect 2 "has scales of a training's steps, which are not read here" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" \
   --checkpoint latest "${delayed[@]}"
 expect 2 "train.fp8_recipe = delayed has its scales from the steps of a training" "$forge" evaluate verify/fp8_delayed/input.yaml "${common[@]}"

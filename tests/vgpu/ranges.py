@@ -18,7 +18,7 @@ def run(arguments, **variables):
 
 def listed(text):
     """How often a step has each operation, and how many tasks it has in all. Rows that repeat stand behind "2x |", then "|"."""
-    head, rows = re.search(r"what rank 0 does in a step: (\d+) tasks.*\n.*\n((?:.+\n)+)", text).groups()
+    head, rows = re.search(r"rank 0 in a step: (\d+) tasks.*\n.*\n((?:.+\n)+)", text).groups()
     counts, times = collections.Counter(), 1
     for row in rows.splitlines():
         bar = row.find("|", 0, 49)
