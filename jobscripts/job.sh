@@ -29,7 +29,7 @@ find_forge() {
 #   8             of the check below, without the nodes that it names
 # but for FORGE_MOST_FAILURES of the latter in a row, without a checkpoint of a newer step in between. Never on others: bad input, no
 # usable checkpoint and NaN would only come back, and so would 7, a node with a broken memory or processor. Slurm by itself starts jobs
-# again only where it preempts them or sees that a node is lost. docs/running.md has the files in runs/jobs.
+# again only where it preempts them or sees that a node is lost. docs/notes/design.md has the files in runs/jobs.
 # With FORGE_CHECK=1, or options of it (FORGE_CHECK="--slow 1.5"), each start begins with `forge check` of the deck.
 run_job() {
   # A task of an array: the number alone may stand for all of its tasks.

@@ -92,7 +92,7 @@ void check_show(const CommandLine& c) {
   if (!c.memory.empty() && !(c.memory.starts_with("svg:") && c.memory.size() > 4))
     throw BadInput("--memory " + c.memory + ": legal is svg:FILE");
   if (!c.shows_json) return;
-  if (c.all || c.resolved) throw BadInput("--json has what --all and --deck say; legal: --json without them");
+  if (c.all || c.resolved) throw BadInput("--json includes --all and --deck; legal: --json without them");
   if (!c.schedule.empty()) throw BadInput("--json and --schedule, which draws, exclude each other; legal: one of them");
   if (!c.memory.empty()) throw BadInput("--json and --memory, which draws, exclude each other; legal: one of them");
 }

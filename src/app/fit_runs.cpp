@@ -98,7 +98,7 @@ Machine fit_to_runs(const CommandLine& line, const Machine& machine) {
   for (std::size_t i = 0; i < runs.size(); ++i)
     std::printf("  %-40s %8.3f s %+7.1f %% %+7.1f %%\n", line.fit[i].c_str(), runs[i].seconds,
                 100 * (fit.before[i] / runs[i].seconds - 1), 100 * (fit.after[i] / runs[i].seconds - 1));
-  std::printf("  compute_speed %.3f, network_speed %.3f, of what its file has\n",
+  std::printf("  compute_speed %.3f, network_speed %.3f, of its file's\n",
               fit.machine.compute_speed / machine.compute_speed, fit.machine.network_speed / machine.network_speed);
   check_fit(fit, runs);
   if (!line.output.empty()) write_machine(line, fit.machine);

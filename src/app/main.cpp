@@ -159,7 +159,7 @@ int run_program(int argc, char** argv) {
   const int code = run(argc, argv);
   const std::string lost = forge::lost_output();
   if (lost.empty() || code != static_cast<int>(forge::ExitCode::done)) return code;
-  forge::print_message("error", forge::launched_rank(), lost + "; a training's log.txt has what it printed");
+  forge::print_message("error", forge::launched_rank(), lost + "; a training's log.txt has its output");
   return static_cast<int>(forge::ExitCode::io_failed);
 }
 

@@ -82,7 +82,7 @@ std::vector<std::string> files_of(const Deck& deck) {
 void check_outputs(const CommandLine& line) {
   const bool needs_output = line.verb == Verb::gradients || line.verb == Verb::score || line.verb == Verb::tokenize ||
                             line.verb == Verb::export_model || line.verb == Verb::report;
-  if (needs_output && line.output.empty()) throw BadInput("--output is empty; legal: the name of what is written");
+  if (needs_output && line.output.empty()) throw BadInput("--output is empty; legal: the name of the file to write");
   const std::vector<std::string> written = written_files(line), read = read_files(line);
   for (std::size_t i = 0; i < written.size(); ++i) {
     check_output(read, written[i]);

@@ -166,7 +166,7 @@ class GenerateLoop {
   std::int32_t token_of(const TextPart& part, const std::vector<std::int32_t>& chosen, std::int64_t line) const {
     const std::int32_t token = chosen[to_size(part.text)];
     if (token >= 0) return token;
-    throw Error(files_->input.place(to_size(line)) + ": the model gives NaN or Inf for what follows token " +
+    throw Error(files_->input.place(to_size(line)) + ": the model gives NaN or Inf behind token " +
                     std::to_string(part.first + std::ssize(part.tokens) - 1) +
                     " of the text; legal: a precision that holds the model's numbers (--precision fp32 | fp64)",
                 ExitCode::not_finite);

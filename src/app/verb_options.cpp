@@ -36,14 +36,15 @@ void add_export_options(po::options_description& o, CommandLine& c) {
       "of the tensors (default fp32); fp8: of blocks' matrices, with block scales")(
       "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)")(
       "optimizer", po::bool_switch(&c.optimizer),
-      "write what the optimizer keeps, too, under PyTorch's names: optimizer.safetensors")(
+      "write the optimizer's states, too, under PyTorch's names: optimizer.safetensors")(
       "merge", po::bool_switch(&c.merge), "of a run with adapters: the model with these in it, not the adapters alone");
 }
 
 void add_show_options(po::options_description& o, CommandLine& c) {
   o.add_options()("ranks", po::value<std::string>()->value_name("N"),
-                  "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
-      "all", po::bool_switch(&c.all), "layout, parameters, FLOP, what is saved, memory and bytes sent, each in detail")(
+                  "show a job of so many ranks (default: as many as the deck's mesh asks for)")(
+      "all", po::bool_switch(&c.all),
+      "layout, parameters, FLOP, saved activations, memory and bytes sent, each in detail")(
       "deck", po::bool_switch(&c.resolved), "the resolved deck: every key with its value")(
       "json", po::bool_switch(&c.shows_json), "all that --all and --deck say, as one object of JSON")(
       "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
@@ -52,10 +53,10 @@ void add_show_options(po::options_description& o, CommandLine& c) {
       "gpu", po::value(&c.gpu)->value_name("NAME|SIZE"),
       "say whether it fits on such GPUs (h100-80, h200-141, a100-80, b200-180, 40GiB, or a machine of "
       "inputs/machines), and else the nearest change that does")("tasks", po::value(&c.tasks)->value_name("RANK"),
-                                                                 "print what the rank does in a step, one by one")(
+                                                                 "print the rank's tasks in a step")(
       "rates", po::bool_switch(&c.rates), "draw the learning rate over the run")(
       "samples", po::value(&c.samples)->value_name("STEP"),
-      "print what training reads in that step: file, document, tokens and text of each sequence of the batch")(
+      "print the sequences of a step: file, document, tokens and text of each")(
       "cost", po::value(&c.cost)->value_name("NAME|FILE"),
       "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any other)");
 }
@@ -98,9 +99,9 @@ void add_replay_options(po::options_description& o, CommandLine& c) {
   o.add_options()("rank", po::value(&c.rank)->value_name("R")->required(), "the rank, from 0")(
       "ranks", po::value<std::string>()->value_name("N"), "of the job (default: as many as the deck's mesh asks for)")(
       "wire", po::value(&c.wire)->value_name("none|copy|time"),
-      "in the place of other ranks: nothing (the default), copies of what the rank would send, or the same in the "
-      "seconds that the collective takes on --machine")("machine", po::value(&c.machine)->value_name("NAME|FILE"),
-                                                        "of --wire time: as of forge plan")(
+      "in the place of other ranks: nothing (the default), copies of as many bytes as the rank would send, or the same "
+      "in the seconds that the collective takes on --machine")(
+      "machine", po::value(&c.machine)->value_name("NAME|FILE"), "of --wire time: as of forge plan")(
       "blocks", po::value(&c.blocks)->value_name("N"),
       "of --wire time on a GPU: blocks of a collective's kernel (default 16)")(
       "steps", po::value(&c.steps)->value_name("N"), "that are measured, behind a first one (default 3)")(
@@ -159,7 +160,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::calibrate)
     o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml")(
         "machine", po::value(&c.machine)->value_name("NAME|FILE"),
-        "with decks: what the measured one is like in all but collectives, as of forge plan");
+        "with decks: the machine that gives all but collectives, as of forge plan");
   if (verb == Verb::check)
     o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
                     "whose collectives the measured ones stand beside, as of forge plan")(
@@ -175,7 +176,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
                     "bytes of the text behind the tokens, for bits per byte; default: one a token");
   if (takes_trained_model(verb))
     o.add_options()("tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
-                    "default: model.tokenizer of the deck, else that of model.hf; bytes need none")(
+                    "default: model.tokenizer of the deck, else the one of model.hf; bytes need none")(
         "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text");
   if (verb == Verb::tokenize) add_tokenize_options(o, c);
   if (verb == Verb::help) o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");

@@ -111,7 +111,7 @@ bool Pruner::read_back(Communicator& ranks, std::int64_t step, const ShardIndex&
   });
   if (!verdict.damage.empty())
     throw IoFailed("checkpoint: " + step_name(step) +
-                   " was read back from the disk and is not what was written, so that no older one was removed: " +
+                   " was read back from the disk and differs from the written one, so that no older one was removed: " +
                    verdict.damage);
   if (ranks.rank() == 0 && !verdict.stopped) known_[path] = {files, true};
   return !verdict.stopped;

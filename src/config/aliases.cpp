@@ -12,7 +12,7 @@ namespace {
 constexpr const char* batch_rule =
     "microbatches of a step follow: train.global_batch_sequences / (train.microbatch_sequences x data-parallel ranks)";
 constexpr const char* data_parallel =
-    "data-parallel ranks are mesh.dp_shard (-1: what the other axes leave) and mesh.dp_replicate; FSDP is "
+    "data-parallel ranks are mesh.dp_shard (-1: the ranks that the other axes leave) and mesh.dp_replicate; FSDP is "
     "mesh.dp_shard with train.zero_stage: 3";
 constexpr const char* of_adapters =
     "low-rank adapters are adapter.name: lora, with adapter.rank, adapter.alpha and adapter.targets";
@@ -239,7 +239,7 @@ constexpr std::array aliases_of_sections = {
     Alias{"tokenizer", "", "the tokenizer is model.tokenizer"},
     Alias{"moe experts", "model", "keys of experts stand there"},
     Alias{"arch architecture network modelargs transformer", "model", ""},
-    Alias{"activationcheckpoint activationcheckpointing", "", "what backward recomputes is train.recompute"},
+    Alias{"activationcheckpoint activationcheckpointing", "", "recomputation is train.recompute"},
     Alias{"float8 quantize mixedprecision", "", "the arithmetic is train.precision"},
     Alias{"profiling profile profiler", "", "a step's timeline is output.profile"},
     Alias{"generation sampling sample", "",

@@ -199,7 +199,7 @@ void check_state_types(const Deck& deck, Report& report) {
   if (o.gradients == StateType::bf16 && o.qk_clip > 0 && deck.output.norms_every_steps > 0)
     report.add("optimizer.gradients" + clip + " and " +
                equation("output.norms_every_steps", deck.output.norms_every_steps) +
-               ": what clipping adds to a weight is summed where its gradient was; legal: default, qk_clip: 0, "
+               ": the change by clipping is summed where its gradient was; legal: default, qk_clip: 0, "
                "or norms_every_steps: 0");
   if (o.master_weights != StateType::bf16) return;
   if (wide) report.add("optimizer.master_weights" + with + ", whose weights in use have another type" + narrow);

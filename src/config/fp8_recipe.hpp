@@ -50,7 +50,7 @@ inline constexpr std::array fp8_recipes{
     Fp8RecipeRow{"block", RowScale::token_block, WeightScale::block, Fp8Format::e4m3, Fp8Format::e4m3},
     Fp8RecipeRow{"delayed", RowScale::steps, WeightScale::matrix, Fp8Format::e4m3, Fp8Format::e5m2}};
 inline constexpr const char* fp8_recipe_doc =
-    "what has one scale: a sequence's activations and a whole matrix; a token and an output row; 1 x 128 of a token "
+    "with one scale: a sequence's activations and a whole matrix; a token and an output row; 1 x 128 of a token "
     "and 128 x 128 of a matrix; the batch's activations and a whole matrix, from the steps before";
 
 constexpr const Fp8RecipeRow& properties_of(Fp8Recipe recipe) {

@@ -72,13 +72,13 @@ const std::vector<SectionInfo>& all_sections() {
       {"model", "The model: a Hugging Face directory, or its dimensions."},
       {"mesh", "How many ranks each parallel axis has; the world size is pp x dp_replicate x dp_shard x cp x tp."},
       {"schedule", "The order of a step's microbatches."},
-      {"train", "How long, on what batches, in what arithmetic."},
+      {"train", "Number of steps, batches and arithmetic."},
       {"adapter", "Low-rank matrices beside the model's own, which alone are trained (LoRA)."},
       {"preference", "Training on pairs of a preferred and another text (DPO)."},
       {"optimizer", "The update of the parameters and its learning rate."},
       {"data", "Token files."},
       {"checkpoint", "Restart files (docs/checkpoint.md). Without a directory nothing is saved."},
-      {"output", "What a run leaves behind."},
+      {"output", "The files of a run."},
       {"machine", "The computer."},
   };
   return sections;

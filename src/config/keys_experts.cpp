@@ -42,7 +42,7 @@ void add_router(Keys& k) {
   k.integer<&M::router_groups_used>("router_groups_used", stays, 0, most_router_groups, "",
                                     "groups that a token uses; 0 = all");
   k.choice<&M::router_group_score>("router_group_score", stays, {"top2_sum", "max"},
-                                   "what ranks a group: the sum of its two best scores, or the best");
+                                   "a group's rank follows from: the sum of its two best scores, or the best");
   k.flag<&M::router_bias>("router_bias", stays,
                           "a bias per expert is added to the scores that choose experts, and not to their weights");
   k.number<&M::router_bias_rate>("router_bias_rate", may_change, at_least(0),

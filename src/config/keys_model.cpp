@@ -23,7 +23,7 @@ void add_dimensions(Keys& k) {
                            "doesn't say it, true if that directory has weights and checkpoint.model_from is empty");
   k.path<&M::tokenizer>("tokenizer", may_change,
                         "directory or file of the tokenizer whose ids the data has, for prompts, samples and bits per "
-                        "byte; default: that of model.hf, where it has one");
+                        "byte; default: the one of model.hf, if any");
   k.choice<&M::family>("family", stays, {family_words.begin(), family_words.end()},
                        "whose checkpoint names the tensors have; it sets no other key");
   k.integer<&M::layers>("layers", stays, 1, most_layers, "", "blocks, L").required = Required::dimension;

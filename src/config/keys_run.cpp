@@ -22,8 +22,8 @@ void add_mesh(std::vector<Key>& keys) {
   k.integer<&M::pp>("pp", may_change, 1, most_ranks, "", "pipeline ranks");
   k.integer<&M::dp_replicate>("dp_replicate", may_change, 1, most_ranks, "", "data-parallel replicas");
   k.integer<&M::dp_shard>("dp_shard", may_change, -1, most_ranks, "",
-                          "data-parallel ranks that share what zero_stage says, replicas with zero_stage 0; -1 = world "
-                          "size / the other axes");
+                          "data-parallel ranks that share the states of zero_stage, replicas with zero_stage 0; -1 = "
+                          "world size / the other axes");
   k.integer<&M::cp>("cp", may_change, 1, most_ranks, "", "context-parallel ranks: each has a part of every sequence");
   k.integer<&M::tp>("tp", may_change, 1, most_ranks, "",
                     "tensor- and sequence-parallel ranks: each has a part of every matrix");
@@ -105,7 +105,7 @@ void add_watches(SectionKeys<&Deck::train>& k) {
   k.choice<&T::spike>(
       "spike", may_change, {"none", "log", "skip", "back"},
       "on a spike of loss or gradient norm: nothing; a line in the log; also no update; also back to the "
-      "newest checkpoint, from where the run goes on without the data of that step (docs/running.md)");
+      "newest checkpoint, from where the run goes on without this step's data (docs/running.md)");
   k.number<&T::spike_loss>("spike_loss", may_change, at_least(0),
                            "a spike is a loss above this times the median of the last steps; above 1, or 0 = none is");
   k.number<&T::spike_norm>("spike_norm", may_change, at_least(0), "likewise of the gradient norm before clipping");
@@ -128,7 +128,7 @@ void add_train(std::vector<Key>& keys) {
   k.unsigned_integer<&T::seed>("seed", stays, "of initial values, sample order, dropout and sampling");
   k.choice<&T::recompute>(
       "recompute", may_change, {"none", "selective", "full"},
-      "what backward recomputes instead of saving it: nothing, outputs of norms and activations, whole blocks");
+      "recomputed by backward instead of saved: nothing, outputs of norms and activations, whole blocks");
   k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",
                             "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
   k.choice<&T::accumulate>("accumulate", may_change, {"automatic", "sharded", "unsharded"},
@@ -172,7 +172,7 @@ void add_update_rule(SectionKeys<&Deck::optimizer>& k) {
                            "in))");
   k.number<&O::adam_learning_rate>(
       "adam_learning_rate", may_change, at_least(0),
-      "muon, normuon, soap: rate of what has AdamW: tables, output matrix, vectors; 0 = learning_rate");
+      "muon, normuon, soap: rate of the tensors that have AdamW: tables, output matrix, vectors; 0 = learning_rate");
   k.integer<&O::soap_basis_every_steps>("soap_basis_every_steps", may_change, 1, most_steps, "",
                                         "soap: updates from one refresh of the bases to the next");
   k.integer<&O::soap_largest_side>("soap_largest_side", stays, 1, 1000000, "",
@@ -257,7 +257,7 @@ void add_data(std::vector<Key>& keys) {
   k.paths<&D::validation_mask_files>("validation_mask_files", may_change, "mask_files of validation_files");
   k.paths<&D::tasks>("tasks", may_change,
                      "multiple-choice files of jobscripts/prepare_tasks.py: accuracies of each, named as the file is, "
-                     "at the start and at the steps of train.validate_every_steps (docs/data.md)");
+                     "at the start and at the steps of train.validate_every_steps (docs/finetuning.md)");
   k.choice<&D::dtype>("dtype", may_change, {"none", "uint16", "uint32"},
                       "type of a token in files without a header; none = not declared, files with a header only");
   k.choice<&D::order>("order", stays, {"sequential", "shuffled"},
@@ -293,23 +293,23 @@ void add_checkpoint(std::vector<Key>& keys) {
                                   "beside those, the steps that this divides stay; 0 = none");
   k.flag<&C::asynchronous>("asynchronous", may_change, "copy the state, then write it behind the next steps");
   k.choice<&C::resume>("resume", may_change, {"never", "auto"},
-                       "what a start does where checkpoints stand: never = it is refused without --restart or --fresh, "
-                       "auto = it restarts from the newest; a job that Slurm starts again goes on in any case");
+                       "a start where checkpoints stand: never = is refused without --restart or --fresh, auto = "
+                       "restarts from the newest; a job that Slurm starts again goes on in any case");
   k.path<&C::model_from>(
       "model_from", may_change,
       "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "
       "values of a run that starts with step 1, on any layout, data and precision; the model must be the same");
   k.path<&C::optimizer_from>("optimizer_from", may_change,
                              "directory with optimizer.safetensors, or such a file, in PyTorch's names "
-                             "(docs/optimizers.md): what the optimizer has kept so far, and its number of updates, of "
-                             "a run that starts with step 1 and the parameters of model.hf or checkpoint.model_from");
+                             "(docs/optimizers.md): the optimizer's states and number of updates, for a run that "
+                             "starts with step 1 and the parameters of model.hf or checkpoint.model_from");
   k.flag<&C::reset_optimizer>("reset_optimizer", may_change,
                               "true: a restart from a checkpoint whose deck doesn't say so takes parameters, step and "
                               "data from there, and keys of "
                               "`optimizer` may all change; the optimizer's state begins anew");
   k.flag<&C::stop_on_failure>("stop_on_failure", may_change,
-                              "when saving fails: true = stop (exit code 5), false = say so, go on, and keep in memory "
-                              "what log.txt and metrics.jsonl have no room for; the last save must succeed");
+                              "when saving fails: true = stop (exit code 5), false = say so, go on, and keep lines of "
+                              "log.txt and metrics.jsonl in memory until there is room; the last save must succeed");
   k.integer<&C::end_margin_seconds>("end_margin_seconds", may_change, 0, most_steps, "",
                                     "save and leave (exit code 75) so many seconds before the job's time limit "
                                     "(SLURM_JOB_END_TIME), and the time of a step, a validation and two saves");
@@ -327,9 +327,10 @@ void add_output(std::vector<Key>& keys) {
                                    "steps between norms of weights and of their updates, by unit, and with fp8 of "
                                    "shares that it loses, in metrics.jsonl; 0 = never");
   k.text<&O::sample_prompt>("sample_prompt", may_change, "text that the sample at the end continues");
-  k.integer<&O::sample_tokens>("sample_tokens", may_change, 0, most_tokens, "", "length of that sample; 0 = none");
+  k.integer<&O::sample_tokens>("sample_tokens", may_change, 0, most_tokens, "",
+                               "length of the sample at the end; 0 = none");
   k.number<&O::sample_temperature>("sample_temperature", may_change, at_least(0),
-                                   "of that sample; 0 = the likeliest token");
+                                   "of the sample at the end; 0 = the likeliest token");
   k.flag<&O::save_hf>("save_hf", may_change, "write the trained model as a Hugging Face directory, <directory>/hf");
   k.ranges<&O::profile>("profile", may_change, 1, most_steps,
                         "steps whose timelines are written for Perfetto or Chrome, "
@@ -349,7 +350,7 @@ void add_machine(std::vector<Key>& keys) {
   k.integer<&M::threads>("threads", may_change, 0, 4096, "",
                          "per rank; 0 = OMP_NUM_THREADS, else cores / ranks of the node");
   k.integer<&M::workspace_mib>("workspace_mib", may_change, 0, 1 << 20, "",
-                               "what libraries (GEMM, cuDNN, CUTLASS), and attention on a CPU, may use");
+                               "memory for libraries (GEMM, cuDNN, CUTLASS), and for attention on a CPU");
   k.number<&M::peak_tflops>("peak_tflops", may_change, at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
   k.integer<&M::first_deadline_seconds>("first_deadline_seconds", may_change, 0, most_steps, "",

@@ -34,7 +34,7 @@ void add_preference(std::vector<Key>& keys) {
   SectionKeys<&Deck::preference> k("preference", keys);
   k.choice<&P::name>("name", stays, {"none", "dpo"},
                      "dpo: direct preference optimization (arXiv 2305.18290), on samples of data.packing = pairs "
-                     "(docs/data.md)");
+                     "(docs/finetuning.md)");
   k.number<&P::beta>("beta", stays, more_than(0), "of the reward beta (log p - log p of the reference)");
   k.number<&P::label_smoothing>("label_smoothing", stays, from_below(0, 0.5),
                                 "probability that the other text of a pair is the better one");

@@ -212,7 +212,7 @@ std::string list_problem(const std::vector<OptimizerGroup>& groups) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const OptimizerGroup& g = groups[i];
     const std::string where = "[" + std::to_string(i) + "]";
-    if (g.pattern.empty()) return where + " has no pattern; legal: a tensor's name, * and ? for what varies";
+    if (g.pattern.empty()) return where + " has no pattern; legal: a tensor's name, * and ? for its varying parts";
     if (!g.learning_rate && !g.weight_decay && !g.optimizer)
       return where + " says nothing of " + shown(g.pattern) + "; legal: learning_rate, weight_decay, optimizer";
   }

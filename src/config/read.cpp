@@ -101,8 +101,9 @@ struct FormerKey {
 constexpr std::array former_keys = {
     FormerKey{"model", "capacity_scope", "", "sequence", "a capacity is one of each sequence's tokens"},
     FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
-    FormerKey{"train", "fp8_carrier", "", "bf16",
-              "what fp8 doesn't round is bf16; for tests FORGE_FP8_CARRIER=fp64 in the environment makes it fp64"},
+    FormerKey{
+        "train", "fp8_carrier", "", "bf16",
+        "numbers that fp8 doesn't round are bf16; for tests FORGE_FP8_CARRIER=fp64 in the environment makes them fp64"},
     FormerKey{"machine", "product_algorithms", "", "*",
               "products on a GPU take the algorithm that cuBLASLt proposes first"},
     FormerKey{"machine", "dispatch_counts", "", "*", "the host reads how many rows go to experts of other ranks"},

@@ -16,7 +16,7 @@ enum class ScoreKind : int {
 // The deck's words for them, in this order, and what `forge help` says.
 inline constexpr std::array router_score_words{"softmax", "softmax_after", "sigmoid"};
 inline constexpr const char* router_score_doc =
-    "what weighs an expert: softmax of the logits over all experts or over the chosen ones, or sigmoid of its logit";
+    "an expert's weight: softmax of the logits over all experts or over the chosen ones, or sigmoid of its logit";
 
 // Whether the scores of a row are a distribution over all experts; else each is a function of its own logit, and they
 // are divided by their sum where one is needed.

@@ -78,7 +78,7 @@ std::string inputs_markdown() {
       "keys_run.cpp; a test fails when the two differ.\n\n"
       "A deck is YAML: sections of keys. It is read as untrusted text: at most 1 MiB and 32 levels; no anchors, "
       "aliases, tags, second documents or duplicate keys. A missing, null or empty section or key means defaults. An "
-      "unknown key is an error that names what is meant, also by names of other programs; all errors come in one "
+      "unknown key is an error that names the nearest key, also by names of other programs; all errors come in one "
       "report, with file:line:column. `--set section.key=value` changes a key; it may be given several times, the last "
       "one wins. A text or path is taken as typed, other values are YAML (`--set data.files=[a.bin]`). Relative paths "
       "start at the working directory.\n\n"

@@ -230,8 +230,8 @@ std::string RunDirectory::lost() {
 
 std::string RunDirectory::lost_text() const {
   return path_ +
-         "/metrics.jsonl was removed or replaced while the job ran, or output.directory was: what it said since "
-         "then is lost";
+         "/metrics.jsonl was removed or replaced while the job ran, or output.directory was: its lines since "
+         "then are lost";
 }
 
 void RunDirectory::write_file(const std::string& name, const std::string& text) const {

@@ -13,9 +13,9 @@ TokenChoice choice_of(const SamplingOptions& options, std::int64_t position, std
 
 std::int32_t checked_token(std::int32_t token, std::int64_t position) {
   if (token >= 0) return token;
-  throw Error("the model gives NaN or Inf for what follows token " + std::to_string(position - 1) +
-                  " of the text: no token can be drawn",
-              ExitCode::not_finite);
+  throw Error(
+      "the model gives NaN or Inf behind token " + std::to_string(position - 1) + " of the text: no token can be drawn",
+      ExitCode::not_finite);
 }
 
 }  // namespace forge

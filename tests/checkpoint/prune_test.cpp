@@ -137,7 +137,7 @@ TEST(Prune, RemovesNothingWhenTheNewStepIsDamaged) {
       run.save({2});
       ::unsetenv("FORGE_FAULT");
       ASSERT_EQ(run.errors.size(), 2u);
-      EXPECT_NE(run.errors[1].find("step_00000002 was read back from the disk and is not what was written"),
+      EXPECT_NE(run.errors[1].find("step_00000002 was read back from the disk and differs from the written one"),
                 std::string::npos)
           << run.errors[1];
       EXPECT_NE(run.errors[1].find(shard_name(rank)), std::string::npos) << run.errors[1];
