@@ -9,6 +9,7 @@
 #   4. vgpu preset (docs/developer.md): the CUDA sources on an emulated GPU: each second test of kernels and networks, a sixth of verify, 16 to 18
 #      layouts and a planted mistake, drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
 #   5. with --long: the cpu preset by the oldest clang from 16 on that is here; it computes what g++'s does (labels of 1: kernels, verify).
+#   6. with --long: the cpu preset under ThreadSanitizer: ranks as threads, checkpoints, and the soak (tests/soak.sh) for six minutes.
 # JOBS sets how many compilers run at once (default: the cores); of tests it is two more. The last lines are what was skipped, and the wall
 # and processor seconds of each part.
 set -euo pipefail
@@ -114,6 +115,16 @@ run_clang() {
     ctest --test-dir build/clang -j "$slots" -R '^(device|kernels|kernels_gemm|kernels_attention|verify)$' --no-tests=error
 }
 
+# Ranks as threads, saves behind the steps and the watchdog under ThreadSanitizer; without a thread of libgomp's, which it doesn't know.
+# Addresses are not drawn: those of newer kernels are in its way.
+run_tsan() {
+  local -x OMP_NUM_THREADS=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$root/tests/tsan.supp"
+  cmake --preset cpu -B build/tsan -DCMAKE_CXX_FLAGS='-fsanitize=thread -g1' -DFORGE_TESTS=ON -DFORGE_UNITY=ON &&
+    cmake --build build/tsan -j "$jobs" --target forge test_comm_threads test_checkpoint &&
+    setarch "$(uname -m)" -R ctest --test-dir build/tsan -j "$slots" -R '^(comm_threads|checkpoint)$' --no-tests=error &&
+    setarch "$(uname -m)" -R tests/soak.sh 0.1 --threads --fresh --forge build/tsan/forge --ledger build/tsan/soak/ledger.jsonl --work build/tsan/soak/runs
+}
+
 # find_cuda: puts nvcc on the PATH where it is installed in its usual place.
 find_cuda() {
   command -v nvcc > /dev/null && return 0
@@ -134,6 +145,7 @@ fi
 step "an emulated GPU (vgpu)" run_vgpu
 if [ "${FORGE_LONG:-}" = 1 ]; then step "threads of the emulated GPU (vgpu-tsan)" run_vgpu_tsan; fi
 if [ "${FORGE_LONG:-}" = 1 ]; then step "build and kernels (clang)" run_clang; fi
+if [ "${FORGE_LONG:-}" = 1 ]; then step "threads (tsan)" run_tsan; fi
 if [ -x build/cpu/forge ]; then
   step "tests (cpu)" ctest --test-dir build/cpu -j "$slots" --no-tests=error "$@"
 fi

@@ -972,4 +972,21 @@ PROBLEMS = {
         adapter={"rank": 3, "alpha": 4.0, "rank_stabilised": True, "targets": ["c_attn", "c_proj"]},
         optimizer={"learning_rate": 0.01, "schedule": "linear", "weight_decay": 0.2},
     ),
+    "lora_deepseek": Problem(
+        shows=(
+            "Adapters of all projections of latent attention, in layers with frozen experts and without: those down, which "
+            "no tensor-parallel rank splits, and those up from gathered latents. The auxiliary loss reaches them through "
+            "the frozen routers."
+        ),
+        config=deepseek_v3(),
+        train=run(30, 4, 2),
+        token_files={"tokens.bin": 1281},
+        model={"auxiliary_loss_coefficient": 0.02},
+        adapter={
+            "rank": 3,
+            "alpha": 5.0,
+            "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+        },
+        optimizer={"learning_rate": 0.01, "warmup_steps": 2, "schedule": "cosine"},
+    ),
 }

@@ -14,7 +14,10 @@ constexpr const char* batch_rule =
 constexpr const char* data_parallel =
     "data-parallel ranks are mesh.dp_shard (-1: the ranks that the other axes leave) and mesh.dp_replicate; FSDP is "
     "mesh.dp_shard with train.zero_stage: 3";
-constexpr const char* no_adapters = "forge has no adapters (LoRA): all parameters are trained";
+constexpr const char* of_adapters =
+    "low-rank adapters are adapter.name: lora, with adapter.rank, adapter.alpha and adapter.targets";
+constexpr const char* no_quantized =
+    "low-rank adapters (adapter.name: lora) stand beside a model in the compute type, not beside a quantized one";
 constexpr const char* no_preferences =
     "of preference losses forge has DPO (preference.name: dpo), without rewards or samples of the model";
 constexpr const char* of_preferences = "direct preference optimization is preference.name: dpo, with preference.beta";
@@ -198,11 +201,11 @@ constexpr std::array key_aliases = {
 
 // Whatever follows such a beginning.
 constexpr std::array beginnings = {
-    Alias{"lora", "", no_adapters},
-    Alias{"qlora", "", no_adapters},
-    Alias{"peft", "", no_adapters},
-    Alias{"adapter", "", no_adapters},
-    Alias{"targetmodules", "", no_adapters},
+    Alias{"lora", "adapter.name", of_adapters},
+    Alias{"qlora", "", no_quantized},
+    Alias{"peft", "adapter.name", of_adapters},
+    Alias{"adapter", "adapter.name", of_adapters},
+    Alias{"targetmodules", "adapter.targets", of_adapters},
     Alias{"dpo", "preference.name", of_preferences},
     Alias{"ppo", "", no_preferences},
     Alias{"grpo", "", no_preferences},

@@ -37,12 +37,26 @@ class Refusals {
 // What isn't computed with frozen units, whoever freezes them.
 void check_with(const Refusals& refuse, const Deck& deck) {
   const OptimizerRow& optimizer = row_of(deck.optimizer.name);
-  refuse(deck.train.precision == PrecisionName::fp8, "train", "precision", "fp64 | fp32 | bf16");
   refuse(deck.model.qk_norm_whole, "model", "qk_norm_whole", "false");
   refuse(deck.model.mtp_depth > 0, "model", "mtp_depth", "0");
   refuse(optimizer.factored(), "optimizer", "name", "another optimizer");
   refuse(deck.optimizer.qk_clip > 0, "optimizer", "qk_clip", "0");
   refuse(!deck.checkpoint.optimizer_from.empty(), "checkpoint", "optimizer_from", "no optimizer_from");
+}
+
+bool is_of_mlp(const std::string& target) {
+  return target == "gate_proj" || target == "up_proj" || target == "down_proj";
+}
+
+// Names of a dense layer's matrices are those of experts' ones, too.
+void check_expert_targets(const Deck& deck, Report& report) {
+  const std::vector<std::string>& targets = deck.model.adapter.targets;
+  if (deck.model.experts == 0 || (!targets.empty() && std::none_of(targets.begin(), targets.end(), is_of_mlp))) return;
+  std::vector<std::string> legal = adapter_targets(deck.model);
+  std::erase_if(legal, is_of_mlp);
+  report.add("adapter.targets = " + value_text(*find_key("adapter", "targets"), deck) +
+             " with model.experts = " + std::to_string(deck.model.experts) +
+             ", whose matrices have no adapters; legal: some of " + words_of(legal));
 }
 
 void check_targets(const Deck& deck, Report& report) {
@@ -57,7 +71,12 @@ void check_targets(const Deck& deck, Report& report) {
 
 std::vector<std::string> adapter_targets(const ModelDeck& model) {
   if (tensor_names(model.family).gpt2) return {"c_attn", "c_proj", "c_fc"};
-  std::vector<std::string> names{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  std::vector<std::string> names{"q_proj", "k_proj", "v_proj"};
+  if (model.attention == AttentionKind::mla && model.q_lora > 0)
+    names = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
+  else if (model.attention == AttentionKind::mla)
+    names = {"q_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
+  for (const char* name : {"o_proj", "gate_proj", "up_proj", "down_proj"}) names.push_back(name);
   if (model.activation != Activation::swiglu && model.activation != Activation::geglu) std::erase(names, "gate_proj");
   return names;
 }
@@ -78,17 +97,19 @@ void check_adapter(const Deck& deck, bool trains, Report& report) {
     return;
   }
   const Refusals refuse(deck, report, "adapter.name = lora", "adapter.name: none");
-  refuse(deck.model.experts > 0, "model", "experts", "0");
-  refuse(deck.model.attention == AttentionKind::mla, "model", "attention", "standard");
   const TensorNames& names = tensor_names(deck.model.family);
   refuse(!names.gpt2 && *names.qkv != 0, "model", "family", "one with q_proj, k_proj and v_proj");
   refuse(adapter.dropout > 0, "adapter", "dropout", "0");
   refuse(deck.model.new_rows != NewRows::none, "model", "new_rows",
          "none (a run without adapters writes the model with those rows)");
   check_targets(deck, report);
-  if (!trains) return refuse(deck.train.precision == PrecisionName::fp8, "train", "precision", "fp64 | fp32 | bf16");
+  check_expert_targets(deck, report);
+  refuse(deck.model.router_bias_rate > 0, "model", "router_bias_rate", "0: routers are frozen, too");
+  if (!trains) return;
   check_with(refuse, deck);
-  refuse(row_of(deck.optimizer.name).whole_matrices(), "optimizer", "name", "adamw | lion | sgd | schedule_free");
+  // The gradients of A and B are of low rank: rounding alone would choose the rest of a basis.
+  refuse(row_of(deck.optimizer.name).rotates(), "optimizer", "name",
+         "adamw | lion | sgd | schedule_free | muon | normuon");
   refuse(!deck.train.frozen.empty(), "train", "frozen", "[]: the model beside adapters is frozen in any case");
   refuse(!deck.checkpoint.model_from.empty(), "checkpoint", "model_from",
          "model.hf with load_weights (`forge export` writes a checkpoint as such a directory)");

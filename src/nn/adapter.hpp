@@ -8,7 +8,8 @@ namespace forge {
 // The low-rank products beside one of a block's (nn/adapter.plan.hpp). Where tp splits W's rows, ranks have their own
 // rows of B and the whole A; where it splits W's columns, their own columns of A and the whole B. An adapter is
 // added before a product's sum over tp: no rows travel for it, and gradients of matrices that ranks have whole are
-// parts of a sum, which step_reductions() of layout/reductions takes.
+// parts of a sum, which step_reductions() of layout/reductions takes; so are those of a matrix that tp doesn't split,
+// of which ranks have rows of x each.
 template <class T>
 struct Adapter {
   const Context<T>& ctx;

@@ -16,8 +16,10 @@ std::string_view last_part(std::string_view name) {
 AdaptedTensors all_tensors_of(const ModelSpec& s, BlockProduct product) {
   const bool gpt2 = tensor_names(s.options.family).gpt2;
   const std::int64_t C = s.C(), D = s.D(), q = s.q_columns(), kv = s.kv_columns(), F = s.F();
+  const bool lora = s.q_lora() > 0;
   switch (product) {
     case BlockProduct::qkv:
+      if (s.mla()) return {};
       if (gpt2)
         return {{"attention.qkv",
                  "attn.c_attn",
@@ -28,6 +30,28 @@ AdaptedTensors all_tensors_of(const ModelSpec& s, BlockProduct product) {
       return {{"attention.q", "self_attn.q_proj", q, C, {}, split_rows(D)},
               {"attention.k", "self_attn.k_proj", kv, C, {}, {{0, D, true}}},
               {"attention.v", "self_attn.v_proj", kv, C, {}, {{0, D, true}}}};
+    case BlockProduct::q_down:
+      if (!s.mla() || !lora) return {};
+      return {{"attention.q_down", "self_attn.q_a_proj", s.q_lora(), C, {}, {}}};
+    case BlockProduct::kv_down:
+      if (!s.mla()) return {};
+      return {{"attention.kv_down", "self_attn.kv_a_proj_with_mqa", s.kv_down_columns(), C, {}, {}}};
+    case BlockProduct::q_up:
+      if (!s.mla()) return {};
+      return {{lora ? "attention.q_up" : "attention.q",
+               lora ? "self_attn.q_b_proj" : "self_attn.q_proj",
+               q,
+               s.q_up_inputs(),
+               {},
+               split_rows(D)}};
+    case BlockProduct::kv_up:
+      if (!s.mla()) return {};
+      return {{"attention.kv_up",
+               "self_attn.kv_b_proj",
+               s.kv_up_columns(),
+               s.kv_lora(),
+               {},
+               split_rows(s.options.nope_dim + s.value_dim())}};
     case BlockProduct::attention_out:
       return {{"attention.out", gpt2 ? "attn.c_proj" : "self_attn.o_proj", C, s.o_columns(),
                split_columns(s.value_dim()), Splits{}}};
@@ -100,11 +124,12 @@ FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 
 void list_low_rows(Segments& list, BlockProduct product) {
   const std::int64_t columns = low_columns(list.spec, product);
-  if (columns > 0) list.linear(list.R, columns, tensors_of(list.spec, product)[0].columns);
+  if (columns > 0) list.linear(rows_of(list, product), columns, tensors_of(list.spec, product)[0].columns);
 }
 
 void list_adapter(Segments& list, BlockProduct product, ProductOf of) {
-  const std::int64_t columns = low_columns(list.spec, product), r = list.spec.options.adapter.rank, R = list.R;
+  const std::int64_t columns = low_columns(list.spec, product), r = list.spec.options.adapter.rank,
+                     R = rows_of(list, product);
   if (columns == 0) return;
   const AdaptedTensors tensors = tensors_of(list.spec, product);
   const std::int64_t K = tensors[0].columns;

@@ -20,7 +20,7 @@ struct AdaptedTensor {
   bool adapted = false;  // adapter.targets has it
 };
 using AdaptedTensors = ShortList<AdaptedTensor, 3>;
-// All of them, in the order of W's rows; of this rank where the spec is. Of products qkv, attention_out, gate_up, down.
+// All of them, in the order of W's rows; of this rank where the spec is. Of the products that the model's blocks have.
 AdaptedTensors tensors_of(const ModelSpec& spec, BlockProduct product);
 // r times the number of those that have an adapter: rows of the stacked A.
 std::int64_t low_columns(const ModelSpec& spec, BlockProduct product);
@@ -29,8 +29,14 @@ bool has_adapters(const ModelSpec& spec);
 // s: alpha / r, or alpha / sqrt(r).
 double adapter_scale(const AdapterDeck& adapter);
 
-inline constexpr std::array adapted_products{BlockProduct::qkv, BlockProduct::attention_out, BlockProduct::gate_up,
-                                             BlockProduct::down};
+inline constexpr std::array adapted_products{BlockProduct::qkv,     BlockProduct::q_down, BlockProduct::kv_down,
+                                             BlockProduct::q_up,    BlockProduct::kv_up,  BlockProduct::attention_out,
+                                             BlockProduct::gate_up, BlockProduct::down};
+// Rows of a product on a tp rank: R, or S of the down-projections of latent attention, which every rank has whole.
+template <class L>
+std::int64_t rows_of(const L& list, BlockProduct product) {
+  return product == BlockProduct::q_down || product == BlockProduct::kv_down ? list.S : list.R;
+}
 
 template <class P>
 struct LowRank {
@@ -43,15 +49,15 @@ struct LowRank {
 // x Aᵀ of a product, which forward saves for the gradient of B, and its gradient, which B saves for the gradient of A.
 template <class T>
 struct LowRows {
-  View<T, 2> u, d_u;  // (R, n r)
+  View<T, 2> u, d_u;  // (R, n r), or (S, n r)
 
   void list(BufferLister& l, BlockProduct product) {
     if (const std::int64_t columns = low_columns(l.spec, product); columns > 0)
-      l.save(u, "low-rank rows", l.R, columns, l.W);
+      l.save(u, "low-rank rows", rows_of(l, product), columns, l.W);
   }
   void list_gradients(BufferLister& l, BlockProduct product) {
     if (const std::int64_t columns = low_columns(l.spec, product); columns > 0)
-      l.add(d_u, "gradient of low-rank rows", l.R, columns, l.W);
+      l.add(d_u, "gradient of low-rank rows", rows_of(l, product), columns, l.W);
   }
 };
 

@@ -181,9 +181,10 @@ void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) co
 template <class T>
 void AttentionLayer<T>::add_weights(View<const T, 2> n, const RowScratch<T>& rows) const {
   const MatrixSplit split = qkv_split(p.ctx.buffers);
-  const auto of =
-      code_together<T>(p.ctx, ProductOf::weight_gradient,
-                       {attention_out_split(p.spec()), attention_out_gradient<T>(b), b.o}, {split, b.d_qkv, n});
+  Array<RowOperand<T>, 2> of{{attention_out_gradient<T>(b), b.d_qkv}};
+  if (!g.qkv.empty())
+    of = code_together<T>(p.ctx, ProductOf::weight_gradient, {attention_out_split(p.spec()), of[0], b.o},
+                          {split, of[1], n});
   attention_out_backward_weight<T>(p, g, b, of[0], rows);
   out_adapter().backward_weight(attention_out_gradient<T>(b), b.o);
   block_linear_backward_weight<T>(p.ctx, split, of[1], n, g.qkv);

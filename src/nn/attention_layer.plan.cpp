@@ -87,7 +87,7 @@ void list_attention_input(Segments& list, std::int64_t layer, Pass pass) {
 void list_attention_weight(Segments& list, std::int64_t layer) {
   const ModelSpec& s = list.spec;
   const MatrixSplit qkv = qkv_split(list.c);
-  list.join_codes(ProductOf::weight_gradient, list.R, attention_out_split(s), qkv);
+  if (!list.frozen) list.join_codes(ProductOf::weight_gradient, list.R, attention_out_split(s), qkv);
   list_attend(list, layer, Pass::backward_weight);
   if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, qkv);
   list_adapter(list, BlockProduct::qkv, ProductOf::weight_gradient);

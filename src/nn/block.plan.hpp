@@ -47,8 +47,15 @@ struct BlockParameters {
  private:
   // A unit of their own, too.
   void list_adapters(ParameterLister& l) {
-    attention.qkv_adapter.list(l, BlockProduct::qkv);
-    attention.out_adapter.list(l, BlockProduct::attention_out);
+    if (l.spec.mla()) {
+      latent.q_down_adapter.list(l, BlockProduct::q_down);
+      latent.kv_down_adapter.list(l, BlockProduct::kv_down);
+      latent.q_up_adapter.list(l, BlockProduct::q_up);
+      latent.kv_up_adapter.list(l, BlockProduct::kv_up);
+    } else {
+      attention.qkv_adapter.list(l, BlockProduct::qkv);
+    }
+    of_attention(l.spec, *this, [&](auto& half) { half.out_adapter.list(l, BlockProduct::attention_out); });
     mlp.up_adapter.list(l, BlockProduct::gate_up);
     mlp.down_adapter.list(l, BlockProduct::down);
   }

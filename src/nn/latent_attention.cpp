@@ -59,8 +59,12 @@ template <class T>
 void LatentAttention<T>::project_down() const {
   const bool lora = p.spec().q_lora() > 0;
   const RowOperand<T> n = norm1_of<T>(p, w, b, lora ? splits().q_down : splits().kv_down, normalised());
-  if (lora) block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down);
+  if (lora) {
+    block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down);
+    q_down_adapter().forward(n.values(), b.q_down);
+  }
   block_linear_forward<T>(p.ctx, splits().kv_down, n, w.kv_down, {}, b.kv_down);
+  kv_down_adapter().forward(n.values(), b.kv_down);
   make_latents();
 }
 
@@ -73,7 +77,9 @@ void LatentAttention<T>::project_up() const {
       split(gather_rows<T>(p.ctx, b.latents, b.all_latents.empty() ? s.all.rows : b.all_latents));
   const AttentionHeads<T> to = heads(b.q, b.k, b.v);
   block_linear_forward<T>(p.ctx, splits().q_up, in.q, w.q_up, {}, b.q);
+  q_up_adapter().forward(in.q, b.q);
   block_linear_forward<T>(p.ctx, splits().kv_up, in.kv, w.kv_up, {}, s.kv_up);
+  kv_up_adapter().forward(in.kv, s.kv_up);
   rotate(to.q, p.batch.table_positions(), false);
   latent_keys_forward<T>(p.ctx.stream, up_heads(s.kv_up), in.key, to.k, to.v);
 }
@@ -85,7 +91,9 @@ void LatentAttention<T>::backward_up(const AttentionHeads<T>& d, View<T, 2> part
   rotate(d.q, p.batch.table_positions(), true);
   latent_keys_backward<T>(p.ctx.stream, d.k, d.v, up_heads(b.d_kv_up), to.key);
   block_linear_backward_input<T>(p.ctx, splits().q_up, b.d_q, w.q_up, to.q);
+  q_up_adapter().backward_input(b.d_q, to.q);
   block_linear_backward_input<T>(p.ctx, splits().kv_up, b.d_kv_up, w.kv_up, to.kv);
+  kv_up_adapter().backward_input(b.d_kv_up, to.kv);
 }
 
 // Where this tp rank's part of the latents' gradient stands.
@@ -113,8 +121,10 @@ View<const T, 2> LatentAttention<T>::backward_down(const LatentBackward<T>& s) c
     backward_norm(b.q_down, w.q_down_norm, b.q_down_rstd, g.q_down_norm, d.q, s.rows);
     d_n1 = s.d_n1;
     block_linear_backward_input<T>(p.ctx, splits().q_down, d.q, w.q_down, d_n1);
+    q_down_adapter().backward_input(d.q, d_n1);
   }
   block_linear_backward_input<T>(p.ctx, splits().kv_down, d.down, w.kv_down, d_n1, true);
+  kv_down_adapter().backward_input(d.down, d_n1);
   return d_n1;
 }
 
@@ -123,7 +133,7 @@ void LatentAttention<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) c
   project_down();
   project_up();
   attend(p, b, heads(b.q, b.k, b.v));
-  attention_out<T>(p, w, b, branch, rows);
+  attention_out<T>(p, w, b, branch, rows, [&](View<T, 2> partial) { out_adapter().forward(b.o, partial); });
 }
 
 template <class T>
@@ -137,7 +147,9 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<LatentBackward<T>>(p.ctx);
   const AttentionHeads<T> d = heads(b.d_q, s.d_k, s.d_v);
-  attend_backward<T>(p, w, b, s, attend_output_rows(p, w, g, b, s.rows), heads(b.q, b.k, b.v), d);
+  const View<const T, 2> d_branch = attend_output_rows(p, w, g, b, s.rows);
+  attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d,
+                     [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
   const View<T, 2> partial = partial_latents(s.all);
   backward_up(d, partial);
   reduce_rows(p.ctx, partial, b.d_latents);
@@ -147,17 +159,24 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
 template <class T>
 void LatentAttention<T>::add_up_weights(View<const T, 2> latents, const RowScratch<T>& rows) const {
   attention_out_backward_weight<T>(p, g, b, attention_out_gradient<T>(b), rows);
+  out_adapter().backward_weight(attention_out_gradient<T>(b), b.o);
   const Latents<const T> in = split(latents);
   block_linear_backward_weight<T>(p.ctx, splits().q_up, b.d_q, in.q, g.q_up);
+  q_up_adapter().backward_weight(b.d_q, in.q);
   block_linear_backward_weight<T>(p.ctx, splits().kv_up, b.d_kv_up, in.kv, g.kv_up);
+  kv_up_adapter().backward_weight(b.d_kv_up, in.kv);
 }
 
 template <class T>
 void LatentAttention<T>::add_down_weights() const {
   const Latents<T> d = split(b.d_latents);
   const View<const T, 2> n = normalised();
-  if (p.spec().q_lora() > 0) block_linear_backward_weight<T>(p.ctx, splits().q_down, d.q, n, g.q_down);
+  if (p.spec().q_lora() > 0) {
+    block_linear_backward_weight<T>(p.ctx, splits().q_down, d.q, n, g.q_down);
+    q_down_adapter().backward_weight(d.q, n);
+  }
   block_linear_backward_weight<T>(p.ctx, splits().kv_down, d.down, n, g.kv_down);
+  kv_down_adapter().backward_weight(d.down, n);
 }
 
 template <class T>
@@ -178,7 +197,8 @@ void LatentAttention<T>::backward(View<T, 2> dx, const RowScratch<T>& weights) c
   const View<const T, 2> d_branch = attend_output_rows(p, w, g, b, s.rows);
   RowsBehind<T> behind(p.ctx);
   const View<const T, 2> latents = behind.gather(b.latents, b.all_latents, all.rows);
-  attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d);
+  attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d,
+                     [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
   const View<T, 2> partial = partial_latents(s.all);
   backward_up(d, partial);
   behind.wait();

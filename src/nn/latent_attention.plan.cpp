@@ -55,27 +55,36 @@ void list_forward(Segments& list, std::int64_t layer) {
   const LatentSplits w = latent_splits(s);
   list_norm(list, Pass::forward, list.S, s.C());
   if (s.q_lora() > 0) list.block_linear(ProductOf::output, list.S, w.q_down, true);
+  list_adapter(list, BlockProduct::q_down, ProductOf::output);
   list.block_linear(ProductOf::output, list.S, w.kv_down, true);
+  list_adapter(list, BlockProduct::kv_down, ProductOf::output);
   list_latent_norms(list);
   list.gather_rows(s.latent_columns());
   list.block_linear(ProductOf::output, list.R, w.q_up);
+  list_adapter(list, BlockProduct::q_up, ProductOf::output);
   list.block_linear(ProductOf::output, list.R, w.kv_up);
+  list_adapter(list, BlockProduct::kv_up, ProductOf::output);
   list.over_rows("rotary", list.R, s.H() * s.rotary_dim(), 1, 1);
   list.move_rows("latent_keys_forward", 1, list.R * (s.kv_up_columns() + s.rotary_dim()),
                  list.R * (s.kv_columns() + s.v_columns()));
   list_attend(list, layer, Pass::forward);
 }
 
+void list_weight(Segments& list, std::int64_t rows, const MatrixSplit& w) {
+  if (!list.frozen) list.block_linear(ProductOf::weight_gradient, rows, w);
+  list_adapter(list, w.product, ProductOf::weight_gradient);
+}
+
 void list_up_weight(Segments& list) {
   const LatentSplits w = latent_splits(list.spec);
-  list.block_linear(ProductOf::weight_gradient, list.R, w.q_up);
-  list.block_linear(ProductOf::weight_gradient, list.R, w.kv_up);
+  list_weight(list, list.R, w.q_up);
+  list_weight(list, list.R, w.kv_up);
 }
 
 void list_down_weight(Segments& list) {
   const LatentSplits w = latent_splits(list.spec);
-  if (list.spec.q_lora() > 0) list.block_linear(ProductOf::weight_gradient, list.S, w.q_down);
-  list.block_linear(ProductOf::weight_gradient, list.S, w.kv_down);
+  if (list.spec.q_lora() > 0) list_weight(list, list.S, w.q_down);
+  list_weight(list, list.S, w.kv_down);
 }
 
 // `pass`: alone, or with W.
@@ -91,7 +100,9 @@ void list_backward_input(Segments& list, std::int64_t layer, Pass pass) {
   list.move_rows("latent_keys_backward", 1, list.R * (s.kv_columns() + s.v_columns()),
                  list.R * (s.kv_up_columns() + s.rotary_dim()));
   list.block_linear(ProductOf::input_gradient, list.R, w.q_up, false, aligned(0));
+  list_adapter(list, BlockProduct::q_up, ProductOf::input_gradient);
   list.block_linear(ProductOf::input_gradient, list.R, w.kv_up, false, aligned(s.q_up_inputs()));
+  list_adapter(list, BlockProduct::kv_up, ProductOf::input_gradient);
   if (pass == Pass::backward) {
     list.wait_behind();
     list.reduce_behind(s.latent_columns());
@@ -106,8 +117,10 @@ void list_backward_input(Segments& list, std::int64_t layer, Pass pass) {
   if (s.q_lora() > 0) {
     norm_of_latent(s.q_lora());
     list.block_linear(ProductOf::input_gradient, list.S, w.q_down);
+    list_adapter(list, BlockProduct::q_down, ProductOf::input_gradient);
   }
   list.block_linear(ProductOf::input_gradient, list.S, w.kv_down, false, s.q_lora() > 0 || aligned(0));
+  list_adapter(list, BlockProduct::kv_down, ProductOf::input_gradient);
   list_norm(list, Pass::backward_input, list.S, s.C());
   if (pass == Pass::backward) list_down_weight(list);
 }

@@ -14,6 +14,7 @@ struct LatentParameters : AttendParameters<P> {
   View<P, 1> q_down_norm;   // (q_lora)
   View<P, 2> kv_down;       // (kv_lora + rope_dim, C)
   View<P, 1> kv_down_norm;  // (kv_lora)
+  LowRank<P> q_down_adapter, kv_down_adapter, q_up_adapter, kv_up_adapter;
 
   void list(ParameterLister& l);
 };
@@ -29,6 +30,7 @@ struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora
   View<T, 2> d_q;        // (R, H D)
   View<T, 2> d_kv_up;    // (R, H (nope_dim + Dv))
   View<T, 2> d_latents;  // as latents: of the down-projections' outputs; without q_lora d_n1 stands first
+  LowRows<T> q_down_low, kv_down_low, q_up_low, kv_up_low;
   View<T, 2> all_latents;  // (R, …) latents of all tp ranks, where recomputation keeps them
 
   void list(BufferLister& l) {
@@ -45,6 +47,7 @@ struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora
     l.save(q, "q", l.R, s.q_columns(), l.B);
     l.save(k, "k", l.R, s.kv_columns(), l.B);
     l.save(v, "v", l.R, s.v_columns(), l.B);
+    each_low([&](LowRows<T>& low, BlockProduct product) { low.list(l, product); });
     this->list_outputs(l);
   }
   void list_gradients(BufferLister& l) {
@@ -52,9 +55,19 @@ struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora
     l.add(d_q, "gradient of q", l.R, l.spec.q_columns(), l.W);
     l.add(d_kv_up, "gradient of keys and values, by head", l.R, l.spec.kv_up_columns(), l.W);
     l.add(d_latents, "gradient of the latents", l.S, l.spec.latent_columns(), l.W);
+    each_low([&](LowRows<T>& low, BlockProduct product) { low.list_gradients(l, product); });
   }
   void list_gathered(BufferLister& l) {
     l.add(all_latents, "latents of all tp ranks, for W", l.R, l.spec.latent_columns(), l.W);
+  }
+
+ private:
+  template <class F>
+  void each_low(F f) {
+    f(q_down_low, BlockProduct::q_down);
+    f(kv_down_low, BlockProduct::kv_down);
+    f(q_up_low, BlockProduct::q_up);
+    f(kv_up_low, BlockProduct::kv_up);
   }
 };
 

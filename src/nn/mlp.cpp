@@ -73,7 +73,9 @@ void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx
 template <class T>
 void Mlp<T>::add_weights(View<const T, 2> in, View<const T, 2> dy, const RowScratch<T>& scratch) const {
   const View<const T, 2> d_up = b.up;
-  const auto of = code_together<T>(ctx, ProductOf::weight_gradient, {down_split(), dy, b.act}, {up_split(), d_up, in});
+  Array<RowOperand<T>, 2> of{{dy, d_up}};
+  if (!g.up.empty())
+    of = code_together<T>(ctx, ProductOf::weight_gradient, {down_split(), dy, b.act}, {up_split(), d_up, in});
   block_linear_backward_weight<T>(ctx, down_split(), of[0], b.act, g.down);
   down_adapter().backward_weight(dy, b.act);
   block_linear_backward_weight<T>(ctx, up_split(), of[1], in, g.up);

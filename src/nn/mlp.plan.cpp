@@ -84,7 +84,7 @@ void list_mlp_input(Segments& list, std::int64_t ffn, const MatrixSplit& up, con
 }
 
 void list_mlp_weight(Segments& list, std::int64_t ffn, bool biases, const MatrixSplit& up, const MatrixSplit& down) {
-  list.join_codes(ProductOf::weight_gradient, list.R, down, up);
+  if (!list.frozen) list.join_codes(ProductOf::weight_gradient, list.R, down, up);
   if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, down);
   list_adapter(list, BlockProduct::down, ProductOf::weight_gradient);
   if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, up);

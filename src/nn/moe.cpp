@@ -225,21 +225,21 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
 template <class T>
 void Moe<T>::backward_weight(View<const T, 2> d_down, const JitterScratch<T>& jittered,
                              const RowScratch<T>& rows) const {
-  router().backward_weight(n2, jittered, g.router);
+  if (!g.router.empty()) router().backward_weight(n2, jittered, g.router);
   if (has_shared()) shared().backward_weight(n2, d_down, rows);
   add_gate_weights();
 }
 
 template <class T>
 void Moe<T>::add_gate_weights() const {
-  if (has_gate()) linear_backward_weight<T>(ctx, b.d_shared_gate, n2, g.shared_gate);
+  if (!g.shared_gate.empty()) linear_backward_weight<T>(ctx, b.d_shared_gate, n2, g.shared_gate);
 }
 
 template <class T>
 void Moe<T>::backward(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
                       const RowScratch<T>& rows, const JitterScratch<T>& jittered, const RowScratch<T>& weights) const {
   backward_input(d_y, d_down_out, d_n2, s, rows, &weights);
-  router().backward_weight(n2, jittered, g.router);
+  if (!g.router.empty()) router().backward_weight(n2, jittered, g.router);
   add_gate_weights();
 }
 

@@ -138,9 +138,9 @@ void list_moe(Segments& list, Pass pass, bool recompute) {
   if (pass == Pass::forward) return list_forward(list, recompute);
   if (pass != Pass::backward_weight) list_backward_input(list, pass);
   if (pass == Pass::backward_input) return;
-  list_router(list, Pass::backward_weight);
+  if (!list.frozen) list_router(list, Pass::backward_weight);
   if (pass == Pass::backward_weight && list.spec.Fs() > 0) list_mlp(list, pass, list.spec.Fs(), false);
-  if (list.spec.options.shared_expert_gate) list.linear_backward_weight(list.S, 1, list.spec.C());
+  if (list.spec.options.shared_expert_gate && !list.frozen) list.linear_backward_weight(list.S, 1, list.spec.C());
 }
 
 }  // namespace forge

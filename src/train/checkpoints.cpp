@@ -289,6 +289,7 @@ bool Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& ti
   steps_[session_.setup().batches.of(progress.step)].add(times.step);
   add_validation(times);
   if (!due(progress, last)) return false;
+  if (before_save_) before_save_(progress.step);
   if (watchdog) watchdog->start_other(progress.step, "checkpoint");
   const auto timer = session_.timers().start(Phase::output);
   const bool saved = save(progress, leaves(), last);

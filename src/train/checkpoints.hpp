@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -55,6 +56,8 @@ class Checkpoints {
   // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the start, or the
   // ranks have agreed to leave: the run is where it was, and its checkpoint too.
   void before_first_step(std::int64_t step);
+  // A function that all ranks call before a step is saved; it may throw.
+  void before_saves(std::function<void(std::int64_t step)> f) { before_save_ = std::move(f); }
   // Microbatches of each validation: what the first one takes is estimated from the steps.
   void expect_validations(std::int64_t microbatches) { validation_microbatches_ = microbatches; }
   // What a validation took, if it wasn't broken off: after_step() hears of those behind a step itself.
@@ -97,6 +100,7 @@ class Checkpoints {
   CheckpointFacts facts_;  // deck, build and data, which every checkpoint of a run says about it
   TrainingLog log_;
   Leaving leaving_;
+  std::function<void(std::int64_t)> before_save_;
   bool lost_ = false;  // the metrics: all ranks know
   std::int64_t validation_microbatches_ = 0;
   std::atomic<bool> leaves_{false};  // the job: it saves once more

@@ -118,11 +118,18 @@ class TextScorer {
   ValidationBatches batches_;
 };
 
-// Sum over the elements that this rank has of a unit; each element of the model is one rank's.
+// Of the model's weights, of the adapters', and how many elements of adapters' B aren't 0.
+struct WeightSums {
+  std::uint64_t model = 0, adapters = 0;
+  std::int64_t beside = 0;
+};
+
+// Adds those over the elements that this rank has of a unit; each element of the model is one rank's.
 template <class T>
-std::uint64_t key_of_unit(const ParameterStorage<T>& storage, std::size_t u, Stream& stream) {
+void add_unit(const ParameterStorage<T>& storage, std::size_t u, Stream& stream, WeightSums& sums) {
   const RankUnit<T>& s = storage.unit(u);
-  std::uint64_t sum = 0;
+  const bool adapter = s.local.kind == UnitKind::adapter;
+  std::uint64_t& sum = adapter ? sums.adapters : sums.model;
   const auto add = [&](const auto& weights) {
     using V = std::remove_const_t<std::remove_pointer_t<decltype(weights.data)>>;
     constexpr std::int64_t most = std::int64_t{1} << 22;
@@ -134,16 +141,18 @@ std::uint64_t key_of_unit(const ParameterStorage<T>& storage, std::size_t u, Str
         stream.synchronize();
         for (const ElementRun& run : runs_of(storage.local(u), part)) {
           if (!run.piece->owned) continue;
-          const std::uint64_t name = hash_of(storage.local(u).parameters[run.piece->parameter].name);
+          const Parameter& parameter = storage.local(u).parameters[run.piece->parameter];
+          const std::uint64_t name = hash_of(parameter.name);
+          const bool is_b = adapter && parameter.name.ends_with(".lora_b");
           for (std::int64_t i = 0; i < run.count; ++i) {
             const auto value = static_cast<double>(values[to_size(run.local - begin + i)]);
             sum += mix(mix(name, static_cast<std::uint64_t>(run.global + i)), std::bit_cast<std::uint64_t>(value));
+            sums.beside += is_b && value != 0;
           }
         }
       }
   };
   s.master_is_copy ? add(s.copy) : add(s.master);
-  return sum;
 }
 
 // The file while it grows, of the first rank; of what it holds so far the whole pairs count.
@@ -217,17 +226,21 @@ std::uint64_t key_of_texts(const TrainingData& data, Heartbeat* heartbeat) {
 
 template <class T>
 std::uint64_t key_of_weights(Session<T>& session) {
-  std::int64_t sum = 0;
+  WeightSums sums;
   for (std::size_t u = 0; u < session.storage().size(); ++u) {
-    sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) +
-                                    key_of_unit(session.storage(), u, session.stream()));
+    add_unit(session.storage(), u, session.stream(), sums);
     session.beat();
   }
   // Halves, so that no sum overflows.
-  std::array<std::int64_t, 2> halves{sum & 0xffffffff,
-                                     static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) >> 32)};
-  session.mesh().world().sum_host(halves);
-  return static_cast<std::uint64_t>(halves[0]) + (static_cast<std::uint64_t>(halves[1]) << 32);
+  const auto low = [](std::uint64_t sum) { return static_cast<std::int64_t>(sum & 0xffffffff); };
+  const auto high = [](std::uint64_t sum) { return static_cast<std::int64_t>(sum >> 32); };
+  std::array<std::int64_t, 5> all{low(sums.model), high(sums.model), low(sums.adapters), high(sums.adapters),
+                                  sums.beside};
+  session.mesh().world().sum_host(all);
+  const auto whole = [&](std::size_t i) {
+    return static_cast<std::uint64_t>(all[i]) + (static_cast<std::uint64_t>(all[i + 1]) << 32);
+  };
+  return whole(0) + (all[4] > 0 ? whole(2) : 0);
 }
 
 template <class T>

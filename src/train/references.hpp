@@ -21,7 +21,7 @@ std::string reference_path(const Deck& deck);
 std::int64_t text_count(const TrainingData& data);
 // Of all that training and validation read, in this order; reads the token files.
 std::uint64_t key_of_texts(const TrainingData& data, Heartbeat* heartbeat);
-// Of the session's weights, the same on any layout. All ranks.
+// Of the session's weights, the same on any layout; adapters whose B is 0 do not change it. All ranks.
 template <class T>
 std::uint64_t key_of_weights(Session<T>& session);
 

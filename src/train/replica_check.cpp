@@ -162,7 +162,9 @@ std::string ReplicaCheck<T>::told_by_all(const std::string& text) {
 }
 
 template <class T>
-std::string ReplicaCheck<T>::check(std::int64_t step, bool repair) {
+std::string ReplicaCheck<T>::check(std::int64_t step) {
+  const bool repair = session_.setup().deck.train.replicas_differ == ReplicaAction::repair;
+  compared_ = step;
   const Found found = compare(repair);
   std::array<std::int64_t, 2> any{!found.text.empty(), !found.repairable};
   session_.mesh().world().max_host(any);
@@ -183,11 +185,15 @@ std::string ReplicaCheck<T>::check(std::int64_t step, bool repair) {
 }
 
 template <class T>
-std::string ReplicaCheck<T>::after_step(std::int64_t step) {
-  const TrainDeck& train = session_.setup().deck.train;
+std::string ReplicaCheck<T>::after_step(std::int64_t step, bool last) {
   if (const std::int64_t tensor = upset_fault(session_.mesh().rank(), step); tensor >= 0) upset(tensor);
-  if (step % train.check_replicas_steps != 0) return "";
-  return check(step, train.replicas_differ == ReplicaAction::repair);
+  if (!last && step % session_.setup().deck.train.check_replicas_steps != 0) return "";
+  return check(step);
+}
+
+template <class T>
+std::string ReplicaCheck<T>::before_save(std::int64_t step) {
+  return compared_ == step ? "" : check(step);
 }
 
 // A bit of the first number's mantissa that no later rounding takes back.

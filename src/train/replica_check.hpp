@@ -21,14 +21,18 @@ class ReplicaCheck {
 
   // Whether any ranks hold anything alike, on every rank.
   bool compares() const { return compares_; }
-  // Collective, behind a step: check() where train.check_replicas_steps says so. Before it the fault `upset`.
-  std::string after_step(std::int64_t step);
+  // Collective, behind a step: check() where train.check_replicas_steps says so, or behind the run's last one. Before
+  // it the fault `upset`.
+  std::string after_step(std::int64_t step, bool last);
+  // Collective, before a save of the step: check(), if it hasn't been made behind it. No checkpoint has a fault that a
+  // later comparison would find.
+  std::string before_save(std::int64_t step);
 
  private:
-  // "" where all agree. Else, on every rank, which ranks differ in which tensors; with
-  // `repair` these have been given the value of most of their group, and where no value has a majority, or the ranks
-  // differ once more, that is thrown with `replicas_differ`, as everything is without `repair`.
-  std::string check(std::int64_t step, bool repair);
+  // "" where all agree. Else, on every rank, which ranks differ in which tensors; with train.replicas_differ = repair
+  // these have been given the value of most of their group, and where no value has a majority, or the ranks differ once
+  // more, that is thrown with `replicas_differ`, as everything is without it.
+  std::string check(std::int64_t step);
   void upset(std::int64_t tensor);
   struct GroupOf {
     ReplicaKind kind;
@@ -53,6 +57,7 @@ class ReplicaCheck {
   const World* world_;
   std::vector<GroupOf> groups_;
   bool compares_ = false;
+  std::int64_t compared_ = 0;  // the step behind which ranks were compared last
 };
 
 }  // namespace forge

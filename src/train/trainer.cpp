@@ -72,7 +72,9 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       busy_cores_(session.stream().threads()),
       slow_ranks_(session.mesh().world(), session.mesh().shape().pp, world),
       spikes_(train(), start.spikes) {
-  if (train().check_replicas_steps > 0) replicas_.emplace(session, world);
+  if (train().check_replicas_steps == 0) return;
+  replicas_.emplace(session, world);
+  if (checkpoints_) checkpoints_->before_saves([this](std::int64_t s) { check_replicas(s, true); });
 }
 
 template <class T>
@@ -92,7 +94,7 @@ void Trainer<T>::run() {
       s = go_back(s);
       continue;
     }
-    if (replicas_) check_replicas(s);
+    if (replicas_) check_replicas(s, false);
     StepTimes times{step_seconds_};
     const bool validates = validations_.due(s);
     if (validates) validations_.run(s, times);
@@ -105,9 +107,9 @@ void Trainer<T>::run() {
 }
 
 template <class T>
-void Trainer<T>::check_replicas(std::int64_t s) {
+void Trainer<T>::check_replicas(std::int64_t s, bool saves) {
   enter("replicas");
-  const std::string repaired = replicas_->after_step(s);
+  const std::string repaired = saves ? replicas_->before_save(s) : replicas_->after_step(s, s == train().steps);
   if (!repaired.empty()) log_.say("  replicas differ; the odd ranks have the numbers of most now:" + repaired + "\n");
   since_ = PhaseTimers::Clock::now();
 }

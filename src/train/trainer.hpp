@@ -69,8 +69,8 @@ class Trainer {
   std::optional<std::vector<std::string>> ways_back(std::int64_t s);
   // The data's places of step s.
   std::vector<NumberRange> places_of(std::int64_t s) const;
-  // Behind step s, where ranks compare their weights.
-  void check_replicas(std::int64_t s);
+  // Behind step s, or before it is saved, where ranks compare their weights.
+  void check_replicas(std::int64_t s, bool saves);
   // Behind step s, a spike: to the checkpoint, whose step it returns, without the places of s.
   std::int64_t go_back(std::int64_t s);
   // Of the step that has just ended.

@@ -58,8 +58,13 @@ again=$("$forge" generate "$deck" "${common[@]}" --set "model.hf=$work/merged" "
 expect 2 "adapter.rank = 4 without adapter.name = lora" "$forge" show "$deck" --set adapter.name=none
 expect 2 "r = 4; legal: adapter.rank = 5" "$forge" evaluate "$deck" "${common[@]}" --set adapter.rank=5
 expect 2 "adapter.targets has w1" "$forge" show "$deck" --set "adapter.targets=[w1]"
-for key in model.experts=4 adapter.dropout=0.1 train.precision=fp8 optimizer.name=muon optimizer.name=adafactor optimizer.qk_clip=9 \
+for key in adapter.dropout=0.1 optimizer.name=soap optimizer.name=adafactor optimizer.qk_clip=9 \
   "train.frozen=[layers.*]" model.mtp_depth=1 output.save_hf=true; do
   expect 2 "adapter.name = lora with ${key%%=*} = " "$forge" show inputs/finetune_lora_8b.yaml --set "$key"
 done
+expect 2 "adapter.targets = [] with model.experts = 8, whose matrices have no adapters; legal: some of q_proj | k_proj" \
+  "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora
+expect 2 "legal: some of q_proj | kv_a_proj_with_mqa | kv_b_proj | o_proj" \
+  "$forge" show inputs/deepseek_v2_lite_8gpu.yaml --set adapter.name=lora --set "adapter.targets=[q_proj, up_proj]"
+expect 0 "fits on" "$forge" show inputs/deepseek_v2_lite_8gpu.yaml --set adapter.name=lora --set "adapter.targets=[q_proj, kv_b_proj]"
 finish

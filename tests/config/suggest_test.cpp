@@ -40,7 +40,7 @@ TEST(Suggest, NamesOfOtherPrograms) {
 
 TEST(Suggest, WhatForgeLacks) {
   const auto text = [](const char* section, const char* name) { return suggest_key(section, name).text; };
-  EXPECT_NE(text("model", "lora_rank").find("no adapters"), std::string::npos);
+  EXPECT_NE(text("model", "lora_rank").find("adapter.name: lora"), std::string::npos);
   EXPECT_NE(text("train", "dpo_beta").find("preference.name: dpo"), std::string::npos);
   EXPECT_NE(text("output", "wandb_project").find("output.track"), std::string::npos);
   EXPECT_NE(text("train", "grad_accum_steps").find("train.microbatch_sequences"), std::string::npos);

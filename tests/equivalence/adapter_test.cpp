@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "../long_run.hpp"
+#include "config/check_parts.hpp"
 #include "config/family.hpp"
+#include "config/fp8_recipe.hpp"
+#include "config/optimizer_table.hpp"
 #include "cover.hpp"
 #include "model/flops.hpp"
 #include "models.hpp"
@@ -15,13 +18,25 @@ namespace {
 
 constexpr std::int64_t adapter_steps = 10;
 
-// All matrices; some, of fused ones too; those that tp splits by columns alone.
+bool is_of_mlp(const std::string& target) {
+  return target == "gate_proj" || target == "up_proj" || target == "down_proj";
+}
+
+// All matrices; some, of fused ones too; those that tp splits by columns alone. Of a model with experts attention's.
 Deck with_adapter(Deck deck, std::size_t choice) {
   AdapterDeck& a = deck.model.adapter;
   a.name = AdapterName::lora;
   a.rank = 3;
   a.alpha = 5;
   a.rank_stabilised = choice % 2 == 1;
+  deck.model.router_bias_rate = 0;
+  if (deck.model.attention == AttentionKind::mla || deck.model.experts > 0) {
+    const std::vector<std::string> names = adapter_targets(deck.model);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (choice % 3 == 0 || i % 2 == choice % 3 - 1) a.targets.push_back(names[i]);
+    if (deck.model.experts > 0) std::erase_if(a.targets, is_of_mlp);
+    return deck;
+  }
   const bool gpt2 = deck.model.family == Family::gpt2;
   if (choice % 3 == 1)
     a.targets = gpt2 ? std::vector<std::string>{"c_attn"} : std::vector<std::string>{"v_proj", "q_proj", "up_proj"};
@@ -31,26 +46,82 @@ Deck with_adapter(Deck deck, std::size_t choice) {
 }
 
 bool takes_adapter(const Deck& deck) {
-  return deck.model.experts == 0 && deck.model.attention == AttentionKind::standard;
+  return !deck.model.qk_norm_whole;
+}
+
+std::vector<LayoutCase> drawn_with_experts(int ranks, std::uint64_t key) {
+  std::vector<LayoutCase> cases = drawn_layouts(ranks, key);
+  const std::vector<LayoutCase> experts = drawn_moe_layouts(ranks, key);
+  cases.insert(cases.end(), experts.begin(), experts.end());
+  return cases;
+}
+
+std::vector<TestModel> all_models() {
+  std::vector<TestModel> models = test_models();
+  for (TestModel& model : moe_models()) models.push_back(std::move(model));
+  return models;
 }
 
 TEST(Adapters, EqualOneRank) {
   std::vector<LayoutCase> cases;
   for (int ranks = 1; ranks <= 8; ++ranks)
     for (std::uint64_t key = 91; key < 93; ++key)
-      for (LayoutCase& c : drawn_layouts(ranks, key))
+      for (LayoutCase& c : drawn_with_experts(ranks, key))
         if (takes_adapter(c.deck))
           cases.push_back({c.name, with_adapter(with_training(c.deck, adapter_steps), cases.size())});
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, adapter_steps, 1e-10); };
   EXPECT_GE(cases.size(), 100u);
-  const auto some = thinned(cases, 6);
+  const auto some = thinned(cases, 8);
+  EXPECT_EQ(failures_of(some, some.size(), check), "");
+}
+
+// Matrices that their owners orthogonalise whole.
+TEST(Adapters, OfMuonEqualOneRank) {
+  for (const OptimizerName name : {OptimizerName::muon, OptimizerName::normuon}) {
+    std::vector<LayoutCase> cases;
+    for (int ranks = 2; ranks <= 8; ++ranks)
+      for (LayoutCase& c : drawn_with_experts(ranks, 93)) {
+        if (!takes_adapter(c.deck)) continue;
+        Deck deck = with_adapter(with_training(c.deck, adapter_steps), cases.size());
+        deck.optimizer.name = name;
+        deck.optimizer.adam_learning_rate = 4e-3;
+        cases.push_back({c.name, deck});
+      }
+    References references;
+    const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, adapter_steps, 1e-10); };
+    EXPECT_GE(cases.size(), 100u);
+    const auto some = thinned(cases, 20);
+    EXPECT_EQ(failures_of(some, some.size(), check), "") << row_of(name).word;
+  }
+}
+
+// The model's products in FP8, those of adapters not.
+TEST(Adapters, InFp8EqualOneRank) {
+  std::vector<LayoutCase> cases;
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::block, Fp8Recipe::delayed})
+    for (int ranks = 2; ranks <= 8; ++ranks)
+      for (LayoutCase& c : drawn_with_experts(ranks, 95)) {
+        if (!takes_adapter(c.deck)) continue;
+        Deck deck = with_adapter(with_training(c.deck, 4), cases.size());
+        deck.train.precision = PrecisionName::fp8;
+        deck.train.fp8_recipe = recipe;
+        deck.train.fp8_carrier = Fp8Carrier::fp64;
+        deck.train.fp8_experts = deck.model.experts > 0 && cases.size() % 2 == 0;
+        deck.train.fp8_gather = deck.train.zero_stage == 3 && deck.train.gather == GatherPolicy::microbatch &&
+                                properties_of(recipe).has_one_code();
+        cases.push_back({c.name, deck});
+      }
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 4, 1e-9); };
+  EXPECT_GE(cases.size(), 400u);
+  const auto some = thinned(cases, 30);
   EXPECT_EQ(failures_of(some, some.size(), check), "");
 }
 
 // Of a model that has adapters nothing else has gradients.
 TEST(Adapters, AreTrainedAlone) {
-  for (const TestModel& model : test_models()) {
+  for (const TestModel& model : all_models()) {
     if (!takes_adapter(model.deck)) continue;
     Deck deck = one_rank(with_adapter(model.deck, 0));
     ASSERT_EQ(illegality(deck), "") << model.name;

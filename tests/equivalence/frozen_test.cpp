@@ -70,6 +70,23 @@ TEST(Frozen, EqualsOneRank) {
   EXPECT_EQ(failures_of(some, some.size(), check), "");
 }
 
+// Products of frozen matrices in FP8, too.
+TEST(Frozen, InFp8EqualsOneRank) {
+  References references;
+  const auto check = [&](const LayoutCase& c) {
+    Deck deck = c.deck;
+    deck.train.frozen = present(deck, deck.train.frozen);
+    deck.train.precision = PrecisionName::fp8;
+    deck.train.fp8_recipe = deck.train.zero_stage % 2 ? Fp8Recipe::delayed : Fp8Recipe::current;
+    deck.train.fp8_carrier = Fp8Carrier::fp64;
+    return equals_one_rank(deck, references, 4, 1e-9);
+  };
+  std::vector<LayoutCase> all = cases();
+  for (LayoutCase& c : all) c.deck.train.steps = 4;
+  const auto some = thinned(all, 30);
+  EXPECT_EQ(failures_of(some, some.size(), check), "");
+}
+
 // What is trained has the gradients that it has where all is trained, to the last bit; what is frozen stays.
 TEST(Frozen, LeavesOtherGradientsAsTheyAre) {
   const std::vector<TestModel> dense = test_models(), experts = moe_models();

@@ -100,6 +100,26 @@ TEST(ReferenceFile, GoesOnWhereAStartWasKilled) {
   }
 }
 
+// Adapters as they are drawn add nothing: the reference is the frozen base, and runs with and without them, of any
+// rank, share its file.
+TEST(ReferenceFile, IsOfTheBaseBesideAdapters) {
+  const Directory dir;
+  const Deck deck = deck_of(dir);
+  make(on_axes(deck, 1, 1, 1, 1), dir / "file");
+  const std::string base = read_text(dir / "file");
+  Deck adapted = deck;
+  adapted.model.adapter.name = AdapterName::lora;
+  for (const std::int64_t rank : {2, 5}) {
+    adapted.model.adapter.rank = rank;
+    const std::string said = make(on_axes(adapted, 2, 1, 2, 2), dir / "file");
+    EXPECT_NE(said.find("log-probabilities of 160 texts"), std::string::npos) << said;
+    EXPECT_EQ(said.find("were there"), std::string::npos) << said;
+    make(on_axes(adapted, 1, 1, 1, 1), dir / "own");
+    EXPECT_EQ(read_text(dir / "own"), base);
+    std::filesystem::remove(dir / "own");
+  }
+}
+
 TEST(ReferenceFile, IsOfOneModelAndItsData) {
   const Directory dir, elsewhere;
   const Deck deck = on_axes(deck_of(dir), 1, 1, 1, 1);
