@@ -95,6 +95,11 @@ def check_flips():
     # Between two comparisons the bit stays, and spreads to no other rank's weights.
     log = train("late", 3, "mesh.dp_replicate=3", "train.global_batch_sequences=12", "train.check_replicas_steps=4", code=7, fault="upset:2:1:0")
     expect("differ after step 4" in log and "rank 2 differs from 2 ranks like rank 0 (data-parallel ranks)" in log, f"late: {log}")
+    # No checkpoint has it, and neither has the run's end.
+    log = train("saved", 3, "mesh.dp_replicate=3", "train.global_batch_sequences=12", "train.check_replicas_steps=100", "checkpoint.every_steps=3", f"checkpoint.directory={os.getcwd()}/saved", code=7, fault="upset:2:2:0")
+    expect("differ after step 3" in log and not list(Path("saved").glob("step_*")), f"saved: {log}")
+    log = train("end", 3, "mesh.dp_replicate=3", "train.global_batch_sequences=12", "train.check_replicas_steps=100", code=7, fault="upset:2:2:0")
+    expect("differ after step 4" in log, f"end: {log}")
     # A norm's weight, which tp ranks hold alike.
     logs = (train("late", 4, "mesh.tp=4", code=None, fault=f"upset:3:2:{tensor}") for tensor in range(6, 20))
     expect(any(re.search(r"norm\S*, weights: rank 3 differs from 3 ranks like rank 0 \(tp ranks\)", log) for log in logs), "tp: no norm's weight is found")

@@ -54,7 +54,7 @@ class Faults:
         process = self.launch(layout, words, fault, mode, None)
         rank = self.act(kind, layout, mode, since, rank, lambda: process.poll() is None)
         try:
-            code = process.wait(300)
+            code = process.wait(600)
         except subprocess.TimeoutExpired:
             process.kill()
             raise TimeoutError(f"a start disturbed by {kind} doesn't end: {self.output}") from None
@@ -66,12 +66,12 @@ class Faults:
         """Does what `kind` says to the ranks that run; the rank."""
         if kind == "kill start":
             time.sleep(self.draw.random())
-            self.wait(lambda: self.ranks() or not lives(), 120, "a rank")
+            self.wait(lambda: self.ranks() or not lives(), "a rank")
         elif kind == "repair":
-            self.wait(lambda: "have the numbers of most now" in self.text() or not lives(), 240, "a repair")
+            self.wait(lambda: "have the numbers of most now" in self.text() or not lives(), "a repair")
         elif kind not in ("hang", "call", "memory"):
             target = since + self.draw.randrange(1, 6)
-            self.wait(lambda: self.newest() >= target or not lives(), 240, "a new checkpoint")
+            self.wait(lambda: self.newest() >= target or not lives(), "a new checkpoint")
             time.sleep(0.2 * self.draw.random())
         self.seen = max(self.seen, self.newest())
         pids = list(self.ranks().items())
@@ -98,7 +98,7 @@ class Faults:
             pass
 
     def no_rank_left(self):
-        end = time.time() + 60
+        end = time.time() + 120
         while left := self.ranks():
             if time.time() > end:
                 raise TimeoutError(f"ranks live on behind their job: {left}")
@@ -136,7 +136,7 @@ class Faults:
         if code in caused or named:
             silent = int(kind == "repair" and code == 75 and not named)
             event = "memory" if kind == "repair" and code == 7 else kind
-            self.row(event, layout, mode, since, named or (event == "memory" and f"rank {rank} differs" in text), code, text, rank=rank, silent=silent)
+            self.row(event, layout, mode, since, named or (event == "memory" and f"rank {rank} differs" in text), code, rank=rank, silent=silent)
         else:
             self.unasked(layout, code)
 
@@ -164,16 +164,15 @@ class Faults:
         for _ in range(self.draw.randrange(1, 4)):
             kinds = ["kill", "kill", "kill", "signal", "requeue"] + (["disk"] if self.disk else []) + (["stop"] if layout.ranks > 1 else [])
             kind = self.draw.choice(kinds)
-            since = self.newest()
-            rank = self.act(kind, layout, "job", since, 0, lambda: not self.job_ended(job)) if kind != "signal" else self.signal_job(job, since)
+            since, steps_since = self.newest(), self.last_step()
+            rank = self.act(kind, layout, "job", since, 0, lambda: True) if kind != "signal" else self.signal_job(job, since)
             self.begin(layout, expects_start=True)
             if kind == "requeue":
                 subprocess.run(["scontrol", "requeue", job], capture_output=True)
-            steps_since = self.last_step()
             if kind == "disk":
-                self.wait(lambda: "code 5, failure" in self.text() or self.job_ended(job), 120, "code 5 of a job")
+                self.wait(lambda: "code 5, failure" in self.text() or self.job_ended(job), "code 5 of a job", pause=0.3)
                 (self.disk / "ballast").unlink()
-            self.wait(lambda: self.field(job, "Restarts") == str(restarts + 1) or self.job_ended(job), 240, f"a requeue after {kind}")
+            self.wait(lambda: self.field(job, "Restarts") == str(restarts + 1) or self.job_ended(job), f"a requeue after {kind}", pause=0.5)
             again = self.field(job, "Restarts") == str(restarts + 1)
             restarts += again
             self.no_rank_of_before()
@@ -185,16 +184,16 @@ class Faults:
             if not again or (kind == "stop" and code != 86) or (kind == "disk" and code != 5):
                 self.unasked(layout, code if again else 1)
             else:
-                self.row(kind, layout, "job", steps_since, named, code, text, rank=rank, requeued=1)
-            self.wait(lambda: self.newest() > self.seen or self.job_ended(job), 240, "a checkpoint behind the requeue")
+                self.row(kind, layout, "job", steps_since, named, code, rank=rank, requeued=1)
+            self.wait(lambda: self.newest() > self.seen or self.job_ended(job), "a checkpoint behind the requeue", pause=0.3)
         subprocess.run(["scancel", "--signal=INT", job], capture_output=True)
-        self.wait(lambda: self.job_ended(job), 240, "the end of a job")
+        self.wait(lambda: self.job_ended(job), "the end of a job", pause=0.5)
         self.no_rank_left()
         self.begin(layout, expects_start=self.last_step() > 0)
         self.seen = max(self.seen, self.newest())
 
     def signal_job(self, job, since):
-        self.wait(lambda: self.newest() > since or self.job_ended(job), 240, "a new checkpoint")
+        self.wait(lambda: self.newest() > since or self.job_ended(job), "a new checkpoint", pause=0.3)
         self.seen = max(self.seen, self.newest())
         subprocess.run(["scancel", f"--signal={self.draw.choice(['TERM', 'USR1'])}", job], capture_output=True)
         return 0

@@ -7,7 +7,7 @@ optimizer: {{name: {optimizer}, learning_rate: 3e-3, schedule: constant}}
 data: {{files: [{tokens}], dtype: uint16, order: shuffled}}
 output: {{directory: {here}/run, every_steps: 1}}
 checkpoint: {{directory: {checkpoints}, every_steps: {every}, keep_last: 2, asynchronous: {asynchronous}, resume: auto}}
-machine: {{workspace_mib: 1, peak_tflops: 1, threads: 1, first_deadline_seconds: 120, deadline_seconds: 8}}
+machine: {{workspace_mib: 1, peak_tflops: 1, threads: 1, first_deadline_seconds: 120, deadline_seconds: 12}}
 """
 EXPERTS = ", experts: 4, experts_per_token: 2, router_bias: true, router_bias_rate: 1e-3"
 

@@ -30,12 +30,14 @@ class Run(Faults):
         self.every = int(re.search(r"every_steps: (\d+), keep", text)[1])
         self.deck = place / "deck.yaml"
         self.deck.write_text(text)
-        self.parts = []  # (first step - 1, layout) of what metrics.jsonl has now
+        self.parts = []  # (first step - 1, layout, whether MPI ran it: it adds in another order than threads) of metrics.jsonl's steps
         self.seen = 0  # the newest step that was committed, and is whole
         self.floor = 0  # the same, before the last start
         self.failed = False
         self.starts = 0
+        self.job = None  # of Slurm, the last one
         self.told = 0  # bytes of the output that were looked at
+        self.counted = 0  # the same, for saves
         self.output = place / "output"
         self.output.touch()
 
@@ -71,7 +73,7 @@ class Run(Faults):
             if not entry.isdigit():
                 continue
             try:
-                if Path("/proc", entry, "comm").read_text().strip() != "forge" or str(self.deck).encode() not in Path("/proc", entry, "cmdline").read_bytes():
+                if Path("/proc", entry, "comm").read_text().strip() != os.path.basename(self.options.forge)[:15] or str(self.deck).encode() not in Path("/proc", entry, "cmdline").read_bytes():
                     continue
                 values = dict(word.split("=", 1) for word in Path("/proc", entry, "environ").read_bytes().decode(errors="replace").split("\0") if "=" in word)
                 found[int(entry)] = int(values.get("SLURM_PROCID", 0))
@@ -79,18 +81,19 @@ class Run(Faults):
                 continue
         return found
 
-    def wait(self, holds, seconds, what):
+    def wait(self, holds, what, seconds=600, pause=0.03):
         end = time.time() + seconds
         while not holds():
             if time.time() > end:
                 raise TimeoutError(f"this did not come true in {seconds} s: {what}")
-            time.sleep(0.03)
+            time.sleep(pause)
 
     # Starts.
     def launch(self, layout, words, fault, mode, end):
         self.told = self.output.stat().st_size
         self.starts += 1
         self.floor = self.seen
+        self.mpi = mode != "threads"
         self.ledger.add(run=self.number, event="start", named=None, layout=layout.name, ranks=layout.ranks, mode=mode, moved=bool(self.parts) and self.parts[-1][1] is not layout)
         words = layout.words(*words, *([f"train.steps={end}"] if end else []))
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -106,7 +109,8 @@ class Run(Faults):
             environment |= {"FORGE_ROOT": str(self.options.root), "FORGE": self.options.forge, "FORGE_MOST_FAILURES": "50"}
             command = ["sbatch", "--parsable", f"--nodes={nodes}", f"--ntasks-per-node={each}", "--cpus-per-task=1", "--time=60", f"--output={self.output}",
                        self.options.root / "jobscripts/slurm_cpu.sh", self.deck, *words]
-            return subprocess.run([*map(str, command)], cwd=self.place, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+            self.job = subprocess.run([*map(str, command)], cwd=self.place, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+            return self.job
         with open(self.output, "ab") as output:
             return subprocess.Popen([*map(str, command)], cwd=self.place, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
 
@@ -120,17 +124,19 @@ class Run(Faults):
             if step < self.floor:
                 raise Stopped(f"step {self.floor} was committed and whole, but a start went on from step {step}: {self.output}")
             self.parts = [part for part in self.parts if part[0] < step]
-            if not self.parts or self.parts[-1][1] is not layout:
-                self.parts.append((step, layout))
+            if not self.parts or self.parts[-1][1:] != (layout, self.mpi):
+                self.parts.append((step, layout, self.mpi))
         self.told = self.output.stat().st_size
 
     def trains(self, since):
         """There is a newer committed step than this one."""
         return self.newest() > since
 
-    def row(self, event, layout, mode, since, named, code, text="", **more):
+    def row(self, event, layout, mode, since, named, code, **more):
         size = sum(file.stat().st_size for file in self.checkpoints.glob("step_*/*")) // max(len(self.committed()), 1)
-        saves = len(re.findall(r"saved step_|is being written behind", text))
+        new = self.output.read_bytes()[self.counted:]
+        self.counted += len(new)
+        saves = len(re.findall(rb"saved step_|is being written behind", new))
         self.ledger.add(run=self.number, event=event, layout=layout.name, ranks=layout.ranks, mode=mode, step=self.newest(), steps=max(0, self.last_step() - since),
                         bytes=saves * size, code=code, named=named, **more)
         if named is False:
@@ -155,20 +161,21 @@ class Run(Faults):
         for _ in range(6):  # a machine under load may miss a deadline
             since = self.newest()
             process = self.launch(layout, [], None, self.mode(layout, jobs=False), end)
-            code = process.wait(600)
+            code = process.wait(1200)
             self.begin(layout, expects_start=True)
-            self.row("end", layout, "end", since, None, code, self.text())
+            self.row("end", layout, "end", since, None, code)
             if code == 0:
                 return
             self.unasked(layout, code)
         raise Stopped(f"the run doesn't end: {self.output}")
 
     def undisturbed(self, name, parts, end, more=()):
-        for i, (_, layout) in enumerate(parts):
+        for i, (_, layout, mpi) in enumerate(parts):
             to = parts[i + 1][0] if i + 1 < len(parts) else end
             words = layout.words(f"train.steps={to}", f"checkpoint.directory={self.place}/{name}", f"output.directory={self.place}/{name}.run", "checkpoint.every_steps=0",
                                  "checkpoint.asynchronous=false", "checkpoint.keep_last=1", *more)
-            done = subprocess.run([self.options.forge, self.deck, *words, "--ranks", str(layout.ranks)], cwd=self.place, capture_output=True, text=True,
+            start = [self.options.root / "tests/mpirun.sh", str(layout.ranks), self.options.forge] if mpi else [self.options.forge]
+            done = subprocess.run([*start, self.deck, *words, *([] if mpi else ["--ranks", str(layout.ranks)])], cwd=self.place, capture_output=True, text=True,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
             if done.returncode:
                 raise RuntimeError(f"the undisturbed run ends with {done.returncode}: {done.stdout[-2000:]}{done.stderr}")
@@ -187,15 +194,17 @@ class Run(Faults):
         if self.precision == "fp64":
             single = Layout(self.draw, False)
             single.ranks, single.sets = 1, []
-            one = self.undisturbed("single", [(0, single)], end)
+            one = self.undisturbed("single", [(0, single, False)], end)
             deviation = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(mine, one))
         silent = int(not same or (deviation or 0) > BOUND)
         self.failed = self.failed or bool(lost or silent)
         self.ledger.add(run=self.number, event="run", named=None, precision=self.precision, experts=self.experts, last=end, bitwise=same, deviation=deviation,
-                        lost=lost, silent=silent, parts=[(step, layout.name) for step, layout in self.parts], seconds=round(time.time() - begun, 1))
+                        lost=lost, silent=silent, parts=[(step, f"{layout.name}{', MPI' if mpi else ''}") for step, layout, mpi in self.parts], seconds=round(time.time() - begun, 1))
         print(f"run {self.number}: {end} steps, {self.starts} starts, {'bit for bit an undisturbed run' if same else 'DIFFERS: ' + str(self.place)}", flush=True)
 
     def clean(self, keep):
+        if self.job:
+            subprocess.run(["scancel", self.job], capture_output=True)
         for pid in self.ranks():
             try:
                 os.kill(pid, signal.SIGKILL)
