@@ -20,7 +20,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-constexpr int most_best = 1000;
+constexpr int most_best = 1000, most_seconds = 1000000;
 constexpr std::size_t most_reported = 32;
 constexpr int most_imbalance = 1000, most_blocks = 1024, most_steps = 1000;
 constexpr std::int64_t most_length = 1 << 24, most_piece = 1 << 16;
@@ -106,6 +106,9 @@ void check_plan(const CommandLine& c) {
         "--output is where the predictions of --candidates go, the table of --grid, or the machine of --fit");
   if (c.search && !c.candidates.empty()) throw BadInput("--search and --candidates exclude each other");
   if (c.best < 1 || c.best > most_best) throw BadInput("--best must be from 1 to " + std::to_string(most_best));
+  if (c.seconds != 0 && !c.search && !c.grid) throw BadInput("--seconds is of --search and --grid");
+  if (!(c.seconds >= 0 && c.seconds <= most_seconds))
+    throw BadInput("--seconds must be from 0 to " + std::to_string(most_seconds));
   if (!(c.imbalance >= 1 && c.imbalance <= most_imbalance))
     throw BadInput("--imbalance must be from 1 (all ranks get as many rows) to " + std::to_string(most_imbalance));
   if (!c.write.empty() && !c.search && !c.grid) throw BadInput("--write is where the decks of --search and --grid go");

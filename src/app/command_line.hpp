@@ -61,6 +61,7 @@ struct CommandLine {
   int blocks = 16, steps = 3;  // of the wire's kernel; that are measured
   bool search = false;
   int best = 10;
+  double seconds = 0;  // of a search, or of a cell; 0: the default
   bool grid = false;
   std::vector<std::string> models;  // of --grid; none: all
   std::vector<int> nodes;           // of --grid; none: as many as each model needs

@@ -47,10 +47,11 @@ std::int64_t parameters_of(const Deck& deck) {
   return parameter_count(parameter_units(resolve_model(deck.model)));
 }
 
-GridModel model_of_file(const CommandLine& line, const std::string& name, const std::string& file) {
+GridModel model_of_file(const CommandLine& line, const std::string& name, const std::string& source,
+                        const std::string& file) {
   CommandLine one = line;
   one.inputs = {file};
-  GridModel model{name, searched_deck(one)};
+  GridModel model{name, source, searched_deck(one)};
   model.parameters = parameters_of(model.deck);
   return model;
 }
@@ -63,7 +64,7 @@ bool is_path(const std::string& word) {
 
 GridModel model_of(const CommandLine& line, const std::string& word) {
   for (const Mixture& mixture : mixtures)
-    if (word == mixture.name) return model_of_file(line, word, shared_file(mixture.deck, "deck", "inputs"));
+    if (word == mixture.name) return model_of_file(line, word, word, shared_file(mixture.deck, "deck", "inputs"));
   if (const auto size = size_of_word(word)) {
     if (*size >= least_dense_parameters && *size <= most_dense_parameters) return dense_model(line, *size);
     throw BadInput("--models " + word + ": sizes are from 1B to 1T");
@@ -74,7 +75,7 @@ GridModel model_of(const CommandLine& line, const std::string& word) {
   std::filesystem::path path(word);
   if (!path.has_filename()) path = path.parent_path();
   const bool yaml = path.extension() == ".yaml" || path.extension() == ".yml";
-  return model_of_file(line, (yaml ? path.stem() : path.filename()).string(), word);
+  return model_of_file(line, (yaml ? path.stem() : path.filename()).string(), word, word);
 }
 
 }  // namespace
@@ -99,7 +100,8 @@ std::vector<GridModel> grid_models(const CommandLine& line) {
 }
 
 GridModel dense_model(const CommandLine& line, double parameters) {
-  GridModel model{size_text(parameters), dense_deck(size_text(parameters), parameters, line.set)};
+  const std::string name = size_text(parameters);
+  GridModel model{name, name, dense_deck(name, parameters, line.set)};
   model.parameters = parameters_of(model.deck);
   return model;
 }

@@ -16,6 +16,7 @@
 #include "core/json.hpp"
 #include "core/parse.hpp"
 #include "core/random.hpp"
+#include "schedule/check_deck.hpp"
 
 namespace forge {
 
@@ -43,7 +44,7 @@ const std::vector<std::string>& columns() {
                                   "least_bytes",
                                   "binds"};
     for (const auto& [key, value] : layout_values(Deck{})) list.push_back(key);
-    list.insert(list.end(), {"layouts", "left", "context", "question"});
+    list.insert(list.end(), {"layouts", "left", "seconds", "context", "question"});
     return list;
   }();
   return names;
@@ -109,6 +110,21 @@ GridRow grid_row(const Machine& machine, const GridModel& model, const Deck& cel
   row.cells["context"] = grid_context(machine);
   row.cells["question"] = grid_question(machine, model.name, cell, ranks);
   return row;
+}
+
+Outcome grid_outcome(const Machine& machine, const Deck& cell, const GridRow& row) {
+  Deck deck = cell;
+  Report problems;
+  for (const auto& [name, unused] : layout_values(cell)) {
+    YamlNode value;
+    const std::size_t dot = name.find('.');
+    const Key& key = *find_key(name.substr(0, dot), name.substr(dot + 1));
+    if (parse_yaml(row.at(name), name, value, problems))
+      if (const std::string wrong = read_value(key, value, deck); !wrong.empty()) problems.add(name, wrong);
+  }
+  problems.throw_if_any("the row of " + row.at("model") + " on " + row.at("ranks"));
+  check_deck(deck, static_cast<int>(row.ranks()));
+  return outcome_of(machine, deck);
 }
 
 namespace {

@@ -35,6 +35,9 @@ std::string grid_question(const Machine& machine, const std::string& model, cons
 GridRow grid_row(const Machine& machine, const GridModel& model, const Deck& cell, int ranks,
                  const std::optional<SearchResult>& result, std::optional<std::size_t> least);
 
+// The cell's layout again, from its row. Throws BadInput where somebody has changed it into none.
+Outcome grid_outcome(const Machine& machine, const Deck& cell, const GridRow& row);
+
 // The rows of an earlier --output; none where there is no such file. Throws BadInput where it is another table.
 std::vector<GridRow> read_grid(const std::string& file);
 std::string grid_csv(const std::vector<GridRow>& rows);

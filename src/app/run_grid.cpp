@@ -25,12 +25,13 @@ namespace forge {
 namespace {
 
 constexpr int most_searched_ranks = 8192;  // where the number of nodes is asked for
-constexpr double search_seconds = 20;      // of a cell, before what is left of its layouts is counted
+constexpr double search_seconds = 20;      // of a cell, before layouts are left out; --seconds
 
 class GridSearch {
  public:
   GridSearch(const CommandLine& line, const Machine& machine)
       : line_(line), machine_(machine), models_(grid_models(line)), ranks_(asked_ranks()) {
+    for (GridModel& model : models_) model.deck.mesh.node_ranks = machine.ranks_per_node;
     refuse_unknown_rates();
     keep_known(read_grid(line.output));
     if (!line.write.empty()) lock_.emplace(line.write, "--write");
@@ -64,6 +65,8 @@ class GridSearch {
     return ranks;
   }
 
+  double seconds() const { return line_.seconds > 0 ? line_.seconds : search_seconds; }
+
   // Without numbers of nodes those that each model needs are looked for.
   bool stops_where_it_fits() const { return line_.nodes.empty() && line_.rank_counts.empty(); }
 
@@ -77,13 +80,19 @@ class GridSearch {
       }
     std::size_t left = 0;
     for (GridRow& row : rows) {
-      if (asked.contains(row.at("question")) && has_deck(row))
+      const bool cut = row.number("left") > 0 && row.number("seconds") < seconds();
+      if (asked.contains(row.at("question")) && !cut)
         known_.emplace(row.at("question"), std::move(row));
+      else if (cut && asked.contains(row.at("question")))
+        ++again_;
       else if (row.at("context") == grid_context(machine_) && !cells.contains(row.at("model") + " " + row.at("ranks")))
         others_.push_back(std::move(row));
       else
         ++left;
     }
+    if (again_ > 0)
+      std::printf("%s: %s had left layouts out, and will be searched again\n", line_.output.c_str(),
+                  counted(again_, "cell").c_str());
     if (left > 0)
       std::printf("%s: rows that answer another question, and are left out: %zu of %zu\n", line_.output.c_str(), left,
                   rows.size());
@@ -95,7 +104,7 @@ class GridSearch {
       try {
         machine_.rates(precision_of(model.deck).compute);
       } catch (const BadInput& unknown) {
-        throw BadInput("--models " + model.name + ": " + unknown.what());
+        throw BadInput("--models " + model.source + ": " + unknown.what());
       }
     }
   }
@@ -107,13 +116,15 @@ class GridSearch {
       rows_.push_back(std::move(known->second));
       known_.erase(known);
       ++kept_;
+      if (lock_ && rows_.back().fits()) write_deck_of(model, grid_outcome(machine_, cell, rows_.back()));
       return;
     }
     std::optional<SearchResult> result;
     if (has_room_for_state(cell, ranks))
-      result = search(machine_, cell, {.ranks = ranks, .best = 1, .seconds = search_seconds});
+      result = search(machine_, cell, {.ranks = ranks, .best = 1, .seconds = seconds()});
     rows_.push_back(grid_row(machine_, model, cell, ranks, result, least_bytes(machine_, cell, ranks)));
-    if (lock_ && rows_.back().fits()) write_deck_of(rows_.back(), result->best.front());
+    rows_.back().cells["seconds"] = format_exact(seconds());
+    if (lock_ && rows_.back().fits()) write_deck_of(model, result->best.front());
     print(rows_.back());
     if (!line_.output.empty()) write_rows();
   }
@@ -129,12 +140,13 @@ class GridSearch {
   std::string deck_path(const GridRow& row) const {
     return (std::filesystem::path(line_.write) / (row.at("model") + "_" + row.at("ranks") + "gpu.yaml")).string();
   }
-  bool has_deck(const GridRow& row) const { return line_.write.empty() || !row.fits() || is_file(deck_path(row)); }
-  void write_deck_of(const GridRow& row, const Outcome& outcome) const {
+  // Of the last row.
+  void write_deck_of(const GridModel& model, const Outcome& outcome) const {
+    const GridRow& row = rows_.back();
     std::string command = "forge plan --grid --machine " + (line_.machine.empty() ? "this" : line_.machine) +
-                          " --models " + row.at("model") + " --ranks " + row.at("ranks");
+                          " --models " + model.source + " --ranks " + row.at("ranks");
     for (const std::string& set : line_.set) command += " --set " + set;
-    write_text_file(deck_path(row), layout_deck(machine_, outcome, row.at("model"), command));
+    write_text_file(deck_path(row), layout_deck(machine_, outcome, model.source, command));
   }
 
   // Whether parameters and what the optimizer keeps of them have room, shared by all ranks.
@@ -168,7 +180,8 @@ class GridSearch {
   std::string left_text() const {
     const auto cells = std::count_if(rows_.begin(), rows_.end(), [](const GridRow& r) { return r.number("left") > 0; });
     if (cells == 0) return "";
-    return counted(cells, "cell") + " had layouts left when time was up (column left)\n";
+    return "* " + counted(cells, "cell") + " had layouts left when time was up: more with --seconds, now " +
+           format_exact(seconds()) + "\n";
   }
 
   std::string note_text() const {
@@ -221,7 +234,7 @@ class GridSearch {
   std::optional<OutputDirectoryLock> lock_;
   std::vector<GridRow> rows_;
   std::vector<GridRow> others_;  // of cells that aren't asked for
-  std::size_t kept_ = 0;
+  std::size_t kept_ = 0, again_ = 0;
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -95,21 +95,28 @@ class Search {
 
   SearchResult run() {
     list_candidates();
-    const auto start = std::chrono::steady_clock::now();
-    const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
     std::size_t next = 0;
     constexpr std::size_t together = 8;
-    for (; next < candidates_.size() && spent() < options_.seconds; next += together) {
+    for (; next < candidates_.size() && spent_ < options_.seconds; next += together) {
       std::vector<Evaluation> found(std::min(together, candidates_.size() - next));
-      in_parallel(found.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[next + i], false); });
+      timed(found.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[next + i], false); });
       for (std::size_t i = 0; i < found.size(); ++i) take(candidates_[next + i], std::move(found[i]));
     }
     for (; next < candidates_.size(); ++next) ++(candidates_[next].seconds > worst() ? result_.bounded : result_.left);
-    simulate_estimated(spent);
+    simulate_estimated();
     return std::move(result_);
   }
 
  private:
+  // in_parallel(). Its threads' processor time counts, so that other programs on the machine change no result.
+  template <class F>
+  void timed(std::size_t count, const F& f) {
+    const std::clock_t start = std::clock();
+    in_parallel(count, f);
+    const double threads = std::min(static_cast<double>(count), static_cast<double>(thread_count()));
+    spent_ += static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / threads;
+  }
+
   void list_candidates() {
     Bounds bounds(machine_, deck_, options_.ranks);
     std::vector<std::vector<Candidate>> lists(meshes_.size());
@@ -126,16 +133,15 @@ class Search {
   }
 
   // Those whose estimate is near the best, in its order; the first also where time is up.
-  template <class Spent>
-  void simulate_estimated(const Spent& spent) {
+  void simulate_estimated() {
     std::stable_sort(estimated_.begin(), estimated_.end(),
                      [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
     constexpr std::size_t together = 2;
     for (std::size_t next = 0; next < estimated_.size(); next += together) {
       const std::size_t count = std::min(together, estimated_.size() - next);
-      const bool in_time = next == 0 || spent() < 2 * options_.seconds;
+      const bool in_time = next == 0 || spent_ < 2 * options_.seconds;
       std::vector<Evaluation> found(count);
-      in_parallel(count, [&](std::size_t i) {
+      timed(count, [&](std::size_t i) {
         const Estimated& e = estimated_[next + i];
         found[i] = e.seconds / close > worst() ? Evaluation{&SearchResult::bounded}
                    : in_time                   ? evaluate(e.candidate, true)
@@ -271,6 +277,7 @@ class Search {
   std::vector<MeshDeck> meshes_;
   std::vector<Candidate> candidates_;
   std::vector<Estimated> estimated_;
+  double spent_ = 0;            // seconds of a thread in candidates
   std::multiset<double> seen_;  // seconds of steps that fit; estimates times `close`
   SearchResult result_;
   Schedules schedules_;

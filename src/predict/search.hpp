@@ -9,7 +9,7 @@ namespace forge {
 struct SearchOptions {
   int ranks = 1;
   int best = 10;        // to keep
-  double seconds = 45;  // after which no further layout is simulated
+  double seconds = 45;  // of a thread's processor time, after which no further layout is simulated
 };
 
 struct SearchResult {

@@ -122,6 +122,25 @@ def check_resumed(work, dense, mixture, rows):
         writer.writerows([dict(rows[0], mfu="nan"), dict(rows[1], result="fi,ts"), *rows[2:]])
     code, output = run(*grid)
     expect(code == 0 and rows_of(table) == rows and "left out: 2 of 4" in output, f"rows without figures: {output[:300]}")
+    # Decks come from the rows.
+    decks = work / "of_rows"
+    decks.mkdir()
+    (decks / "dense_4gpu.yaml").write_text("model: {layers: 1}\n")
+    code, output = run(*grid, "--write", decks)
+    expect(code == 0 and "4 of 4 cells were in" in output and rows_of(table) == rows, f"decks of rows: {output[-400:]}")
+    for row in rows:
+        code, output = run("plan", decks / f"{row['model']}_{row['ranks']}gpu.yaml", "--machine", "h200_4", "--json", work / "row.json")
+        expect(code == 0 and value_of(row["step_seconds"]) == json.loads((work / "row.json").read_text())["step_seconds"], f"the deck of a row: {output[:300]}")
+    # A cell that had too little time is marked, and searched again with more.
+    cut = work / "cut.csv"
+    asked = ["plan", "--grid", "--machine", "h200_4", "--models", mixture, "--nodes", "2", "--output", cut, "--svg", work / "cut.svg"]
+    code, output = run(*asked, "--seconds", "0.001")
+    expect(code == 0 and int(rows_of(cut)[0]["left"]) > 0 and "GiB*" in output and "1 cell had layouts left when time was up" in output, f"a cut cell: {output[-400:]}")
+    expect("%*<" in (work / "cut.svg").read_text(), "a cut cell of the map is marked")
+    code, output = run(*asked, "--seconds", "0.001")
+    expect("1 of 1 cells were in" in output, f"a cut cell stays: {output[-400:]}")
+    code, output = run(*asked)
+    expect(code == 0 and "1 cell had left layouts out, and will be searched again" in output and rows_of(cut) == rows[3:], f"more time: {output[-400:]}")
     # Cells that are not asked for stay.
     before = rows_of(table)
     code, output = run(*grid[:-4], "--nodes", "2", "--output", table)
@@ -131,7 +150,7 @@ def check_resumed(work, dense, mixture, rows):
         expect(code == 2 and text in output, f"{words}: {output[:300]}")
     late = work / "late.csv"
     code, output = run("plan", "--grid", "--machine", "h100_8", "--models", f"{dense},verify/llama/input.yaml", "--nodes", "1", "--output", late)
-    expect(code == 2 and "--models input: " in output and "no rates for products in fp64" in output and not late.exists(), f"a model without rates: {output[:300]}")
+    expect(code == 2 and "--models verify/llama/input.yaml: " in output and "no rates for products in fp64" in output and not late.exists(), f"a model without rates: {output[:300]}")
     text = table.read_text()
     table.write_text("mesh.tp,mesh.cp\n1,1\n")
     code, output = run(*grid)
