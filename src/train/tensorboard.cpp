@@ -68,24 +68,38 @@ void Tensorboard::step(const StepRecord& r) {
   if (r.mtp_loss) event.scalar("train/mtp_loss", *r.mtp_loss);
   if (r.pairs) event.scalar("train/reward_margin", r.pairs->margin).scalar("train/reward_accuracy", r.pairs->accuracy);
   event.scalar("train/grad_norm", r.grad_norm).scalar("train/learning_rate", r.learning_rate);
-  event.scalar("train/tokens", static_cast<double>(r.tokens));
-  for (const SourceReport& source : r.sources)
-    if (source.labels > 0) event.scalar("train/" + source.name + "/loss", source.loss);
+  event.scalar("train/tokens", static_cast<double>(r.tokens)).scalar("train/hours", r.elapsed_seconds / 3600);
+  event.scalar("train/skipped", r.updated() ? 0 : 1);
+  if (r.logits)
+    event.scalar("train/largest_logit", r.logits->largest)
+        .scalar("train/clipped_heads", static_cast<double>(r.logits->clipped_heads));
+  for (const SourceReport& source : r.sources) {
+    const std::string of = "sources/" + source.name;
+    if (source.labels > 0) event.scalar(of + "/loss", source.loss);
+    event.scalar(of + "/tokens", static_cast<double>(source.tokens)).scalar(of + "/epochs", source.epochs);
+  }
+  for (const NormReport& unit : r.norms)
+    event.scalar("norms/" + unit.unit + "/weights", unit.weights).scalar("norms/" + unit.unit + "/update", unit.update);
   event.scalar("perf/tokens_per_second", r.tokens_per_second).scalar("perf/mfu", r.mfu);
   event.scalar("perf/step_seconds", r.step_seconds).scalar("perf/peak_bytes", static_cast<double>(r.peak_bytes));
   event.scalar("perf/sequences", static_cast<double>(r.sequences.value_or(options_.sequences)));
-  if (r.computation) event.scalar("perf/slow_ranks", static_cast<double>(r.computation->slow.size()));
-  double dropped = 0, most = 0, entropy = 0;
+  if (r.computation)
+    event.scalar("perf/computation_seconds", r.computation->median)
+        .scalar("perf/slow_ranks", static_cast<double>(r.computation->slow.size()));
+  double dropped = 0, most = 0, least = INFINITY, entropy = 0, balance = 0;
   for (const RouterReport& router : r.routers) {
     dropped += router.dropped_fraction() / static_cast<double>(r.routers.size());
     entropy += router.entropy() / static_cast<double>(r.routers.size());
+    balance += router.balance_loss / static_cast<double>(r.routers.size());
     most = std::max(most, router.load_max());
+    least = std::min(least, router.load_min());
     if (r.step % options_.histogram_steps == 0)
       event.histogram("experts/load/layer_" + std::to_string(router.layer), router.load);
   }
   if (!r.routers.empty()) {
     event.scalar("perf/dropped_share", dropped).scalar("perf/forced_balance", options_.balance_forced ? 1 : 0);
-    event.scalar("experts/load_max", most).scalar("experts/entropy", entropy);
+    event.scalar("experts/load_max", most).scalar("experts/load_min", least).scalar("experts/entropy", entropy);
+    event.scalar("experts/balance_loss", balance);
   }
   file_.write(event.record());
 }
