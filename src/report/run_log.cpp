@@ -30,6 +30,7 @@ class LogReader {
  public:
   explicit LogReader(ReportedRun& run) : run_(run) {}
 
+  void end() { end_head(); }
   void add(const std::string& line) {
     const bool starts = line.starts_with("  started ") && before_.starts_with("forge ");
     if (starts && in_sample_) end_sample(before_);
@@ -47,7 +48,16 @@ class LogReader {
  private:
   void begin_job(const std::string& line) {
     in_times_ = false;
-    event("job", trimmed(std::string_view(line).substr(10)));
+    end_head();
+    head_.push_back({"job", replace_ill_formed(trimmed(std::string_view(line).substr(10)).substr(0, most_event)), 0});
+  }
+  // A job's first lines stand in the log before the step from which it goes on.
+  void end_head() {
+    for (RunEvent& e : head_) {
+      e.step = step_;
+      run_.events.add(std::move(e));
+    }
+    head_.clear();
   }
 
   void begin_times() {
@@ -88,7 +98,9 @@ class LogReader {
   }
 
   void event(const char* kind, std::string_view text, std::int64_t step = -1) {
-    run_.events.add({kind, replace_ill_formed(text.substr(0, most_event)), step < 0 ? step_ : step});
+    RunEvent e{kind, replace_ill_formed(text.substr(0, most_event)), step < 0 ? step_ : step};
+    if (!head_.empty() && step < 0) return head_.push_back(std::move(e));
+    run_.events.add(std::move(e));
   }
 
   bool add_event(const std::string& line) {
@@ -108,7 +120,9 @@ class LogReader {
       return event("save", trimmed(text), number_of(text.substr(space.size() + step.size()))), true;
     if (text.starts_with("restarted from ")) {
       if (const std::size_t at = text.find(", step "); at != text.npos) step_ = number_of(text.substr(at + 7));
-      return event("job", trimmed(text)), true;
+      if (head_.empty()) return false;
+      head_.front().text = replace_ill_formed((head_.front().text + ", " + line).substr(0, most_event));
+      return end_head(), true;
     }
     for (const Beginning& known : beginnings)
       if (text.starts_with(known.text)) return event(known.kind, trimmed(text.substr(known.said))), true;
@@ -120,6 +134,7 @@ class LogReader {
     const std::string_view text = trimmed(line);
     const std::size_t slash = text.find('/');
     if (slash == text.npos || slash == 0 || text.find_first_not_of("0123456789") != slash) return;
+    end_head();
     step_ = number_of(text);
   }
 
@@ -127,6 +142,7 @@ class LogReader {
   std::string before_;  // the line before
   bool in_sample_ = false, in_times_ = false;
   std::int64_t step_ = 0;  // of the last line that names one
+  std::vector<RunEvent> head_;  // of a job that has begun, with the job itself
 };
 
 }  // namespace
@@ -135,6 +151,7 @@ void read_run_log(const std::string& file, ReportedRun& run) {
   const FileHandle log = FileHandle::open_to_read(file, "the log");
   LogReader reader(run);
   for_each_line(log, [&](const std::string& line, std::uint64_t) { reader.add(line); });
+  reader.end();
 }
 
 }  // namespace forge
