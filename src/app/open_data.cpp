@@ -139,6 +139,10 @@ std::vector<std::string> data_warnings(const Deck& deck, bool trains) {
         ": ids above 65535 can't be in such files, and files of uint32 that are read so have a token 0 " +
         "behind each other one; better: uint32, where the files were written so");
   if (std::string text = vocabulary_warning(deck.model, trains); !text.empty()) warnings.push_back(std::move(text));
+  if (deck.train.validate_every_steps == 0 && !deck.data.held_out().empty())
+    warnings.push_back(
+        "train.validate_every_steps = 0: a training never reads its held-out data, which forge evaluate does; better: "
+        "the number of steps between two validations");
   warn_of_files(deck.data, warnings);
   return warnings;
 }
