@@ -177,7 +177,8 @@ def run(options, directory):
         write_table(directory, sweep)
         left = missing(directory, sweep)
         counts = Counter(result_of(directory, sweep, n)["class"] for n in range(1, total + 1) if n not in left)
-        say(f"{directory}/sweep.csv: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + (f"; {len(left)} not run" if left else ""))
+        parts = [f"{count} {name}" for name, count in counts.items()] + ([f"{len(left)} not run"] if left else [])
+        say(f"{directory}/sweep.csv: " + ", ".join(parts))
         return 75 if left and not (on_slurm and options.no_wait) else 0
 
 

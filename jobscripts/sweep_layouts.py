@@ -181,7 +181,7 @@ def check_together(settings, grid, layouts, source):
 def make(options):
     """A sweep from the command line: what sweep.json holds, but for what a start fills in. Equal layouts are made once."""
     settings, grid, found = settings_of(options), grid_of(options.grid), listed(options)
-    own = {**own_keys(options), **dict.fromkeys(DEADLINES, "its minutes bound it, too; legal: --set for all layouts")}
+    own = {**own_keys(options), **dict.fromkeys(DEADLINES, "its minutes bound it, too; --set gives all layouts one")}
     for where, one in [("--grid", one) for one in grid] + [(f"--layouts {options.layouts}", layout["settings"]) for layout in found]:
         check_keys(where, one, own)
     check_together(settings, grid[0], found, f"--layouts {options.layouts}")
