@@ -54,6 +54,22 @@ texts=$("$forge" generate "$deck" "${saved[@]}" --checkpoint latest "${prompt[@]
 again=$("$forge" generate "$deck" "${common[@]}" --set "model.hf=$work/merged" "${none[@]}" "${prompt[@]}" 2> /dev/null)
 [ -n "$texts" ] && [ "$again" = "$texts" ] || fail "the merged model goes on with '$again', not '$texts'"
 
+# Latent attention beside frozen experts, trained by Muon.
+other=verify/lora_deepseek/input.yaml
+common=(--set "data.validation_files=[verify/lora_deepseek/tokens.bin]" --set train.validation_sequences=6
+  --set machine.workspace_mib=1 --set machine.peak_tflops=1)
+saved=("${common[@]}" --set "checkpoint.directory=$work/saved_latent" --set "output.directory=$work/run_latent")
+expect 0 "saved step_00000003" "$forge" "$other" "${saved[@]}" --set train.steps=3 --set optimizer.name=muon
+expect 0 "bits per token" "$forge" evaluate "$other" "${saved[@]}" --checkpoint latest --set optimizer.name=muon
+trained=$(loss)
+expect 0 "written to" "$forge" export "$work/saved_latent" --output "$work/latent_adapter"
+grep -q '"kv_a_proj_with_mqa"' "$work/latent_adapter/adapter_config.json" || fail "the adapter doesn't name its targets"
+expect 0 "bits per token" "$forge" evaluate "$other" "${common[@]}" --set "adapter.load=$work/latent_adapter"
+near "the exported adapter of latent attention" 1e-6
+expect 0 "written to" "$forge" export "$work/saved_latent" --output "$work/latent_merged" --merge
+expect 0 "bits per token" "$forge" evaluate "$other" "${common[@]}" --set "model.hf=$work/latent_merged" "${none[@]}"
+near "the merged model of latent attention" 1e-6
+
 # Refused.
 expect 2 "adapter.rank = 4 without adapter.name = lora" "$forge" show "$deck" --set adapter.name=none
 expect 2 "r = 4; legal: adapter.rank = 5" "$forge" evaluate "$deck" "${common[@]}" --set adapter.rank=5
