@@ -125,6 +125,8 @@ def check_run():
     check_values(told, lines_of("run"))
     expect((told["first_step"], told["last_step"], told["steps"], told["notes"]) == (1, 16, 16, []), f"steps, notes {told['notes']}")
     kinds = {kind: [e["step"] for e in told["events"] if e["kind"] == kind] for kind in told["event_counts"]}
+    jobs = [e["text"] for e in told["events"] if e["kind"] == "job"]
+    expect(kinds["job"] == [0, 12] and "restarted from" not in jobs[0] and "restarted from" in jobs[1], f"jobs {kinds}, {jobs}")
     expect(kinds["save"] == [8, 12, 16] and kinds["start"] == [1] and kinds["restart"] == [13], f"events {kinds}")
     expect(told["event_counts"] == {kind: len(steps) for kind, steps in kinds.items()}, f"counts {told['event_counts']}")
     log = pathlib.Path("run/log.txt").read_text()

@@ -2,6 +2,7 @@
 """trackers.py FORGE: event files say what metrics.jsonl says, over restarts, too; read by their format, and by TensorBoard where it is."""
 import array
 import json
+import math
 import os
 import pathlib
 import random
@@ -13,12 +14,15 @@ import tempfile
 
 import event_files
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "jobscripts"))
+import track
+
 FORGE = os.path.abspath(sys.argv[1])
 DECK = """model: {family: mixtral, layers: 2, width: 16, heads: 2, ffn: 32, vocabulary: 256, experts: 4, experts_per_token: 2, moe_every: 2}
 train: {steps: 12, global_batch_sequences: 2, microbatch_sequences: 2, sequence_tokens: 32, validate_every_steps: 4}
 optimizer: {learning_rate: 1e-2, schedule: constant}
-data: {files: [tokens.bin], dtype: uint16, validation_files: [tokens.bin]}
-output: {directory: run, tensorboard: true, sample_prompt: "a <b>", sample_tokens: 4, every_steps: 4}
+data: {sources: [{name: web, files: [tokens.bin], weight: 3}, {name: code, files: [code.bin], weight: 1}], dtype: uint16, validation_files: [tokens.bin]}
+output: {directory: run, tensorboard: true, sample_prompt: "a <b>", sample_tokens: 4, every_steps: 4, norms_every_steps: 3}
 checkpoint: {directory: saved, every_steps: 4, keep_last: 9}
 machine: {threads: 1, peak_tflops: 1}
 """
@@ -69,11 +73,27 @@ def check_values(count, last):
     expect([v for _, v in values["experts/load_max"]] == [single(r["load_max"]) for r in routers.values()], "the largest load")
     expect({v for _, v in values["perf/forced_balance"]} == {0}, "forced balance")
     expect({v for _, v in values["perf/sequences"]} == {2}, "sequences of a step")
+    check_names(lines, values)
     deck = "\n".join("    " + line for line in pathlib.Path("run/deck.yaml").read_text().split("\n"))
     expect(values["deck"][-1][1] == deck, f"the deck: {values['deck'][-1]}")
     sample = pathlib.Path("run/log.txt").read_text().split("sample (temperature 0.70):\n")[-1]
     expect(values["sample"][-1] == (last, "    " + sample[:-1].replace("\n", "\n    ")), f"the sample: {values['sample']}, not {sample!r}")
     return values
+
+
+def check_names(lines, values):
+    """Names and values are those that track.py gives W&B, but for histograms and texts."""
+    run, named = pathlib.Path("run"), {}
+    facts = track.facts_of(track.deck_of(run), track.job_of(run))
+    for line in lines:
+        for name, value in track.figures_of(line, facts).items():
+            if not math.isnan(value):
+                named.setdefault(name, []).append((line["step"], single(value)))
+    scalars = {name for name in values if not name.startswith("experts/load/") and name not in ("deck", "sample")}
+    expect(scalars == set(named) and {"sources/code/loss", "norms/embedding/update"} < scalars, f"names: {scalars ^ set(named)}")
+    for name in scalars & set(named):
+        far = [(a, b) for a, b in zip(values[name], named[name]) if a[0] != b[0] or abs(a[1] - b[1]) > 1e-5 * abs(b[1])]
+        expect(len(values[name]) == len(named[name]) and not far, f"{name}: {far[:3]}, {len(values[name])} and {len(named[name])} values")
 
 
 def check_with_tensorboard(values):
@@ -102,6 +122,7 @@ def main():
         os.chdir(work)
         random.seed(5)
         array.array("H", random.choices(range(256), k=4000)).tofile(open("tokens.bin", "wb"))
+        array.array("H", random.choices(range(256), k=2000)).tofile(open("code.bin", "wb"))
         pathlib.Path("deck.yaml").write_text(DECK)
         forge("deck.yaml")
         check_values(1, 12)
