@@ -107,10 +107,9 @@ std::string grid_map(const Machine& machine, const std::vector<GridRow>& rows) {
   svg += rectangle(0, 0, width, height, "#fff");
   svg += text_at(10, 20, "font-size=\"14\" fill=\"#111\"",
                  "The fastest layouts that fit on " + machine.name + ", predicted by forge plan");
-  svg += text_at(
-      10, 37, "fill=\"#444\"",
-      formatted("MFU, tokens/s of a %s, and memory of a %s with its share%s", rank_word(machine), rank_word(machine),
-                some_left ? "; *: layouts were left when time was up" : ""));
+  svg += text_at(10, 37, "fill=\"#444\"",
+                 formatted("MFU, tokens/s of a %s, and memory of a %s with its share%s", rank_word(machine),
+                           rank_word(machine), some_left ? "; *: layouts were left when time was up" : ""));
   svg += legend(10, 46);
   for (std::size_t c = 0; c < ranks.size(); ++c)
     svg += text_at(left + cell_width * (static_cast<double>(c) + 0.5), top - 8, "text-anchor=\"middle\" fill=\"#111\"",

@@ -13,7 +13,7 @@ namespace forge {
 struct GridModel {
   std::string name;    // the deck's file without its ending, a mixture's name, or a size, "8B"
   std::string source;  // as --models has it
-  Deck deck;         // resolved on one rank, with a plain layout
+  Deck deck;           // resolved on one rank, with a plain layout
   std::int64_t parameters = 0;
 };
 

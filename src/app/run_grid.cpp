@@ -65,7 +65,7 @@ class GridSearch {
     return ranks;
   }
 
-  double seconds() const { return line_.seconds > 0 ? line_.seconds : search_seconds; }
+  double seconds() const { return search_options(line_, 1, 1, search_seconds).seconds; }
 
   // Without numbers of nodes those that each model needs are looked for.
   bool stops_where_it_fits() const { return line_.nodes.empty() && line_.rank_counts.empty(); }
@@ -121,7 +121,7 @@ class GridSearch {
     }
     std::optional<SearchResult> result;
     if (has_room_for_state(cell, ranks))
-      result = search(machine_, cell, {.ranks = ranks, .best = 1, .seconds = seconds()});
+      result = search(machine_, cell, search_options(line_, ranks, 1, search_seconds));
     rows_.push_back(grid_row(machine_, model, cell, ranks, result, least_bytes(machine_, cell, ranks)));
     rows_.back().cells["seconds"] = format_exact(seconds());
     if (lock_ && rows_.back().fits()) write_deck_of(model, result->best.front());

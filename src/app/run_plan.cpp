@@ -143,9 +143,7 @@ void run_search(const CommandLine& line, const Machine& machine) {
   if (!line.write.empty()) lock.emplace(line.write, "--write");
   std::vector<JsonLine> searches;
   for (const int ranks : counts) {
-    SearchOptions options{.ranks = ranks, .best = line.best};
-    if (line.seconds > 0) options.seconds = line.seconds;
-    const SearchResult result = search(machine, deck, options);
+    const SearchResult result = search(machine, deck, search_options(line, ranks, line.best, SearchOptions().seconds));
     std::printf("%s%s on %s of %s\n%s", searches.empty() ? "" : "\n", line.inputs.front().c_str(),
                 counted(ranks, "rank").c_str(), machine.name.c_str(), search_text(machine, result).c_str());
     if (result.best.empty() && machine.cores_per_node == 0)

@@ -1,5 +1,7 @@
 #include "app/searched_deck.hpp"
 
+#include <omp.h>
+
 #include "app/job.hpp"
 #include "app/plan_text.hpp"
 #include "app/short_deck.hpp"
@@ -23,6 +25,10 @@ Deck searched_deck(const CommandLine& line) {
   CommandLine any = line;
   for (const std::string& setting : plain_settings()) any.set.push_back(setting);
   return load_deck(any, Needs::training, 1);
+}
+
+SearchOptions search_options(const CommandLine& line, int ranks, int best, double seconds) {
+  return {ranks, best, line.seconds > 0 ? line.seconds : seconds, omp_get_max_threads()};
 }
 
 std::string layout_deck(const Machine& machine, const Outcome& o, const std::string& model,

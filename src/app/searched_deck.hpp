@@ -6,11 +6,15 @@
 #include "app/command_line.hpp"
 #include "config/deck.hpp"
 #include "predict/outcome.hpp"
+#include "predict/search.hpp"
 
 namespace forge {
 
 // The deck of the command line with these, resolved on one rank. Throws BadInput.
 Deck searched_deck(const CommandLine& line);
+
+// Of a search on all threads of the process; `seconds`: without --seconds.
+SearchOptions search_options(const CommandLine& line, int ranks, int best, double seconds);
 
 // What a search has found, as a deck: a title, what is predicted, and the command that finds it, then the keys that it
 // needs.

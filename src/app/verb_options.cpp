@@ -72,8 +72,8 @@ void add_plan_options(po::options_description& o, CommandLine& c) {
       "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
       "seconds", po::value(&c.seconds)->value_name("S"),
       "processor time of each thread of the search (default 45), or for each cell of --grid (default 20): cells that "
-      "had less and left layouts out are searched again")(
-      "write", po::value(&c.write)->value_name("DIR"), "write them as decks, those of --grid too")(
+      "had less and left layouts out are searched again")("write", po::value(&c.write)->value_name("DIR"),
+                                                          "write them as decks, those of --grid too")(
       "grid", po::bool_switch(&c.grid),
       "the fastest layout of each of several models on each of several numbers of nodes; a start with the same "
       "--output goes on where an earlier one ended")(

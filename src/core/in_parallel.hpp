@@ -1,9 +1,5 @@
 #pragma once
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include <cstddef>
 #include <exception>
 #include <vector>
@@ -31,15 +27,6 @@ void in_parallel(std::size_t count, const F& f, int threads = 0) {
   }
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
-}
-
-// OpenMP's threads, on which in_parallel() calls.
-inline int thread_count() {
-#ifdef _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
 }
 
 }  // namespace forge

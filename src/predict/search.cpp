@@ -113,7 +113,7 @@ class Search {
   void timed(std::size_t count, const F& f) {
     const std::clock_t start = std::clock();
     in_parallel(count, f);
-    const double threads = std::min(static_cast<double>(count), static_cast<double>(thread_count()));
+    const double threads = std::min(static_cast<double>(count), static_cast<double>(options_.threads));
     spent_ += static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / threads;
   }
 

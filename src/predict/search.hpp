@@ -10,6 +10,7 @@ struct SearchOptions {
   int ranks = 1;
   int best = 10;        // to keep
   double seconds = 45;  // of a thread's processor time, after which no further layout is simulated
+  int threads = 1;      // on which in_parallel() calls
 };
 
 struct SearchResult {

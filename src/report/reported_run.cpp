@@ -80,7 +80,8 @@ void read_directory(const fs::path& directory, ReportedRun& run) {
     read_deck_keys(run);
   });
   if (const auto forced = run.keys.find("model.forced_balance"); forced != run.keys.end() && forced->second == "true")
-    run.notes.push_back("Balance of the experts was forced (model.forced_balance): rates and MFU are not those of a router.");
+    run.notes.push_back(
+        "Balance of the experts was forced (model.forced_balance): rates and MFU are not those of a router.");
 }
 
 // Who writes in the directory now, or has left it without an end.

@@ -141,7 +141,7 @@ class LogReader {
   ReportedRun& run_;
   std::string before_;  // the line before
   bool in_sample_ = false, in_times_ = false;
-  std::int64_t step_ = 0;  // of the last line that names one
+  std::int64_t step_ = 0;       // of the last line that names one
   std::vector<RunEvent> head_;  // of a job that has begun, with the job itself
 };
 
