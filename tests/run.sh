@@ -121,7 +121,7 @@ run_tsan() {
   local -x OMP_NUM_THREADS=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$root/tests/tsan.supp"
   cmake --preset cpu -B build/tsan -DCMAKE_CXX_FLAGS='-fsanitize=thread -g1' -DFORGE_TESTS=ON -DFORGE_UNITY=ON &&
     cmake --build build/tsan -j "$jobs" --target forge test_comm_threads test_checkpoint &&
-    setarch "$(uname -m)" -R ctest --test-dir build/tsan -j "$slots" -R '^(comm_threads|checkpoint)$' --no-tests=error &&
+    setarch "$(uname -m)" -R ctest --test-dir build/tsan -j "$slots" -R "^(comm_threads|checkpoint)\$" --no-tests=error &&
     setarch "$(uname -m)" -R tests/soak.sh 0.1 --threads --fresh --forge build/tsan/forge --ledger build/tsan/soak/ledger.jsonl --work build/tsan/soak/runs
 }
 

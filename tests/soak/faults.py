@@ -71,7 +71,7 @@ class Faults:
             self.wait(lambda: "have the numbers of most now" in self.text() or not lives(), "a repair")
         elif kind not in ("hang", "call", "memory"):
             target = since + self.draw.randrange(1, 6)
-            self.wait(lambda: self.newest() >= target or not lives(), "a new checkpoint")
+            self.wait(lambda: self.newest() >= target or not lives(), "a new checkpoint", pause=0.5 if mode == "job" else 0.03)
             time.sleep(0.2 * self.draw.random())
         self.seen = max(self.seen, self.newest())
         pids = list(self.ranks().items())
@@ -104,6 +104,9 @@ class Faults:
                 raise TimeoutError(f"ranks live on behind their job: {left}")
             time.sleep(0.05)
 
+    def is_odd(self, rank, text):
+        return bool(re.search(rf"rank {rank}( on \S+)? differs", text))
+
     def names(self, kind, layout, mode, rank, code, text):
         """Whether the end is the right one, and the text names its cause."""
         if kind.startswith("kill"):
@@ -117,9 +120,9 @@ class Faults:
         if kind == "call":
             return code == 5 and "fails on purpose" in text
         if kind == "memory":
-            return code == 7 and f"rank {rank} differs" in text
+            return code == 7 and self.is_odd(rank, text)
         if kind == "repair":
-            return code == 75 and f"rank {rank} differs" in text
+            return code == 75 and self.is_odd(rank, text)
         missed = re.search(r"a deadline was missed \([^)]*\): (.*)", text)
         groups = re.findall(r"ranks? ([\d, to]*\d): ([^;]*)", missed[1]) if missed else []
         accused = [ranks_in(ranks) for ranks, doing in groups if ("no answer" in doing if kind == "stop" else re.search(r"step \d+, data", doing))]
@@ -136,7 +139,7 @@ class Faults:
         if code in caused or named:
             silent = int(kind == "repair" and code == 75 and not named)
             event = "memory" if kind == "repair" and code == 7 else kind
-            self.row(event, layout, mode, since, named or (event == "memory" and f"rank {rank} differs" in text), code, rank=rank, silent=silent)
+            self.row(event, layout, mode, since, named or (event == "memory" and self.is_odd(rank, text)), code, rank=rank, silent=silent)
         else:
             self.unasked(layout, code)
 
@@ -165,7 +168,7 @@ class Faults:
             kinds = ["kill", "kill", "kill", "signal", "requeue"] + (["disk"] if self.disk else []) + (["stop"] if layout.ranks > 1 else [])
             kind = self.draw.choice(kinds)
             since, steps_since = self.newest(), self.last_step()
-            rank = self.act(kind, layout, "job", since, 0, lambda: True) if kind != "signal" else self.signal_job(job, since)
+            rank = self.act(kind, layout, "job", since, 0, lambda: not self.job_ended(job)) if kind != "signal" else self.signal_job(job, since)
             self.begin(layout, expects_start=True)
             if kind == "requeue":
                 subprocess.run(["scontrol", "requeue", job], capture_output=True)

@@ -144,8 +144,15 @@ class Run(Faults):
             print(f"run {self.number}: {event} is not named, code {code}: {self.output}", flush=True)
 
     # The run.
+    def legal_layout(self, replicas):
+        while True:
+            layout = Layout(self.draw, self.experts, replicas)
+            shown = subprocess.run([self.options.forge, "show", self.deck, *layout.words(), "--ranks", str(layout.ranks)], capture_output=True)
+            if shown.returncode == 0:
+                return layout
+
     def go(self):
-        layouts = [Layout(self.draw, self.experts, replicas=i == 0 and self.draw.random() < 0.7) for i in range(2)]
+        layouts = [self.legal_layout(replicas=i == 0 and self.draw.random() < 0.7) for i in range(2)]
         begun = time.time()
         for _ in range(self.draw.randrange(4, 9)):
             if time.time() > self.until:
