@@ -172,13 +172,20 @@ int next_gpus(const Deck& deck, int ranks) {
 namespace {
 
 // Of so many ranks, on which some layout fits: the first one in the search's order, with as few stages, tp and cp as
-// do.
-std::optional<LeastLayout> plainest_layout(const Deck& deck, int ranks, std::size_t usable, int capability) {
+// do. None where `late` becomes true first.
+template <class Late>
+std::optional<LeastLayout> plainest_layout(const Deck& deck, int ranks, std::size_t usable, int capability,
+                                           const Late& late) {
   for (const MeshDeck& mesh : meshes_of(deck, ranks, gpus_of_node)) {
     if (mesh.dp_replicate > 1) continue;
+    if (late()) return {};
     Deck least = smallest_on(deck, mesh);
-    const auto first = bytes_on(least, ranks, capability, false);
-    if (!first || *first > usable) continue;
+    const auto has_room = [&](bool all_stages) {
+      const auto bytes = bytes_on(least, ranks, capability, all_stages);
+      return bytes && *bytes <= usable;
+    };
+    // With few microbatches first: all of a step's on all stages take long to plan.
+    if (!has_room(false) || !has_room(true)) continue;
     least.train.global_batch_sequences = deck.train.global_batch_sequences;
     least.train.batch_ramp = deck.train.batch_ramp;
     const auto bytes = bytes_on(least, ranks, capability, true);
@@ -191,15 +198,27 @@ std::optional<LeastLayout> plainest_layout(const Deck& deck, int ranks, std::siz
 
 FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
   const auto start = std::chrono::steady_clock::now();
-  const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const auto late = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > most_seconds;
+  };
+  const int own = static_cast<int>(ranks_of(deck.mesh));
   FewestGpus fewest;
-  for (int ranks = first_gpus(deck, usable); ranks <= most_gpus; ranks = next_gpus(deck, ranks)) {
-    if (spent() > most_seconds) return fewest;
-    fewest.tried = ranks;
+  const int first = first_gpus(deck, usable);
+  fewest.tried = first - 1;
+  for (int ranks = first; ranks <= most_gpus; ranks = next_gpus(deck, ranks)) {
+    if (late()) break;
     const auto least = least_layout(deck, ranks, gpus_of_node, capability);
-    if (!least || least->bytes > usable) continue;
-    if (const auto plain = plainest_layout(deck, ranks, usable, capability))
-      return {ranks, layout_difference(deck, plain->deck), plain->bytes, ranks};
+    if (least && least->bytes <= usable) {
+      if (const auto plain = plainest_layout(deck, ranks, usable, capability, late))
+        return {ranks, layout_difference(deck, plain->deck), plain->bytes, ranks};
+      if (late()) break;
+    }
+    fewest.tried = ranks;
+  }
+  if (fewest.tried < own && own <= most_gpus) {
+    const RunSetup setup = on_devices(make_setup(deck), capability);
+    NearestFit nearest(setup, RunKind::training, usable, FitOn::gpu);
+    if (find_nearest(nearest, deck, own)) fewest.enough = own;
   }
   return fewest;
 }
@@ -207,6 +226,7 @@ FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
 std::string FewestGpus::text() const {
   if (ranks == 0)
     return "fewest GPUs that it fits on: more than " + std::to_string(tried) +
+           (enough > 0 ? " and at most " + std::to_string(enough) : "") +
            (tried < most_gpus / 2 ? formatted(", as far as %.0f s were enough", most_seconds) : "");
   return "fewest GPUs that it fits on: " + std::to_string(ranks) + ", with " + keys + " (" + format_bytes(bytes) + ")";
 }
