@@ -17,8 +17,19 @@ namespace {
 constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
 constexpr double most_seconds = 86400;
 
+// Refuses a file that lacks a pass of a task of its stage.
+void require_passes(const std::string& file, const MeasuredTasks& tasks, const RunSetup& setup, int stage) {
+  const RankShare share = rank_share(setup.model_share(), stage * (setup.mesh.world() / setup.mesh.pp));
+  for (const Task& task : step_tasks(share, setup.schedule, setup.buffers.recompute)) {
+    const std::string name(name_of(task.op)), of = subject_of(task, share, setup.spec);
+    if ((name.starts_with("forward") || name.starts_with("backward")) && !tasks.contains({name, of}))
+      throw BadInput(file + " has no time of " + name + " of " + of + "; legal: a whole file of forge replay --json");
+  }
+}
+
 // A replay's file, of pipeline rank `stage`, or, −1, of any between the first and the last.
-MeasuredTasks read_file(const std::string& file, const Deck& deck, std::int64_t stage) {
+MeasuredTasks read_file(const std::string& file, const RunSetup& setup, std::int64_t stage) {
+  const Deck& deck = setup.deck;
   const auto json = parse_json(read_text_file(file, std::size_t{16} << 20, "the replay"), file, {});
   Report report;
   const JsonObject replay(json, file, report);
@@ -44,9 +55,7 @@ MeasuredTasks read_file(const std::string& file, const Deck& deck, std::int64_t 
       tasks[{task.text("task", ""), task.text("of", "")}] = std::max(seconds, 0.0) / static_cast<double>(calls);
   }
   report.throw_if_any(file);
-  for (const char* task : {"forward", "backward"})
-    if (std::ranges::none_of(tasks, [&](const auto& one) { return one.first.first.starts_with(task); }))
-      throw BadInput(file + " has no times of tasks " + task + "; legal: a whole file of forge replay --json");
+  require_passes(file, tasks, setup, static_cast<int>(found));
   return tasks;
 }
 
@@ -57,7 +66,8 @@ std::string deck_hash(Deck deck) {
   return std::to_string(hash_of(write_deck(deck)));
 }
 
-ReplayedStages read_replayed(const CommandLine& line, const Deck& deck) {
+ReplayedStages read_replayed(const CommandLine& line, const RunSetup& setup) {
+  const Deck& deck = setup.deck;
   ReplayedStages stages;
   if (line.replayed.empty()) return stages;
   const std::int64_t pp = deck.mesh.pp, needed = std::min<std::int64_t>(pp, 3);
@@ -69,7 +79,7 @@ ReplayedStages read_replayed(const CommandLine& line, const Deck& deck) {
                                   : "three files, of the first stage, of one between, and of the last"));
   for (std::int64_t i = 0; i < needed; ++i) {
     const bool between = i == 1 && needed == 3;
-    stages.files.push_back(read_file(line.replayed[to_size(i)], deck, between ? -1 : i == 0 ? 0 : pp - 1));
+    stages.files.push_back(read_file(line.replayed[to_size(i)], setup, between ? -1 : i == 0 ? 0 : pp - 1));
   }
   for (std::int64_t stage = 0; stage < pp; ++stage)
     stages.by_stage.push_back(&stages.files[to_size(stage == 0 ? 0 : stage == pp - 1 ? needed - 1 : 1)]);

@@ -19,7 +19,7 @@ struct ReplayedStages {
   std::deque<MeasuredTasks> files;
   std::vector<const MeasuredTasks*> by_stage;  // into `files`; empty: no files
 };
-// Throws BadInput for files of another deck, of other stages, or with a wire.
-ReplayedStages read_replayed(const CommandLine& line, const Deck& deck);
+// Throws BadInput for files of another deck, of other stages, with a wire, or without a task's passes.
+ReplayedStages read_replayed(const CommandLine& line, const RunSetup& setup);
 
 }  // namespace forge

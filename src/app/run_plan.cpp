@@ -176,8 +176,8 @@ void run_plan(const CommandLine& line) {
   const Deck deck = load_deck(line, Needs::training, line.ranks, line.replayed.empty() ? machine.ranks_per_node : 0);
   check_outputs(line, deck);
   check_imbalance(line, deck);
-  const ReplayedStages replayed = read_replayed(line, deck);
   const RunSetup setup = on_devices(make_setup(deck), machine.capability);
+  const ReplayedStages replayed = read_replayed(line, setup);
   const Outcome outcome = outcome_of(machine, setup, replayed.by_stage);
   // Neighbours have no measured times.
   std::vector<PredictedNeighbour> neighbours;
