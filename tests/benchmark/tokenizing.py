@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tokenize.py [TEXT] [--forge FORGE] [--megabytes N] [--ids N] [--threads N] [--repeats N]: tokenizing beside the wheels tokenizers and
+"""tokenizing.py [TEXT] [--forge FORGE] [--megabytes N] [--ids N] [--threads N] [--repeats N]: tokenizing beside the wheels tokenizers and
 tiktoken (pip install numpy tokenizers tiktoken). Trains a byte-level BPE of N ids (32,000) on the text with forge, cuts the text's first
 N megabytes (40) into documents of about 10 kB at line ends, and tokenizes them in turn with the three, on as many threads (2). TEXT is a
 text in UTF-8, or a token file of bytes: by default data/quickstart/train.bin, which jobscripts/prepare_quickstart.sh makes. forge's time
