@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/run.sh [--long] [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it
-# passed. --long takes all of what is a part otherwise (docs/developer.md): hours.
+# passed. --long takes all tests, where a third is the default (docs/developer.md): hours.
 #   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, equivalence, verify, format, layering, docs.
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and 10 seconds of
 #      libFuzzer on each of three kinds, where clang is (--long: a minute); FORGE_FUZZ_SECONDS for more.

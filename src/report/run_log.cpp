@@ -120,7 +120,7 @@ class LogReader {
       return event("save", trimmed(text), number_of(text.substr(space.size() + step.size()))), true;
     if (text.starts_with("restarted from ")) {
       if (const std::size_t at = text.find(", step "); at != text.npos) step_ = number_of(text.substr(at + 7));
-      if (head_.empty()) return false;
+      if (head_.empty()) return event("job", trimmed(text)), true;
       head_.front().text = replace_ill_formed((head_.front().text + ", " + line).substr(0, most_event));
       return end_head(), true;
     }

@@ -45,7 +45,7 @@ def check_cells(work, dense, mixture):
     expect(code == 0, f"grid: {output.strip()[-300:]}")
     rows, told = rows_of(table), json.loads(answer.read_text())
     note = "no prediction for more than one GPU has been compared with a run of forge yet"
-    expect(output.count(note) == 1 and told["note"] == note, f"grid says what it was compared with: {output[-300:]}")
+    expect(output.count(note) == 1 and told["note"] == note, f"the grid says that no run was compared: {output[-300:]}")
     expect([(r["model"], r["nodes"], r["ranks"]) for r in rows] == [(m, n, r) for m in ("dense", "mixture") for n, r in (("1", "4"), ("2", "8"))], f"cells: {rows}")
     # Of 12 sequences four ranks get three each; eight don't share them out, and get the next multiple.
     expect([r["global_batch_sequences"] for r in rows] == ["12", "16", "8", "8"] and rows[0]["step_tokens"] == str(12 * 2048), f"batches: {rows}")

@@ -2,7 +2,7 @@
 # tests/gpu/first_day.sh [OPTIONS]: what is to be known of forge on a machine with one GPU, in parts of at most nine minutes,
 # the most valuable first. Each part is a list of cases; each case has a log and a result of its own under the output
 # directory, and is not run a second time: a part that met its limit goes on where it was when the script is called again.
-#   --list            the parts, and what each has come to
+#   --list            the parts, each with its state
 #   --part NAME       this part only; may be given several times
 #   --again           finished parts are run again from their beginning
 #   --output DIR      where logs, results, table.md and summary.txt go; default runs/first_day

@@ -46,7 +46,7 @@ class Faults:
         elif kind == "call":
             fault = f"fail:{rank}:{(since // self.every + 1) * self.every}:{self.draw.randrange(1, 9)}"
         elif kind in ("memory", "repair"):
-            # Between two comparisons a copy of the weights is made anew, and a moment fades: only master weights keep what has happened.
+            # Between two comparisons a copy of the weights is made anew, and a moment fades: only master weights keep the flipped bit.
             rarely = kind == "memory" and self.draw.random() < 0.5
             has_master = self.precision == "bf16" or layout.zero > 0
             fault = f"upset:{rank}:{at}:{int(has_master) if rarely else self.draw.randrange(200)}"

@@ -41,7 +41,7 @@ class Run(Faults):
         self.output = place / "output"
         self.output.touch()
 
-    # What is on the disk.
+    # The steps whose checkpoints the directory holds.
     def committed(self):
         return sorted(int(path.name[5:]) for path in self.checkpoints.glob("step_*"))
 

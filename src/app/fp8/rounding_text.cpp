@@ -51,7 +51,7 @@ std::string line(const char* name, const std::string& value) {
   return formatted("  %-30s ", name) + value + "\n";
 }
 
-// By what multiplies; what was measured: docs/notes/fp8.md, "On GPUs".
+// By the unit that multiplies; measurements: docs/notes/fp8.md, "On GPUs".
 std::string saved_time(const RunSetup& s, const std::string& carrier) {
   if (s.buffers.rounding.codes) return "time of products (8 layers of a 7B on an H100: 195.5 ms a step, 224.2 in bf16)";
   const bool elsewhere = s.capability == 0 && multiplies_codes(s.deck, 90);

@@ -1,7 +1,7 @@
 #pragma once
 
 // The part of cuBLASLt that forge uses, as the emulated device offers it: names, values and meaning of the cuBLAS
-// documentation. What is stricter or missing stands in docs/notes/vgpu.md.
+// documentation. Stricter rules and missing calls stand in docs/notes/vgpu.md.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
 // The part of NCCL that forge uses, as the emulated devices offer it: names, values and meaning of the NCCL
-// documentation. What is stricter or missing stands in docs/notes/vgpu.md.
+// documentation. Stricter rules and missing calls stand in docs/notes/vgpu.md.
 
 #include <climits>
 #include <cstddef>
