@@ -30,7 +30,7 @@ class GradientSync {
   // Sums what is in the compute stream: of a microbatch in the buffer, or (-1) of the step; `last`: nothing is added to
   // the unit in this step any more. Every rank of a group calls it for the same units in the same order.
   void reduce(Stream& compute, std::size_t u, int buffer, bool last);
-  // From here on adds to total[0] a checksum of all that this rank gives to reductions; with no total it ends. partial:
+  // From here on adds a checksum of gradients before their reductions to total[0]; with no total it ends. partial:
   // sum_partials words of workspace.
   void take_checksum(View<std::uint64_t, 1> total, View<std::uint64_t, 1> partial) { checksum_ = {total, partial, 0}; }
   // After the table's reduction: sums it over the two stages that hold it.

@@ -30,7 +30,7 @@ class GradientCheck {
   int groups() const { return session_.setup().mesh.data_parallel(); }
   // The distance to the next group that shares no ep group with this one.
   int distance() const { return session_.setup().mesh.data_parallel_together(); }
-  // Whether this rank has computed what another one has otherwise: in both of its comparisons, where any rank has.
+  // Whether this rank differs in as many of its two comparisons as any rank does.
   bool suspected(std::uint64_t own);
   [[noreturn]] void refuse(std::int64_t step, bool suspected);
 

@@ -56,7 +56,8 @@ def train(name, ranks, *settings, code=0, fault=None):
 
 
 def losses(name):
-    return [json.loads(line)["loss"] for line in Path(f"{name}.run", "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in Path(f"{name}.run", "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if "loss" in row]
 
 
 def check_quiet():
