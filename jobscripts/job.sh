@@ -114,6 +114,7 @@ newest_step() {
 # newest step at the last one.
 counts_as_hopeless() {
   local failures=0 step=-1 newest new most=${FORGE_MOST_FAILURES:-5}
+  [[ $most =~ ^[1-9][0-9]{0,5}$ ]] || { echo "job.sh: FORGE_MOST_FAILURES=$most; legal: 1 to 999999; 5 is taken" >&2; most=5; }
   newest=$(newest_step)
   # Bash executes what stands in a number's place: of a file that somebody else may have written it takes numbers alone.
   [ ! -f "$FORGE_JOB_FILE.failures" ] || read -r failures step < "$FORGE_JOB_FILE.failures"

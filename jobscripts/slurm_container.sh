@@ -6,6 +6,8 @@
 #SBATCH --ntasks-per-node=4
 #SBATCH --gpus-per-node=4
 #SBATCH --cpus-per-task=12
+#SBATCH --exclusive
+#SBATCH --mem=0
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -20,6 +22,9 @@ command=$(squeue -h -j "$SLURM_JOB_ID" -o %o | head -n 1)
 [ $# -ge 2 ] || { echo "${0##*/}: takes an image and a deck" >&2; exit 2; }
 image=$1 deck=$2
 shift 2
+
+# As in slurm_gpu.sh: the interface of NCCL's start-up.
+export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^lo,docker}
 
 # Data, checkpoints and the run directory lie outside of the image.
 run_job --distribution=block:block apptainer exec --nv --bind "$PWD" "$image" /opt/forge/bin/forge "$deck" \

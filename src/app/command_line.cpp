@@ -125,7 +125,10 @@ void check_replay(const CommandLine& c) {
   if (c.wire != "none" && c.wire != "copy" && c.wire != "time")
     throw BadInput("--wire " + c.wire + ": legal are none, copy and time");
   if (!c.machine.empty() != (c.wire == "time"))
-    throw BadInput("--machine has the seconds of --wire time: they go together");
+    throw BadInput(
+        "--machine has the seconds of --wire time: they go together; legal: --wire time --machine NAME, of "
+        "inputs/machines, "
+        "or a file");
   if (c.blocks != CommandLine().blocks && c.wire != "time")
     throw BadInput("--blocks is of the kernel of --wire time; legal: without it");
   if (c.blocks < 1 || c.blocks > most_blocks)

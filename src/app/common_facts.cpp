@@ -89,20 +89,30 @@ std::uint64_t drawn_bytes(const std::filesystem::path& path, std::uint64_t size)
   return hash_of(bytes);
 }
 
-// "model-00001-of-00002.safetensors, 4988025760 bytes, contents 81…" for each file that a training starts from; whoever
-// reads the directory says what is wrong with it.
-std::string weight_lines(const ModelDeck& model) {
-  if (!model.load_weights) return "";
+// "model-00001-of-00002.safetensors, 4988025760 bytes, contents 81…" for each file of a directory that a training
+// starts from: weights, states, what describes them, and of a checkpoint the manifest, which has hashes of the shards.
+// Whoever reads the directory says what is wrong with it.
+std::string start_lines(const std::string& path) {
+  namespace fs = std::filesystem;
   std::error_code ignored;
   std::vector<std::string> list;
-  for (const auto& entry : std::filesystem::directory_iterator(model.hf, ignored)) {
+  const auto add = [&](const fs::path& file) {
+    const std::uint64_t size = fs::file_size(file, ignored);
+    list.push_back(file.filename().string() + ", " + std::to_string(size) + " bytes, contents " +
+                   std::to_string(drawn_bytes(file, size)));
+  };
+  if (fs::is_regular_file(path, ignored)) add(path);
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
     const std::string name = entry.path().filename();
-    if (!name.ends_with(".safetensors") && name != "config.json") continue;
-    const std::uint64_t size = entry.file_size(ignored);
-    list.push_back(name + ", " + std::to_string(size) + " bytes, contents " +
-                   std::to_string(drawn_bytes(entry.path(), size)));
+    if (name.ends_with(".safetensors") || name == "config.json" || name == "adapter_config.json" ||
+        name == "manifest.h5")
+      add(entry.path());
   }
   return sorted_lines(std::move(list));
+}
+
+std::string weight_lines(const ModelDeck& model) {
+  return model.load_weights ? start_lines(model.hf) : "";
 }
 
 // "step_00000008/rank_0.h5, 4096 bytes, written 17…" for each file of checkpoints, which hold hashes of themselves.
@@ -120,6 +130,19 @@ std::string checkpoint_lines(const std::string& from) {
   return sorted_lines(std::move(list));
 }
 
+// Where documents end in some samples: with data.document_ends = index another file says it.
+std::string documents_of(const TokenSet& set) {
+  constexpr std::int64_t looked_at = 64;
+  Sample sample(set.sequence_tokens());
+  std::uint64_t sum = 0;
+  const std::int64_t n = set.samples();
+  for (std::int64_t i = 0; i < std::min(n, looked_at); ++i) {
+    set.read(n <= looked_at ? i : i * (n - 1) / (looked_at - 1), sample);
+    for (const std::int32_t document : sample.documents) sum = mix(sum, static_cast<std::uint64_t>(document));
+  }
+  return "ends " + std::to_string(sum);
+}
+
 }  // namespace
 
 std::string model_fingerprint(const Deck& deck) {
@@ -135,21 +158,35 @@ std::string model_fingerprint(const Deck& deck) {
 
 void agree_on_start(const Deck& deck, const World& world) {
   if (world.size() == 1) return;
-  agree_on({{"the program", build_lines(), "every node must have the same build"},
-            {"the environment", environment_lines(), "every rank must be started with the same variables"},
-            {"the resolved deck", deck_lines(deck), "every rank must read the same files with the same options"},
-            {"model.hf = " + deck.model.hf, weight_lines(deck.model), "every node must see the same files"}},
-           world);
+  const char* const files = "every node must see the same files";
+  std::vector<CommonFact> facts{
+      {"the program", build_lines(), "every node must have the same build"},
+      {"the environment", environment_lines(), "every rank must be started with the same variables"},
+      {"the resolved deck", deck_lines(deck), "every rank must read the same files with the same options"},
+      {"model.hf = " + deck.model.hf, weight_lines(deck.model), files}};
+  for (const auto& [key, path] : {std::pair{"adapter.load", deck.model.adapter.load},
+                                  {"checkpoint.model_from", deck.checkpoint.model_from},
+                                  {"checkpoint.optimizer_from", deck.checkpoint.optimizer_from}})
+    facts.push_back({key + (" = " + path), path.empty() ? "" : start_lines(path), files});
+  agree_on(facts, world);
 }
 
 void agree_on_data(const TrainingData& data, const RunSetup& setup, const World& world) {
   if (world.size() == 1) return;
   const char* const rule = "every node must see the same files";
-  std::vector<CommonFact> facts{
-      {"the training data", data.training.empty() ? "" : data_fingerprint(data.stream(setup)), rule}};
-  for (const TrainingData::HeldOut& set : data.validation)
-    facts.push_back({"the validation data" + (set.deck.name.empty() ? "" : " " + set.deck.name),
-                     data_fingerprint(*set.tokens), rule});
+  std::vector<CommonFact> facts;
+  if (!data.training.empty()) {
+    const SampleStream stream = data.stream(setup);
+    facts.push_back({"the training data", data_fingerprint(stream), rule});
+    std::string documents;
+    for (const DataSource& source : stream.sources()) documents += documents_of(*source.set) + "; ";
+    facts.push_back({"the documents of the training data", documents, rule});
+  }
+  for (const TrainingData::HeldOut& set : data.validation) {
+    const std::string name = set.deck.name.empty() ? "" : " " + set.deck.name;
+    facts.push_back({"the validation data" + name, data_fingerprint(*set.tokens), rule});
+    facts.push_back({"the documents of the validation data" + name, documents_of(*set.tokens), rule});
+  }
   agree_on(facts, world);
 }
 

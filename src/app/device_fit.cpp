@@ -57,7 +57,8 @@ AskedGpu gpu_of(const std::string& name) {
   if (const std::size_t mib = mib_of_size(name); mib > 0) return {name, mib};
   try {
     const Machine machine = read_machine(name);
-    if (machine.cores_per_node == 0) return {name, machine.memory_bytes >> 20, machine.capability};
+    if (machine.cores_per_node == 0)
+      return {name, machine.memory_bytes >> 20, machine.capability, machine.ranks_per_node};
   } catch (const BadInput& error) {
     throw BadInput("--gpu " + name + ": legal are " + legal + ", a size such as 40GiB, or a machine: " + error.what());
   }

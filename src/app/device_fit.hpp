@@ -12,6 +12,7 @@ struct AskedGpu {
   std::string name;  // as it was asked for
   std::size_t mib;
   int capability = 0;
+  int node_ranks = 0;  // of a machine; 0: not known
 };
 // Of a GPU's name ("h100-80"), a machine of inputs/machines ("h100_8") or its file, or a size ("40GiB", "40GB" as GPUs
 // are sold). Throws BadInput naming the legal ones.

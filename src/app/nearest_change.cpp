@@ -210,7 +210,7 @@ FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
     const auto least = least_layout(deck, ranks, gpus_of_node, capability);
     if (least && least->bytes <= usable) {
       if (const auto plain = plainest_layout(deck, ranks, usable, capability, late))
-        return {ranks, layout_difference(deck, plain->deck), plain->bytes, ranks};
+        return {ranks, layout_difference(deck, plain->deck), plain->bytes, fewest.tried};
       if (late()) break;
     }
     fewest.tried = ranks;

@@ -22,7 +22,8 @@ void require_passes(const std::string& file, const MeasuredTasks& tasks, const R
   const RankShare share = rank_share(setup.model_share(), stage * (setup.mesh.world() / setup.mesh.pp));
   for (const Task& task : step_tasks(share, setup.schedule, setup.buffers.recompute)) {
     const std::string name(name_of(task.op)), of = subject_of(task, share, setup.spec);
-    if ((name.starts_with("forward") || name.starts_with("backward")) && !tasks.contains({name, of}))
+    const bool computes = name.starts_with("forward") || name.starts_with("backward") || name == "recompute";
+    if (computes && !tasks.contains({name, of}))
       throw BadInput(file + " has no time of " + name + " of " + of + "; legal: a whole file of forge replay --json");
   }
 }

@@ -145,9 +145,9 @@ std::string tokens_text(const RunSetup& setup, double seconds) {
                    tokens_per_second(setup, seconds));
 }
 
-std::string against(std::uint64_t measured, std::uint64_t planned) {
+std::string against(std::uint64_t measured, std::uint64_t planned, const std::string& why = "") {
   return format_bytes(measured) +
-         (measured == planned ? ", as planned" : " (" + format_bytes(planned) + " are planned)");
+         (measured == planned ? ", as planned" : " (" + format_bytes(planned) + " are planned" + why + ")");
 }
 
 std::string text_of(const CommandLine& line, const RunSetup& setup, const Replayed& r) {
@@ -161,7 +161,10 @@ std::string text_of(const CommandLine& line, const RunSetup& setup, const Replay
   text += titled_line("launches", std::to_string(r.work.launches) + " planned in layers; " +
                                       std::to_string(r.work.waits) + " waits of the host for experts' counts");
   text += titled_line("peak", against(r.peak, r.planned_peak));
-  text += titled_line("sent", against(static_cast<std::uint64_t>(r.sent), static_cast<std::uint64_t>(r.planned_sent)));
+  text += titled_line("sent", against(static_cast<std::uint64_t>(r.sent), static_cast<std::uint64_t>(r.planned_sent),
+                                      setup.spec.E() > 0 && !setup.deck.model.forced_balance
+                                          ? " where routers load all experts alike: model.forced_balance"
+                                          : ""));
   text += formatted("\n  %-18s %-22s %8s %12s %14s %7s\n", "task", "of", "calls", "seconds", "collectives", "share");
   for (const TaskTime& t : r.times)
     text += formatted("  %-18s %-22s %8lld %12.6f %14.6f %5.1f %%\n", t.task.c_str(), t.of.c_str(),
@@ -210,7 +213,8 @@ void replay(const CommandLine& line, const Deck& deck, const World& here) {
 
 void run_replay(const CommandLine& line, const World& here) {
   const std::list<OutputLock> locks = lock_outputs(line);
-  const Deck deck = load_deck(line, Needs::training, line.ranks);
+  const int node_ranks = line.machine.empty() ? asked_node_ranks() : read_machine(line.machine).ranks_per_node;
+  const Deck deck = load_deck(line, Needs::training, line.ranks, node_ranks);
   check_outputs(line, deck);
   refuse_what_is_no_replay(line, deck, here);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { replay<T>(line, deck, here); });

@@ -203,8 +203,10 @@ std::string asked_parts(const CommandLine& line, const RunSetup& setup, const st
 void run_show(const CommandLine& line) {
   const auto gpu = line.gpu.empty() ? std::nullopt : std::optional(gpu_of(line.gpu));
   const auto machine = line.cost.empty() ? std::nullopt : std::optional(read_machine(line.cost));
-  const Deck deck =
-      load_deck(line, Needs::training, line.ranks, machine ? machine->ranks_per_node : asked_node_ranks());
+  const int node_ranks = machine                      ? machine->ranks_per_node
+                         : gpu && gpu->node_ranks > 0 ? gpu->node_ranks
+                                                      : asked_node_ranks();
+  const Deck deck = load_deck(line, Needs::training, line.ranks, node_ranks);
   check_outputs(line, deck);
   const int of_gpu = gpu ? gpu->capability : 0;
   const RunSetup setup = on_devices(make_setup(deck), of_gpu == 0 && machine ? machine->capability : of_gpu);

@@ -56,6 +56,24 @@ refuses "the training data of rank 1" "every node must see the same files" job "
 cat "$work/text" "$work/text" > "$work/longer"
 expect 0 "tokens" "$forge" tokenize "$work/longer" --output "$work/two/tokens.bin"
 refuses "the training data of rank 1" "8000 tokens" job "" "" "$work/deck.yaml"
+# Documents by an index, adapters and optimizer states that differ from node to node.
+cp "$work/one/tokens.bin" "$work/two"
+for set in one two; do
+  python3 - "$work/$set" $([ $set = one ] && echo 100 || echo 50) << 'PY'
+import struct, sys
+folder, length = sys.argv[1], int(sys.argv[2])
+count = 4000 // length
+with open(f"{folder}/indexed.idx", "wb") as file:
+    file.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, count, count + 1))
+    file.write(struct.pack(f"<{count}i", *[length] * count) + struct.pack(f"<{count}q", *[2 * length * i for i in range(count)]))
+    file.write(struct.pack(f"<{count + 1}q", *range(count + 1)))
+PY
+  cp "$work/one/tokens.bin" "$work/$set/indexed.bin"
+  mkdir -p "$work/$set/adapter"
+  echo "{\"of\": \"$set\"}" > "$work/$set/adapter/adapter_config.json"
+done
+refuses "the documents of the training data of rank 1" "ends" job "" "" "$work/deck.yaml" --set "data.files=[indexed.bin]" --set data.dtype=none --set data.document_ends=index --set "data.validation_files=[]" --set train.validate_every_steps=0
+refuses "adapter.load = adapter of rank 1" "adapter_config.json" job "" "" "$work/deck.yaml" --set adapter.name=lora --set adapter.load=adapter --set output.save_hf=false
 # Of held-out sets each is compared.
 cp "$work/one/tokens.bin" "$work/two"
 for folder in one two; do cp "$work/one/tokens.bin" "$work/$folder/held_out.bin"; done

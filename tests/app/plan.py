@@ -144,6 +144,33 @@ def check_odd_meshes(work):
     refused("legal are mesh.ep 4, or for ep 6", "show", "inputs/moe_24gpu.yaml", *[w for s in ("ep=6", "etp=1", "tp=1", "pp=1", "dp_replicate=1", "dp_shard=16") for w in ("--set", f"mesh.{s}")], "--set", "model.experts=12", "--ranks", "16")
 
 
+def check_faster_headers(work):
+    """What a deck's header calls faster is, on the machine that it names, and fits."""
+    decks = [deck for deck in sorted(pathlib.Path("inputs").glob("*.yaml")) if "# faster by forge plan:" in deck.read_text()]
+    expect(len(decks) >= 7, f"headers that name something faster: {decks}")
+    for deck in decks if LONG else decks[:2]:
+        text = deck.read_text()
+        machine, faster = re.search(r"(?m)^# machine: (\S+)$", text)[1], re.search(r"(?m)^# faster by forge plan: (.*)$", text)[1]
+        told = []
+        for words in ([], faster.split()):
+            code, output = run("plan", deck, "--machine", machine, "--json", work / "faster.json", *words)
+            expect(code == 0, f"{deck} {words}: {output[-400:]}")
+            told.append(json.loads((work / "faster.json").read_text()))
+        expect(told[1]["fits"] and told[1]["step_seconds"] < 0.95 * told[0]["step_seconds"], f"{deck} {faster}: {told[1]['step_seconds']} for {told[0]['step_seconds']} s")
+
+
+def check_nodes_of_gpu(work):
+    """show --gpu MACHINE plans what plan --machine does: rows go to experts in two hops where its nodes say so."""
+    deck, machine = "inputs/qwen3_235b_256gpu.yaml", "h200_8"
+    bytes_of = {}
+    told = json.loads(run("show", deck, "--gpu", machine, "--json")[1])["gpu"]
+    code, output = run("plan", deck, "--machine", machine, "--json", work / "nodes.json")
+    bytes_of = told["needed_bytes"], json.loads((work / "nodes.json").read_text())["peak_bytes"]
+    expect(code == 0 and bytes_of[0] == bytes_of[1], f"{deck} on {machine}: show and plan have {bytes_of}")
+    code, output = run("show", deck, "--gpu", machine, "--set", "model.dispatch=two_level")
+    expect(code == 0, f"two_level on the nodes of {machine}: {output[-300:]}")
+
+
 def check_fewest_gpus(work):
     """show --gpu of a deck that doesn't fit: the number of GPUs and the layout that it names do, and so does its nearest change."""
     deck, large = "inputs/7b_1gpu.yaml", ["--set", "model.layers=80"]
@@ -358,6 +385,8 @@ def main():
         check_search_of_several_ranks(work)
         check_one_change(work)
         check_odd_meshes(work)
+        check_faster_headers(work)
+        check_nodes_of_gpu(work)
         check_fewest_gpus(work)
         check_search_of_zero3(work)
         check_imbalance(work)
