@@ -26,12 +26,15 @@ def random_weights(model, seed):
                 values = values - 1
         elif name.endswith("bias"):
             values = 0.2 * values
+        elif name.endswith(".sinks"):
+            pass
         elif "wte" in name or "embed_tokens" in name:
             values = values * (1.5 / math.sqrt(parameter.shape[1]) if config.tie_word_embeddings else 1.0)
         elif "wpe" in name:
             values = 0.3 * values
-        else:  # GPT-2's matrices are (in, out), all others (out, in)
-            fan_in = parameter.shape[0] if config.model_type == "gpt2" else parameter.shape[-1]
+        else:  # GPT-2's matrices are (in, out), as gpt-oss's experts' are, all others (out, in)
+            turned = config.model_type == "gpt2" or (config.model_type == "gpt_oss" and parameter.ndim == 3)
+            fan_in = parameter.shape[-2] if turned else parameter.shape[-1]
             values = values / math.sqrt(fan_in)
         weights[name] = values
     for name, buffer in model.named_buffers():

@@ -32,6 +32,11 @@ def is_matrix(name, parameter):
     return parameter.dim() >= 2 and not any(word in name for word in NOT_MATRICES)
 
 
+def decays(name, parameter):
+    """Biases of all experts of a layer, which gpt-oss has in one tensor, don't."""
+    return parameter.dim() >= 2 and not name.endswith("_bias")
+
+
 @contextlib.contextmanager
 def bf16_is(dtype):
     """Inside, torch.bfloat16 is another type."""
@@ -48,8 +53,8 @@ class AdamW:
         decay = options.get("weight_decay", 0.1)
         self.optimizer = torch.optim.AdamW(
             [
-                {"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": decay},
-                {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": options.get("decay_of_vectors", 0.0)},
+                {"params": [p for n, p in parameters.items() if decays(n, p)], "weight_decay": decay},
+                {"params": [p for n, p in parameters.items() if not decays(n, p)], "weight_decay": options.get("decay_of_vectors", 0.0)},
             ],
             lr=0.0,
             betas=(options.get("beta1", 0.9), options.get("beta2", 0.95)),

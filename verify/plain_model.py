@@ -127,9 +127,10 @@ def layer_norm(x, weight, bias, epsilon):
     return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + REAL(epsilon)) * weight + bias
 
 
-def attention(q, k, v, window, documents, scale=REAL(1), own=None, layer=""):
+def attention(q, k, v, window, documents, scale=REAL(1), own=None, layer="", sinks=None):
     """q (B, T, H, D), k (B, T, K, D), v (B, T, K, any); each query reads its own list of keys.
 
+    sinks (H): numbers beside a head's scores in its softmax, without a value.
     own: {"cap": of scores, 0 = none, "peaks": by layer, the largest score of each head}.
     """
     batch, length, heads, dim = q.shape
@@ -145,8 +146,9 @@ def attention(q, k, v, window, documents, scale=REAL(1), own=None, layer=""):
                     peaks[h] = max(peaks[h], score.max())
                 if own and own["cap"]:
                     score = own["cap"] * numpy.tanh(score / own["cap"])
-                weight = numpy.exp(score - score.max())
-                out[b, t, h] = (weight / weight.sum()) @ v[b, keys, h // group]
+                top = score.max() if sinks is None else max(score.max(), sinks[h])
+                weight, rest = numpy.exp(score - top), REAL(0) if sinks is None else numpy.exp(sinks[h] - top)
+                out[b, t, h] = (weight / (weight.sum() + rest)) @ v[b, keys, h // group]
     return out.reshape(batch, length, -1)
 
 
@@ -162,8 +164,8 @@ def document_numbers(inputs, end_token):
 
 
 def has_window(config, layer):
-    """Of OLMo 3: three of four layers, where config.json doesn't list them; of Gemma 3: five of six."""
-    types, every = config.get("layer_types"), 6 if config["model_type"] == "gemma3_text" else 4
+    """Of OLMo 3: three of four layers, where config.json doesn't list them; of Gemma 3: five of six; gpt-oss: half."""
+    types, every = config.get("layer_types"), {"gemma3_text": 6, "gpt_oss": 2}.get(config["model_type"], 4)
     every = config.get("sliding_window_pattern", every)
     return types[layer] == "sliding_attention" if types else (layer + 1) % every != 0
 
@@ -209,7 +211,7 @@ def plain_attention(config, w, p, rows, layer, documents):
         window = config["sliding_window"]
     if kind == "qwen3_moe" and config.get("use_sliding_window"):
         window = config["sliding_window"]
-    if kind in ("olmo3", "gemma3_text") and has_window(config, layer):
+    if kind in ("olmo3", "gemma3_text", "gpt_oss") and has_window(config, layer):
         window = config["sliding_window"]
     if p + "self_attn.qkv_proj.weight" in w:
         parts = numpy.split(linear("self_attn.qkv_proj", rows), [heads * dim, (heads + kv_heads) * dim], axis=-1)
@@ -229,7 +231,7 @@ def plain_attention(config, w, p, rows, layer, documents):
         q = q * query_scale(config["rope_parameters"], rows.shape[1])[:, None, None]
     if config.get("no_rope_layers", [1] * (layer + 1))[layer]:
         q, k = (rotate(x, rotary_config(config, layer)) for x in (q, k))
-    out = attention(q, k, v, window, documents, own=config.get("own"), layer=p)
+    out = attention(q, k, v, window, documents, own=config.get("own"), layer=p, sinks=w.get(p + "self_attn.sinks"))
     return linear("self_attn.o_proj", out)
 
 
@@ -277,9 +279,32 @@ def chosen_experts(config, scores, bias):
     return best(ranked, config["num_experts_per_tok"])
 
 
+def gpt_oss_experts(config, w, p, rows, routing):
+    """Its gates and ups take turns in the columns of one matrix (E, C, 2 F); weights are a softmax over the chosen."""
+    x, limit, alpha = rows.reshape(-1, rows.shape[-1]), REAL(config["swiglu_limit"]), REAL(config["swiglu_alpha"])
+    logits = x @ w[p + "router.weight"].T + w[p + "router.bias"]
+    shares = numpy.exp(logits - logits.max(-1, keepdims=True))
+    shares = shares / shares.sum(-1, keepdims=True)
+    chosen = routing.next() or [best(row, config["num_experts_per_tok"]) for row in logits]
+    routing.done.append((logits, shares, chosen))
+    out, p = numpy.zeros_like(x), p + "experts."
+    for r, row in enumerate(x):
+        weights = numpy.exp(logits[r, chosen[r]] - logits[r, chosen[r]].max())
+        for e, weight in zip(chosen[r], weights / weights.sum()):
+            both = row @ w[p + "gate_up_proj"][e] + w[p + "gate_up_proj_bias"][e]
+            gate, up = both[0::2], both[1::2]
+            gate = numpy.where(routing.side(gate > limit), limit, gate)
+            up = numpy.where(routing.side(up > limit), limit, numpy.where(routing.side(up < -limit), -limit, up))
+            inner = gate / (1 + numpy.exp(-alpha * gate)) * (up + 1)
+            out[r] += weight * (inner @ w[p + "down_proj"][e] + w[p + "down_proj_bias"][e])
+    return out.reshape(rows.shape)
+
+
 def experts(config, w, p, rows, routing):
     """A layer's experts on rows (B, T, C). `routing` gets what the router did, and may say which experts to choose."""
     kind = config["model_type"]
+    if kind == "gpt_oss":
+        return gpt_oss_experts(config, w, p + "mlp.", rows, routing)
     mixtral_names = kind in ("mixtral", "minimax_m2")
     gate, up, down = ("w1", "w3", "w2") if mixtral_names else ("gate_proj", "up_proj", "down_proj")
     p += "block_sparse_moe." if mixtral_names else "mlp."
@@ -329,11 +354,19 @@ def feed_forward(w, p, rows, activation=silu):
 
 
 class Routing:
-    """What routers did in a forward pass, layer by layer; the next pass may be made to choose the same experts."""
+    """What routers did in a forward pass, layer by layer; the next pass may be made to choose the same experts.
+
+    Likewise on which side of their limits activations were, whose slope jumps there.
+    """
 
     def __init__(self, earlier=None):
         self.earlier = [chosen for _, _, chosen in earlier.done] if earlier else []
         self.done = []
+        self.earlier_sides, self.sides = earlier.sides if earlier else [], []
+
+    def side(self, beyond):
+        self.sides.append(self.earlier_sides[len(self.sides)] if self.earlier_sides else beyond)
+        return self.sides[-1]
 
     def next(self):
         return self.earlier[len(self.done)] if self.earlier else None
@@ -378,7 +411,7 @@ def has_experts(config, layer):
         count = config.get("num_local_experts") or config.get("num_experts")
         step = config.get("decoder_sparse_step", 1)
         return count > 0 and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % step == 0
-    return kind in ("mixtral", "olmoe", "minimax_m2")
+    return kind in ("mixtral", "olmoe", "minimax_m2", "gpt_oss")
 
 
 def llama_layer(config, w, layer, x, documents, routing):

@@ -299,6 +299,25 @@ def gemma3(**changes):
     return llama(**(own | changes))
 
 
+def gpt_oss(**changes):
+    own = {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "head_dim": 12,
+        "num_hidden_layers": 3,
+        "intermediate_size": 18,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 3,
+        "attention_bias": True,
+        "mlp_bias": "absent",
+        "sliding_window": 7,
+        "swiglu_limit": 0.4,
+        "swiglu_alpha": 1.702,
+        "rope_theta": 150000.0,
+    }
+    return llama(**(own | changes))
+
+
 def run(tokens, batch=2, microbatch=2, **more):
     return {
         "steps": 10,
@@ -686,6 +705,19 @@ PROBLEMS = {
         config=minimax_m2(),
         train=run(28, 4, 2, recompute="selective"),
         model={"router_bias_rate": 0.02},
+        end_token=5,
+        token_files={"tokens.bin": 1121},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "gpt_oss": Problem(
+        shows=(
+            "gpt-oss: a learned number for each head in the sum of its softmax (attention sinks), windows in every other "
+            "layer, yarn whose range isn't rounded, biases of all projections; in every layer experts with a gate and an "
+            "up that are limited, their biases and the router's. The limit is so low that it acts on many entries."
+        ),
+        config=gpt_oss(rope_scaling=YARN | {"truncate": False}),
+        train=run(28, 4, 2, recompute="selective"),
+        model={"auxiliary_loss_coefficient": 0.02},
         end_token=5,
         token_files={"tokens.bin": 1121},
         optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},

@@ -47,6 +47,7 @@ CLASSES = {
     "minimax_m2": "MiniMaxM2ForCausalLM",
     "ministral3": "Ministral3ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
@@ -183,6 +184,12 @@ def random_minimax_m2(r, config):
     return random_mixtral(r, config)
 
 
+def random_gpt_oss(r, config):
+    text = random_mixtral(r, config)
+    config |= {"swiglu_limit": r.choice([0.02, 0.3, 7.0]), "swiglu_alpha": r.choice([1.702, 1.0])}
+    return f"{text}, limit {config['swiglu_limit']}"
+
+
 def random_qwen2_moe(r, config):
     text = random_qwen3_moe(r, config)
     config.pop("num_local_experts", None)
@@ -201,6 +208,7 @@ EXPERTS = {
     "glm4_moe": random_glm4_moe,
     "olmoe": random_olmoe,
     "minimax_m2": random_minimax_m2,
+    "gpt_oss": random_gpt_oss,
 }
 
 
@@ -276,9 +284,11 @@ def random_config(r, tokens, families):
     special = [random_rope(r, config, family), f"{heads}/{kv_heads}"]
     if family in EXPERTS:
         special.append(EXPERTS[family](r, config))
-    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", "olmo2", *BY_TYPE, *NESTED):
+    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", "olmo2", "gpt_oss", *BY_TYPE, *NESTED):
         config["attention_bias"] = r.random() < 0.4
-    if family in ("phi3", "smollm3", "olmoe", "olmo2", "ministral3", *BY_TYPE):
+    if family == "gpt_oss":
+        config.setdefault("head_dim", config["hidden_size"] // heads)
+    if family in ("phi3", "smollm3", "olmoe", "olmo2", "ministral3", "gpt_oss", *BY_TYPE):
         config["pad_token_id"] = None  # the class leaves that row of the table as it is
     if family in ("phi3", "glm4_moe"):
         dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -301,10 +311,10 @@ def random_config(r, tokens, families):
     if family in ("llama", "smollm3"):
         config["mlp_bias"] = r.random() < 0.4
     window = r.choice([None, 1, 5, 12, 1000])
-    if family in BY_TYPE:
+    if family in (*BY_TYPE, "gpt_oss"):
         every = r.choice([1, 2, 3, 4, 9])
         types = ["full_attention" if number % every == 0 else "sliding_attention" for number in range(1, layers + 1)]
-        config |= {"sliding_window": window or 3} | ({} if every == 4 and family == "olmo3" else {"layer_types": types})
+        config |= {"sliding_window": window or 3} | ({} if every == {"olmo3": 4, "gpt_oss": 2}.get(family) else {"layer_types": types})
         special.append(f"window {config['sliding_window']} but in each {every}th layer")
     if family in WINDOWS_OF_ALL:
         config["sliding_window"] = window
@@ -342,7 +352,7 @@ def random_optimizer(r, steps):
     return options
 
 
-def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in (*NESTED, "gemma3_text"))):
+def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in (*NESTED, "gemma3_text", "gpt_oss"))):
     """Writes model, tokens and deck; returns what reference.train needs, and a description.
 
     multi_token: the families that may have multi-token prediction.

@@ -95,6 +95,8 @@ EXPERT_MATRICES = dict.fromkeys(MIXTRAL_NAMES, ("w1", "w3", "w2"))  # gate, up, 
 
 def file_names(config, tensors):
     """Tensors under the names of checkpoints."""
+    if config.model_type == "gpt_oss":  # whose files have what memory has
+        return tensors
     gate, up, down = EXPERT_MATRICES.get(config.model_type, ("gate_proj", "up_proj", "down_proj"))
     named = {}
     for name, tensor in tensors.items():
@@ -120,6 +122,8 @@ def names_beside_image(config, tensors):
 
 def memory_names(config, tensors):
     """The inverse of file_names, and of names_beside_image."""
+    if config.model_type == "gpt_oss":
+        return tensors
     if any(name.startswith("model.language_model.") for name in tensors):
         return {k: v.transpose(1, 2) if v.ndim == 3 and ".experts." in k else v for k, v in tensors.items()}
     gate, up, down = EXPERT_MATRICES.get(config.model_type, ("gate_proj", "up_proj", "down_proj"))
@@ -212,7 +216,7 @@ def attention_masks(config, documents, dtype):
     window = getattr(config, "sliding_window", None)
     if config.model_type == "deepseek_v3":
         return mask(None)
-    if config.model_type in ("qwen2", "qwen3", "olmo3", "gemma3_text"):
+    if config.model_type in ("qwen2", "qwen3", "olmo3", "gemma3_text", "gpt_oss"):
         return {"full_attention": mask(None), "sliding_attention": mask(window)}
     return mask(window)
 

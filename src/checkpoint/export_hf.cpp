@@ -41,6 +41,13 @@ struct Exported {
   bool transposed = false;
   double offset = 0;    // the values there are less by this
   bool scales = false;  // those of the tensor before it
+  // Of a tensor of all experts: their parameters, in the order of the blocks; `stored` and `box` are theirs.
+  struct Part {
+    Parameter parameter;
+    std::string stored;
+    Box box;
+  };
+  std::vector<Part> parts = {};
   struct Factors {
     std::string a, b;  // (r, K), (N, r) there; "": nothing is merged into it
     double scale = 0;
@@ -78,9 +85,17 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type, b
     for (const Parameter& p : unit.parameters) {
       if ((unit.kind == UnitKind::adapter) != adapters) continue;
       const TensorPlace place = place_of(p, spec.E());
+      const Box box = place.box({Extents(p.shape.size(), 0), p.shape});
+      if (p.hf_packed > 0) {
+        const PackedPlace packed = packed_place(p);
+        if (tensors.back().info.name != packed.name)
+          tensors.push_back({{packed.name, type_of(spec, p, type), packed.shape}, "", {}});
+        tensors.back().parts.push_back({p, "parameters/" + place.name, box});
+        continue;
+      }
       Exported t{{p.hf_name, type_of(spec, p, type), file_shape(p)},
                  "parameters/" + place.name,
-                 place.box({Extents(p.shape.size(), 0), p.shape}),
+                 box,
                  p.hf_transposed,
                  p.hf_offset};
       if (!adapters) t.adapter = factors_of(spec, p);
@@ -174,6 +189,24 @@ std::vector<std::byte> bytes_of(const std::vector<V>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
+// Of a tensor of all experts, block after block.
+template <class V>
+std::vector<std::byte> packed_bytes(CheckpointFiles& files, const Exported& t) {
+  std::vector<std::byte> bytes(to_size(t.info.elements()) * sizeof(V));
+  std::vector<float> block;
+  for (const Exported::Part& part : t.parts) {
+    const PackedPlace place = packed_place(part.parameter);
+    block.resize(to_size(place.block));
+    put_packed<float>(values_of(files, {{t.info.name, "F32", part.parameter.shape}, part.stored, part.box}),
+                      part.parameter, block);
+    if (!place.last) continue;
+    const std::vector<V> values(block.begin(), block.end());
+    std::memcpy(bytes.data() + to_size(part.parameter.expert * place.block) * sizeof(V), values.data(),
+                values.size() * sizeof(V));
+  }
+  return bytes;
+}
+
 // The bytes of the tensors, asked for in order: scales stand behind their weight.
 class Conversion {
  public:
@@ -182,6 +215,7 @@ class Conversion {
   std::vector<std::byte> operator()(std::size_t i) {
     const Exported& t = tensors_[i];
     if (t.scales) return bytes_of(scaled_.scale_inv);
+    if (!t.parts.empty()) return t.info.type == "F32" ? packed_bytes<float>(files_, t) : packed_bytes<bf16>(files_, t);
     std::vector<float> values = values_of(files_, t);
     if (!t.adapter.a.empty()) merge(files_, t, values);
     if (t.info.type == code_type) {
@@ -221,10 +255,13 @@ bool export_hf(const std::string& checkpoint, const std::string& directory, Expo
   if (adapters && type == ExportType::coded)
     throw BadInput("forge export: --type fp8 of adapters, whose matrices have no block scales; legal: fp32 | bf16");
   const bool coded = type == ExportType::coded;
-  if (coded && spec.options.family == Family::gpt2)
-    throw BadInput(
-        "forge export: --type fp8: family gpt2 stores matrices (in, out), and no library has block scales of those; "
-        "legal: fp32 | bf16");
+  const TensorNames& names = tensor_names(spec.options.family);
+  if (coded && (names.gpt2 || names.packed))
+    throw BadInput(std::string("forge export: --type fp8: family ") + name_of(spec.options.family) +
+                   " stores matrices (in, out), and no library has block scales of those; legal: fp32 | bf16");
+  if (optimizer && names.packed)
+    throw BadInput(std::string("forge export: --optimizer: family ") + name_of(spec.options.family) +
+                   " has one tensor for the experts of a layer, whose state is not written; legal: without it");
   const std::vector<std::string> run = names_of_run(directory_of(checkpoint), "");
   check_export_directory(directory, run, deck.model, "forge export: --output");
   begin_export(directory, run);

@@ -8,7 +8,10 @@
 
 #include "config/text.hpp"
 #include "core/bytes.hpp"
+#include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "hf/fp8/block_scales.hpp"
+#include "hf/mxfp4.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge {
@@ -46,6 +49,28 @@ HfPlace find_packed(const TensorFiles& files, const Parameter& p) {
   if (!info || !is_packed(*info, p, p.shape[1], rows) || is_packed(*info, p, rows, p.shape[1]))
     return {info, down ? p.expert * matrix : (2 * p.expert + (up ? 1 : 0)) * matrix, true};
   return {info, p.expert * rows * p.shape[1] + (up ? p.shape[0] : 0), true, rows};
+}
+
+// As packed_place() says, or in MXFP4.
+HfPlace find_in_packed(const TensorFiles& files, const Parameter& p) {
+  const PackedPlace place = packed_place(p);
+  const std::int64_t begin = p.expert * place.block + place.first;
+  if (const TensorInfo* info = find_tensor(files, place.name)) return {info, begin, true, place.row_length};
+  if (p.shape.size() == 1) return {};
+  const TensorInfo* blocks = find_tensor(files, place.name + "_blocks");
+  if (!blocks) return {};
+  return {blocks, p.expert * place.row_length + place.first, true, 0, find_tensor(files, place.name + "_scales")};
+}
+
+// "" or why the packed tensor isn't the parameter's.
+std::string packed_problem(const TensorFiles& files, const HfPlace& place, const Parameter& p) {
+  const PackedPlace packed = packed_place(p);
+  if (!place.tensor) return "tensor " + packed.name + " " + shape_text(packed.shape) + " is missing";
+  if (place.tensor->name.ends_with("_blocks"))
+    return mxfp4_problem(files, *place.tensor, place.scales, {packed.shape[0], packed.shape[2], packed.shape[1]});
+  if (place.tensor->shape == packed.shape) return "";
+  return files.file_of(*place.tensor) + ": tensor " + place.tensor->name + " has shape " +
+         shape_text(place.tensor->shape) + ", config.json asks for " + shape_text(packed.shape);
 }
 
 // Whether the packed tensor has the parameter's shape for each expert.
@@ -109,13 +134,61 @@ std::vector<std::int64_t> file_shape(const Parameter& p) {
   return p.hf_transposed ? std::vector<std::int64_t>{p.shape[1], p.shape[0]} : p.shape;
 }
 
+PackedPlace packed_place(const Parameter& p) {
+  const std::size_t at = p.hf_name.rfind("experts."), own = p.name.rfind('.');
+  require(at != std::string::npos && own != std::string::npos && p.hf_packed > p.expert, "an expert's name is another");
+  const bool matrix = p.shape.size() == 2, down = p.name.compare(own, 5, ".down") == 0,
+             up = p.name.compare(own, 3, ".up") == 0;
+  const std::int64_t step = down ? 1 : 2, row = step * p.shape[0], rows = matrix ? p.shape[1] : 1;
+  PackedPlace place{
+      p.hf_name.substr(0, at) + "experts." + (down ? "down_proj" : "gate_up_proj") + (matrix ? "" : "_bias"),
+      {p.hf_packed, row},
+      rows * row,
+      up ? 1 : 0,
+      step,
+      row,
+      down || up};
+  if (matrix) place.shape.insert(place.shape.begin() + 1, rows);
+  return place;
+}
+
+template <class A>
+std::vector<A> read_packed(const TensorFiles& files, const HfPlace& place, const Parameter& p) {
+  const PackedPlace packed = packed_place(p);
+  std::vector<A> values(to_size(p.elements()));
+  const std::int64_t m = p.shape[0], n = p.shape.size() == 2 ? p.shape[1] : 1;
+  if (place.scales) {
+    read_mxfp4<A>(files, *place.tensor, *place.scales, n, place.first, packed.step, values);
+    return values;
+  }
+  std::vector<A> block(to_size(packed.block));
+  files.read(*place.tensor, std::span<A>(block), p.expert * packed.block);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) values[to_size(i * n + j)] = block[to_size(packed.at(i, j))];
+  return values;
+}
+template std::vector<float> read_packed<float>(const TensorFiles&, const HfPlace&, const Parameter&);
+template std::vector<double> read_packed<double>(const TensorFiles&, const HfPlace&, const Parameter&);
+
+template <class A>
+void put_packed(const std::vector<A>& values, const Parameter& p, std::span<A> block) {
+  const PackedPlace packed = packed_place(p);
+  const std::int64_t m = p.shape[0], n = p.shape.size() == 2 ? p.shape[1] : 1;
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) block[to_size(packed.at(i, j))] = values[to_size(i * n + j)];
+}
+template void put_packed<float>(const std::vector<float>&, const Parameter&, std::span<float>);
+template void put_packed<double>(const std::vector<double>&, const Parameter&, std::span<double>);
+
 HfPlace find_values(const TensorFiles& files, const Parameter& p) {
+  if (p.hf_packed > 0) return find_in_packed(files, p);
   if (const TensorInfo* info = find_tensor(files, p.hf_name)) return {info};
   return p.expert >= 0 ? find_packed(files, p) : HfPlace{};
 }
 
 std::string problem_of(const TensorFiles& files, const Parameter& p) {
   const HfPlace place = find_values(files, p);
+  if (p.hf_packed > 0) return packed_problem(files, place, p);
   if (!place.tensor) return "tensor " + p.hf_name + " " + shape_text(file_shape(p)) + " is missing";
   const TensorInfo& info = *place.tensor;
   if (place.packed ? packs(place, p) : info.shape == file_shape(p)) return "";
@@ -134,7 +207,11 @@ HfSummary summary_of(const std::string& directory, const ModelSpec& spec) {
     if (const TensorInfo* scales = files.find(scale_name(info->name))) read.insert(scales->name);
   };
   for (const Unit& unit : parameter_units(spec))
-    for (const Parameter& p : unit.parameters) take(find_values(files, p).tensor);
+    for (const Parameter& p : unit.parameters) {
+      const HfPlace place = find_values(files, p);
+      take(place.tensor);
+      take(place.scales);
+    }
   for (const RouterBias& bias : router_biases(spec)) take(find_tensor(files, bias.hf_name));
   summary.unread = unread_text(files, read, spec);
   return summary;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "hf/safetensors.hpp"
 #include "model/parameters.hpp"
@@ -14,7 +16,28 @@ struct HfPlace {
   bool packed = false;                 // a part of the tensor of all experts of a layer
   // Of a packed matrix (m, n) that stands as (n, m): the rows' length there, of which its columns are m; 0: as it is.
   std::int64_t row_length = 0;
+  const TensorInfo* scales = nullptr;  // of a tensor in MXFP4 (hf/mxfp4.hpp), whose rows are the matrices' own
 };
+
+// Where an expert's parameter stands in a tensor of all of them (Parameter::hf_packed): as gpt-oss's files have them,
+// gate_up_proj (E, C, 2 F), in which the columns of gates and ups take turns, down_proj (E, F, C), and their biases
+// gate_up_proj_bias (E, 2 F) and down_proj_bias (E, C). Each expert's part is a block; entry (i, j) of a matrix (m, n),
+// or i of a vector, is its element i · step + j · row_length, from `first` on.
+struct PackedPlace {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t block, first, step, row_length;
+  bool last;  // no other parameter of the expert follows in the block
+
+  std::int64_t at(std::int64_t i, std::int64_t j) const { return first + i * step + j * row_length; }
+};
+PackedPlace packed_place(const Parameter& parameter);
+// The values of a parameter that stands so, in its own order.
+template <class A>
+std::vector<A> read_packed(const TensorFiles& files, const HfPlace& place, const Parameter& parameter);
+// values, in the parameter's order, to their places in its expert's block.
+template <class A>
+void put_packed(const std::vector<A>& values, const Parameter& parameter, std::span<A> block);
 
 // Under its name (find_tensor); of experts' matrices, in mlp.experts.gate_up_proj (E, 2 F, C), gates before ups, and
 // mlp.experts.down_proj (E, C, F), as transformers 5 has them in memory, or with (C, 2 F) and (F, C) of each expert, as

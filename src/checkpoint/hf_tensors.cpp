@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "checkpoint/hf_source.hpp"
 #include "checkpoint/new_rows.hpp"
@@ -73,6 +74,12 @@ class HfReader {
   // Elements of a whole tensor, of one that the files have the other way round all.
   void read(const LocalUnit& unit, const Parameter& p, const Range& elements) {
     const HfPlace place = find_values(files_, p);
+    if (p.hf_packed > 0) {
+      if (std::exchange(whole_, &p) == &p) return;
+      first_ = 0;
+      values_ = read_packed<A>(files_, place, p);
+      return count_bytes(*place.tensor, values_.size());
+    }
     const bool turned = p.hf_transposed || place.row_length > 0, again = turned && whole_ == &p;
     whole_ = turned ? &p : nullptr;
     if (again) return;
@@ -100,6 +107,7 @@ class HfReader {
 
  private:
   std::string type_problem(const HfPlace& place) const {
+    if (place.scales) return "";
     if (place.packed && place.tensor->type == code_type)
       return files_.file_of(*place.tensor) + ": tensor " + place.tensor->name +
              " has all experts in FP8; legal: F64 | F32 | BF16 | F16, or a tensor for each expert";
@@ -135,7 +143,7 @@ class HfReader {
       values_[to_size(i)] = static_cast<A>((*new_rows_)(first_ + i));
   }
   void count_bytes(const TensorInfo& tensor, std::size_t elements) {
-    bytes_ += elements * tensor.bytes / to_size(tensor.elements());
+    bytes_ += tensor.type == "U8" ? elements / 2 : elements * tensor.bytes / to_size(tensor.elements());
   }
   template <class V>
   void read(const TensorInfo& tensor, std::span<V> to, std::int64_t first) const {
@@ -269,6 +277,20 @@ std::vector<double> load_router_biases(const std::string& directory, const Model
   return values;
 }
 
+namespace {
+
+// Writes an expert's block where its last parameter has come.
+template <class A>
+void add_to_block(SafetensorsWriter& writer, std::vector<A>& block, const std::vector<A>& values, const Parameter& p) {
+  const PackedPlace place = packed_place(p);
+  block.resize(to_size(place.block));
+  put_packed<A>(values, p, block);
+  if (place.last)
+    writer.write(place.name, std::as_bytes(std::span<const A>(block)), to_size(p.expert * place.block) * sizeof(A));
+}
+
+}  // namespace
+
 template <class T>
 void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
                       TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata,
@@ -278,12 +300,16 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
       biases_of && !biases.empty() ? router_biases(*biases_of) : std::vector<RouterBias>{};
   const auto left_out = [&](const Unit& unit) { return unit.frozen && source == TensorSource::gradients; };
   std::unique_ptr<SafetensorsWriter> writer;
+  std::vector<A> block;  // of an expert whose parameters stand in one tensor with the others'
   if (tensors.receives()) {
     std::vector<TensorInfo> infos;
     const char* const type = std::is_same_v<A, double> ? "F64" : "F32";
     for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
       if (left_out(unit)) return;
-      infos.push_back({unit.parameters[i].hf_name, type, file_shape(unit.parameters[i])});
+      const Parameter& p = unit.parameters[i];
+      if (p.hf_packed == 0) return infos.push_back({p.hf_name, type, file_shape(p)});
+      const PackedPlace place = packed_place(p);
+      if (infos.back().name != place.name) infos.push_back({place.name, type, place.shape});
     });
     for (const RouterBias& bias : routers) infos.push_back({bias.hf_name, type, {biases_of->E()}});
     writer = std::make_unique<SafetensorsWriter>(file, infos, metadata);
@@ -295,6 +321,7 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
       auto values = tensors.collect(unit, i, source, stream);
       if (source == TensorSource::parameters && p.hf_offset != 0)
         for (A& value : values) value -= static_cast<A>(p.hf_offset);
+      if (p.hf_packed > 0) return writer ? add_to_block(*writer, block, values, p) : void();
       if (writer) writer->write(p.hf_name, std::as_bytes(std::span<const A>(in_file_order(values, p))));
     });
     for (const RouterBias& bias : routers) {
@@ -324,15 +351,17 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
   for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
     if (unit.frozen) return;
     const Parameter& p = unit.parameters[i];
-    const auto values = in_file_order(tensors.collect(unit, i, TensorSource::gradients, stream), p);
+    auto values = tensors.collect(unit, i, TensorSource::gradients, stream);
+    if (p.hf_packed == 0) values = in_file_order(std::move(values), p);
     if (!files) return;
     const HfPlace place = find_values(*files, p);
-    if (!problem_of(*files, p).empty() || place.row_length > 0) {
+    const bool packed = p.hf_packed > 0;
+    if (!problem_of(*files, p).empty() || (place.row_length > 0 && !packed)) {
       comparable = false;
       return;
     }
-    std::vector<double> reference(values.size());
-    files->read(*place.tensor, std::span<double>(reference), place.first);
+    std::vector<double> reference = packed ? read_packed<double>(*files, place, p) : std::vector<double>(values.size());
+    if (!packed) files->read(*place.tensor, std::span<double>(reference), place.first);
     Deviation d{0, 0};
     for (std::size_t k = 0; k < values.size(); ++k) {
       const double difference = std::abs(static_cast<double>(values[k]) - reference[k]);

@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/storage_state.hpp"
 #include "checkpoint/tensor_parts.hpp"
+#include "config/family.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/read.hpp"
 #include "config/report.hpp"
@@ -86,6 +87,10 @@ struct TorchState {
 };
 
 TorchState torch_state(const ModelSpec& spec, const Deck& deck) {
+  if (tensor_names(spec.options.family).packed)
+    throw BadInput(
+        std::string("the optimizer's state of family ") + name_of(spec.options.family) +
+        ", whose files have one tensor for the experts of a layer, is neither written as PyTorch's nor read");
   TorchState state;
   std::vector<Unit> units = parameter_units(spec);
   freeze(deck.train.frozen, units);

@@ -77,7 +77,7 @@ std::vector<std::string> adapter_targets(const ModelDeck& model) {
   else if (model.attention == AttentionKind::mla)
     names = {"q_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
   for (const char* name : {"o_proj", "gate_proj", "up_proj", "down_proj"}) names.push_back(name);
-  if (model.activation != Activation::swiglu && model.activation != Activation::geglu) std::erase(names, "gate_proj");
+  if (!is_gated(model.activation)) std::erase(names, "gate_proj");
   return names;
 }
 

@@ -9,9 +9,6 @@
 
 namespace forge {
 
-namespace {
-
-// Keys that need another one, parted by spaces: each must have its default.
 void check_unused(const ModelDeck& m, std::string_view names, const char* without, Report& report) {
   Deck deck;
   deck.model = m;
@@ -23,11 +20,15 @@ void check_unused(const ModelDeck& m, std::string_view names, const char* withou
   }
 }
 
+namespace {
+
 constexpr const char* latent_keys = "q_lora kv_lora nope_dim rope_dim value_dim rope_interleave latent_norm_epsilon";
 constexpr const char* expert_keys =
-    "experts_per_token expert_ffn shared_expert_ffn shared_expert_gate first_dense_layers moe_every dense_layers "
-    "router_score router_renormalise router_scale router_groups router_groups_used router_group_score router_bias "
-    "router_bias_rate auxiliary_loss_coefficient auxiliary_loss_scope router_z_coefficient router_jitter "
+    "experts_per_token expert_ffn shared_expert_ffn shared_expert_gate expert_bias first_dense_layers moe_every "
+    "dense_layers "
+    "router_score router_renormalise router_scale router_groups router_groups_used router_group_score "
+    "router_logit_bias "
+    "router_bias router_bias_rate auxiliary_loss_coefficient auxiliary_loss_scope router_z_coefficient router_jitter "
     "forced_balance capacity_factor capacity_drop dispatch dispatch_rows";
 
 void check_router(ModelDeck& m, Report& report) {
@@ -94,7 +95,7 @@ void check_latent_attention(ModelDeck& m, Report& report) {
     report.add("model.positions = learned with model.attention = mla; legal: rope");
   check_unused(m,
                "qk_norm qkv_bias sliding_window rope_fraction no_rope_every norm_placement query_pre_attn_scalar "
-               "query_position_scale",
+               "query_position_scale attention_sinks",
                "with model.attention = mla", report);
 }
 
@@ -109,9 +110,10 @@ void check_experts(ModelDeck& m, Report& report) {
     return;
   }
   if (m.shared_expert_ffn == 0) check_unused(m, "shared_expert_gate", "without model.shared_expert_ffn", report);
-  if (m.activation != Activation::swiglu)
-    report.add("model.experts with another model.activation than swiglu; legal: swiglu");
-  if (m.mlp_bias) report.add("model.mlp_bias = true with model.experts, which have no biases; legal: false");
+  if (m.activation != Activation::swiglu && m.activation != Activation::clamped_swiglu)
+    report.add("model.experts with another model.activation than swiglu; legal: swiglu | clamped_swiglu");
+  if (m.mlp_bias)
+    report.add("model.mlp_bias = true with model.experts: not available; legal: false, or model.expert_bias: true");
   check_router(m, report);
   if (m.capacity_factor == 0) check_unused(m, "capacity_drop", "without model.capacity_factor", report);
   check_expert_layers(m, report);

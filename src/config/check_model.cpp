@@ -4,6 +4,7 @@
 
 #include "config/check_parts.hpp"
 #include "config/family.hpp"
+#include "config/keys.hpp"
 #include "core/bytes.hpp"
 
 namespace forge {
@@ -33,6 +34,11 @@ void check_heads(ModelDeck& m, Report& report) {
 void check_qk_norm(const ModelDeck& m, Report& report) {
   if (m.qk_norm_whole && !m.qk_norm)
     report.add("model.qk_norm_whole = true has no effect without model.qk_norm; legal: false");
+}
+
+void check_activation(const ModelDeck& m, Report& report) {
+  if (m.activation != Activation::clamped_swiglu)
+    check_unused(m, "activation_limit activation_alpha", "without model.activation = clamped_swiglu", report);
 }
 
 void check_positions(const ModelDeck& m, std::int64_t sequence_tokens, Report& report) {
@@ -132,11 +138,17 @@ void check_query_scale(const ModelDeck& m, Report& report) {
     if (wrong) report.add(begin + " with model." + key + ": not available; legal: 0");
 }
 
+std::string activation_word(const ModelDeck& m) {
+  Deck deck;
+  deck.model = m;
+  return value_text(*find_key("model", "activation"), deck);
+}
+
 // GPT-2's checkpoints fuse Q, K and V into one tensor and have no name for what the others add.
 void check_family(const ModelDeck& m, Report& report) {
   if (m.family != Family::gpt2) return;
-  if (m.activation == Activation::swiglu || m.activation == Activation::geglu)
-    report.add(std::string("model.activation = ") + (m.activation == Activation::swiglu ? "swiglu" : "geglu") +
+  if (is_gated(m.activation))
+    report.add("model.activation = " + activation_word(m) +
                " with model.family = gpt2, whose checkpoints have no gate; legal: gelu | gelu_tanh | relu2, or another "
                "family");
   if (m.qk_norm) report.add("model.qk_norm = true with model.family = gpt2, whose checkpoints have none; legal: false");
@@ -165,6 +177,7 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
   check_latent_attention(model, report);
   check_heads(model, report);
   check_experts(model, report);
+  check_activation(model, report);
   check_qk_norm(model, report);
   check_norms(model, report);
   check_query_scale(model, report);

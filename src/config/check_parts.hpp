@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/deck.hpp"
@@ -36,6 +37,9 @@ std::vector<std::string> adapter_targets(const ModelDeck& model);
 
 // The data section.
 void check_data(const Deck& deck, Report& report);
+
+// Keys of the model section that have no effect `without` another one, parted by spaces: each must have its default.
+void check_unused(const ModelDeck& model, std::string_view names, const char* without, Report& report);
 
 // "model.heads = 6"
 inline std::string equation(const char* key, std::int64_t value) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/adapter_deck.hpp"
+
 namespace forge {
 
 // The input deck as values. The table in config/keys.cpp gives every field its key, unit, default, range and doc line;
@@ -15,7 +17,10 @@ namespace forge {
 enum class Family : int;  // config/family.hpp
 enum class NormKind { rmsnorm, layernorm };
 enum class NormPlacement { before, behind, both };
-enum class Activation { swiglu, geglu, gelu, gelu_tanh, relu2 };
+enum class Activation { swiglu, geglu, clamped_swiglu, gelu, gelu_tanh, relu2 };
+constexpr bool is_gated(Activation a) {
+  return a == Activation::swiglu || a == Activation::geglu || a == Activation::clamped_swiglu;
+}
 enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
 enum class AttentionKind { standard, mla };
@@ -54,30 +59,6 @@ enum class StateType { compute_default, bf16 };  // compute_default: fp32, or fp
 inline constexpr std::size_t most_mtp_depths = 64;
 inline constexpr std::size_t most_sources = 256;  // of a mixture
 
-// Low-rank matrices beside a model's own, which alone are trained: h = W x + scale B A x (Hu et al. 2022,
-// arXiv 2106.09685).
-enum class AdapterName { none, lora };
-struct AdapterDeck {
-  AdapterName name = AdapterName::none;
-  std::int64_t rank = 8;             // r
-  double alpha = 16;                 // scale = alpha / r, …
-  bool rank_stabilised = false;      // … or alpha / sqrt(r) (Kalajdzievski 2023, arXiv 2312.03732)
-  double dropout = 0;                // of A's input; no other value yet
-  std::vector<std::string> targets;  // Hugging Face's names of matrices; none: all of attention and MLP
-  std::string load;                  // directory that PEFT or forge has written; "" = drawn A, zero B
-  bool on() const { return name != AdapterName::none; }
-};
-
-// Direct preference optimization (Rafailov et al. 2023, arXiv 2305.18290), on pairs of texts.
-enum class PreferenceName { none, dpo };
-struct PreferenceDeck {
-  PreferenceName name = PreferenceName::none;
-  double beta = 0.1;           // of the reward beta (log p − log p of the reference)
-  double label_smoothing = 0;  // probability that a pair's preference is the other way round
-  std::string reference;       // file of the reference's log-probabilities; "" = <output.directory>/reference.logp
-  bool on() const { return name != PreferenceName::none; }
-};
-
 // Dimensions and options of a decoder-only transformer. From the deck itself or from config.json (model.hf).
 struct ModelDeck {
   std::string hf;  // Hugging Face directory; "" = dimensions from the deck
@@ -97,6 +78,7 @@ struct ModelDeck {
   NormPlacement norm_placement = NormPlacement::before;
   double norm_epsilon = 1e-5;
   Activation activation = Activation::swiglu;
+  double activation_limit = 7, activation_alpha = 1.702;  // of clamped_swiglu: Gate of kernels/kernels.hpp
   PositionKind positions = PositionKind::rope;
   std::int64_t max_positions = 0;  // rows of the learned table; with rope, the limit of generate, 0 = none
   double rope_theta = 10000;
@@ -119,6 +101,7 @@ struct ModelDeck {
   bool qk_norm_whole = false;        // over all heads together
   double query_pre_attn_scalar = 0;  // scores are divided by its square root; 0 = D
   double attention_soft_cap = 0;     // of scaled scores; 0 = none
+  bool attention_sinks = false;      // a learned logit of each head in its softmax's sum, without a value
   double logit_soft_cap = 0;         // of the head's logits; 0 = none
   bool qkv_bias = false;
   bool attention_out_bias = false;
@@ -146,6 +129,7 @@ struct ModelDeck {
   std::int64_t expert_ffn = 0;         // 0 = ffn
   std::int64_t shared_expert_ffn = 0;  // of all shared experts together; 0 = none
   bool shared_expert_gate = false;
+  bool expert_bias = false;  // of the routed experts' matrices
   std::int64_t first_dense_layers = 0;
   std::int64_t moe_every = 1;
   std::vector<std::int64_t> dense_layers;
@@ -155,6 +139,7 @@ struct ModelDeck {
   std::int64_t router_groups = 1;
   std::int64_t router_groups_used = 0;  // 0 = all
   GroupScoreKind router_group_score{};
+  bool router_logit_bias = false;
   bool router_bias = false;
   double router_bias_rate = 0;
   double auxiliary_loss_coefficient = 0;

@@ -28,14 +28,15 @@ enum class Family : int {
   olmo3,
   minimax_m2,
   ministral3,
-  gemma3_text
+  gemma3_text,
+  gpt_oss
 };
 
 // The deck's words for them, in this order: model_type in config.json.
 inline constexpr std::array family_words{"llama",   "mistral",    "qwen2",       "qwen3",       "gpt2",
                                          "mixtral", "qwen3_moe",  "deepseek_v3", "deepseek_v2", "qwen2_moe",
                                          "phi3",    "glm4_moe",   "smollm3",     "olmoe",       "olmo2",
-                                         "olmo3",   "minimax_m2", "ministral3",  "gemma3_text"};
+                                         "olmo3",   "minimax_m2", "ministral3",  "gemma3_text", "gpt_oss"};
 constexpr const char* name_of(Family family) {
   return family_words[to_size(family)];
 }
@@ -51,7 +52,9 @@ struct TensorNames {
   const char* qkv = "";                   // of the tensor that has q, k and v, one behind the other; "": one each
   const char* gate_up = "";               // likewise the tensor of a gated feed-forward layer's gate and up
   const char* router_bias = "gate.e_score_correction_bias";  // behind `moe`
-  double norm_offset = 0;                                    // added to the files' weights of norms
+  const char* router = "gate.";                              // behind `moe`: the router's matrix
+  bool packed = false;     // a layer's experts in one tensor (packed_place of checkpoint/hf_source.hpp)
+  double norm_offset = 0;  // added to the files' weights of norms
 };
 // In the order of the enumerators.
 inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
@@ -74,6 +77,7 @@ inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
     {.moe = "block_sparse_moe.", .gate = "w1", .up = "w3", .down = "w2", .router_bias = "e_score_correction_bias"},
     {},
     {.norm_offset = 1},
+    {.router = "router.", .packed = true},
 }};
 constexpr const TensorNames& tensor_names(Family family) {
   return family_tensors[to_size(family)];

@@ -23,6 +23,7 @@ void add_layout(Keys& k) {
                                    "inner width of the experts that every token goes to, all together; 0 = none");
   k.flag<&M::shared_expert_gate>("shared_expert_gate", stays,
                                  "the shared experts' output is multiplied by a sigmoid of the layer's input");
+  k.flag<&M::expert_bias>("expert_bias", stays, "biases of the routed experts' projections");
   k.integer<&M::first_dense_layers>("first_dense_layers", stays, 0, most_layers, "",
                                     "so many first layers have no experts");
   k.integer<&M::moe_every>("moe_every", stays, 1, most_layers, "",
@@ -43,6 +44,7 @@ void add_router(Keys& k) {
                                     "groups that a token uses; 0 = all");
   k.choice<&M::router_group_score>("router_group_score", stays, {"top2_sum", "max"},
                                    "a group's rank follows from: the sum of its two best scores, or the best");
+  k.flag<&M::router_logit_bias>("router_logit_bias", stays, "a trained bias of the router's logits");
   k.flag<&M::router_bias>("router_bias", stays,
                           "a bias per expert is added to the scores that choose experts, and not to their weights");
   k.number<&M::router_bias_rate>("router_bias_rate", may_change, at_least(0),

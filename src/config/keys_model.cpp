@@ -50,9 +50,13 @@ void add_layers(Keys& k) {
                                "results before these join the residual stream, or of both");
   k.number<&M::norm_epsilon>("norm_epsilon", stays, more_than(0), "added to the variance or mean square in norms");
   k.choice<&M::activation>(
-      "activation", stays, {"swiglu", "geglu", "gelu", "gelu_tanh", "relu2"},
-      "of the feed-forward layer: gated SiLU, gated GELU (tanh approximation), GELU (exact), GELU (tanh "
-      "approximation), squared ReLU");
+      "activation", stays, {"swiglu", "geglu", "clamped_swiglu", "gelu", "gelu_tanh", "relu2"},
+      "of the feed-forward layer: gated SiLU, gated GELU (tanh approximation), gpt-oss's gate x sigmoid(alpha x) times "
+      "up + 1 with limits for both, GELU (exact), GELU (tanh approximation), squared ReLU");
+  k.number<&M::activation_limit>(
+      "activation_limit", stays, more_than(0),
+      "clamped_swiglu: gates above it count as it, ups as the nearest number from -it to it");
+  k.number<&M::activation_alpha>("activation_alpha", stays, more_than(0), "clamped_swiglu: factor in the sigmoid");
   k.choice<&M::positions>("positions", stays, {"rope", "learned"}, "rotary positions or a learned table");
   k.integer<&M::max_positions>("max_positions", stays, 0, most_positions, "tokens",
                                "rows of the learned table, at least train.sequence_tokens; with rope, how far "
@@ -99,6 +103,8 @@ void add_options(Keys& k) {
                                       "attention's scores are divided by its square root; 0 = head_dim");
   k.number<&M::attention_soft_cap>("attention_soft_cap", stays, at_least(0),
                                    "c: scaled attention scores s become c tanh(s / c) before the softmax; 0 = none");
+  k.flag<&M::attention_sinks>("attention_sinks", stays,
+                              "the sum of each head's softmax has a term more, the exponential of a learned number");
   k.number<&M::logit_soft_cap>("logit_soft_cap", stays, at_least(0),
                                "c: the head's logits x become c tanh(x / c); 0 = none");
   k.flag<&M::qkv_bias>("qkv_bias", stays, "biases of the query, key and value projections");

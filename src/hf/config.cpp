@@ -89,7 +89,7 @@ void read_window_by_type(const JsonObject& config, const HfFamily& family, Model
   if (every == 1) return;
   if (config.is_null("sliding_window"))
     return config.refuse("sliding_window", "= null with sliding_attention in layer_types; legal: integer, 1 or more");
-  model.sliding_window = config.integer("sliding_window", 4096, 1, most_positions);
+  model.sliding_window = config.integer("sliding_window", family.sliding_window, 1, most_positions);
   model.sliding_window_full_every = every <= model.layers ? every : 0;
 }
 
@@ -113,7 +113,7 @@ void read_plain_window(const JsonObject& config, HfWindow kind, ModelDeck& model
 void read_biases(const JsonObject& config, const HfBiases& keys, ModelDeck& model) {
   const auto read = [&](const char* key, bool absent) { return *key ? config.flag(key, absent) : absent; };
   model.qkv_bias = read(keys.qkv, keys.always);
-  model.attention_out_bias = read(keys.out, false);
+  model.attention_out_bias = read(keys.out, keys.out_always);
   model.mlp_bias = read(keys.mlp, false);
 }
 
@@ -148,6 +148,7 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
   read_activation(config, family, model);
   model.qk_norm_whole = family.qk_norm_whole;
   model.norm_placement = family.norms;
+  model.attention_sinks = family.sinks;
   if (family.scaled_embeddings) model.embedding_scale = std::sqrt(static_cast<double>(model.width));
   if (family.query_pre_attn_scalar > 0)
     model.query_pre_attn_scalar = config.number("query_pre_attn_scalar", family.query_pre_attn_scalar, 0);
@@ -324,7 +325,7 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
   const JsonObject config(root, file, report);
   ModelDeck model;
   if (const HfModelType* const type = read_type(config)) read_model(config, root, *type, model);
-  check_quantization(config, model.family == Family::gpt2);
+  check_quantization(config, model.family);
   take_own_keys(from_deck, model);
   model.hf = directory;
   if (report.empty()) extend_vocabulary(from_deck, model, file, report);

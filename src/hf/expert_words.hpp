@@ -10,8 +10,12 @@
 
 namespace forge {
 
+// Added in the norms of latents by the classes of deepseek_v2 and deepseek_v3, without regard to rms_norm_eps.
+inline constexpr double deepseek_latent_epsilon = 1e-6;
+
 void read_mixtral(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_minimax_m2(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
+void read_gpt_oss(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_olmoe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_qwen3_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
 void read_qwen2_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model);
@@ -22,6 +26,7 @@ void read_deepseek_v2(const JsonObject& config, const HfExpertSizes& absent, Mod
 
 void write_mixtral(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_minimax_m2(const ModelDeck& model, nlohmann::ordered_json& config);
+void write_gpt_oss(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_olmoe(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_qwen3_moe(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_qwen2_moe(const ModelDeck& model, nlohmann::ordered_json& config);

@@ -162,6 +162,23 @@ constexpr HfFamily gemma3{.architecture = "Gemma3ForCausalLM",
                           .scaled_embeddings = true,
                           .query_pre_attn_scalar = 256,
                           .whole_heads = true};
+constexpr HfFamily gpt_oss{
+    .architecture = "GptOssForCausalLM",
+    .sizes = {2880, 2880, 36, 64, 201088, 8, 131072, 64},
+    .epsilon = 1e-5,
+    .rope_theta = 150000,
+    .biases = {.qkv = "attention_bias", .always = true, .out = "attention_bias", .out_always = true},
+    .window = HfWindow::by_type,
+    .activation = Activation::clamped_swiglu,
+    .full_every = 2,
+    .sliding_window = 128,
+    .one_rope = true,
+    .sinks = true,
+    .expert_biases = true,
+    .experts = {128, 4, 0},
+    .read_experts = read_gpt_oss,
+    .write_experts = write_gpt_oss,
+    .obstacle = mixtral_obstacle};
 
 // Text models of others, which are one of these families where nothing but text comes in.
 constexpr HfFamily qwen3_vl{.architecture = qwen3.architecture,
@@ -198,6 +215,7 @@ constexpr HfModelType model_types[] = {
     {"minimax_m2", Family::minimax_m2, &minimax_m2},
     {"ministral3", Family::ministral3, &ministral3},
     {"gemma3_text", Family::gemma3_text, &gemma3},
+    {"gpt_oss", Family::gpt_oss, &gpt_oss},
     // Other words for them.
     {"kimi_k2", Family::deepseek_v3, &deepseek_v3},
     {"moonlight", Family::deepseek_v3, &deepseek_v3},

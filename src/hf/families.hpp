@@ -12,8 +12,9 @@ namespace forge {
 // The keys that say which biases a family's projections have; "": no key says it.
 struct HfBiases {
   const char* qkv = "";
-  bool always = false;   // q, k and v have them where their key is left out, or there is none
-  const char* out = "";  // attention's output; may be the same key
+  bool always = false;      // q, k and v have them where their key is left out, or there is none
+  const char* out = "";     // attention's output; may be the same key
+  bool out_always = false;  // it has one where its key is left out
   const char* mlp = "";
 };
 constexpr HfBiases attention_bias{.qkv = "attention_bias", .out = "attention_bias"};
@@ -65,7 +66,9 @@ struct HfFamily {
   bool rotary_dim = false;            // a key says how many entries of a head it rotates
   bool query_position_scale = false;  // rope parameters have llama_4_scaling_beta
   // Of a window by_type.
-  std::int64_t full_every = 4;  // where layer_types and the key are left out
+  std::int64_t full_every = 4;         // where layer_types and the key are left out
+  std::int64_t sliding_window = 4096;  // where it is left out
+  bool one_rope = false;               // rope parameters are the same for all layers
   const char* full_every_key = "";
   const char* window_theta_key = "";  // rope_theta of layers with the window, outside of their rope parameters; …
   double window_theta = 0;            // … where it is left out: 0: rope_theta
@@ -74,6 +77,11 @@ struct HfFamily {
   bool whole_heads = false;           // the width is a multiple of the heads
   bool router_biases = false;         // its files have them
   bool exact_router = false;          // its class keeps router matrices in fp32
+  bool sinks = false;                 // attention has them
+  bool expert_biases = false;         // experts and the router's logits have biases
+
+  // Whether layers of each type have rope parameters of their own.
+  bool rope_by_type() const { return window == HfWindow::by_type && !one_rope; }
 
   // Of families with experts; `model` has its heads and layers.
   HfExpertSizes experts{};

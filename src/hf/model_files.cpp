@@ -103,7 +103,6 @@ std::string not_a_model(const std::string& path) {
 std::string lacking_for(const std::string& model_type) {
   static const std::vector<std::pair<const char*, const char*>> families{
       {"glm4", "which rotates a part of each head, and has norms behind the layers"},
-      {"gpt_oss", "whose attention has sinks and whose experts have biases"},
       {"gpt_neox", "which rotates a part of each head, and adds attention and feed-forward layer to one input"},
       {"phi", "which rotates a part of each head"},
       {"gemma", "whose norms multiply by 1 + weight, with norms before the layers alone"},

@@ -142,6 +142,15 @@ json ministral_parameters() {
           {"llama_4_scaling_beta", 0.1}};
 }
 
+// What gpt-oss's class takes where nothing is said.
+json gpt_oss_parameters() {
+  return {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
+          {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
+}
+json absent_parameters(const HfFamily& family) {
+  return family.query_position_scale ? ministral_parameters() : family.one_rope ? gpt_oss_parameters() : json();
+}
+
 // The scale of queries by their position, in units of the original context.
 void read_query_scale(const JsonObject& rope, ModelDeck& model) {
   const char* const key = "llama_4_scaling_beta";
@@ -237,15 +246,15 @@ void write_scaled_queries(const ModelDeck& model, nlohmann::ordered_json& config
 }  // namespace
 
 void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
-  if (family.window == HfWindow::by_type) return read_rope_by_type(config, family, model);
+  if (family.rope_by_type()) return read_rope_by_type(config, family, model);
   model.rope_theta = config.number("rope_theta", model.rope_theta, 0);
   model.rope_fraction = family.rope_fraction > 0 ? family.rope_fraction : 1;
   read_fraction(config, family, model);
   read_layers_without(config, family, model);
   const char* key = nullptr;
   const json* parameters = find_parameters(config, key);
-  const json absent = family.query_position_scale ? ministral_parameters() : json();
-  if (!parameters && family.query_position_scale) parameters = &absent, key = "rope_parameters";
+  const json absent = absent_parameters(family);
+  if (!parameters && !absent.is_null()) parameters = &absent, key = "rope_parameters";
   if (!parameters) return;
   if (has_nested_maps(*parameters)) {
     config.refuse(key, "holds parameters per layer type; legal: the same for all layers");
@@ -264,9 +273,9 @@ void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ord
   if (family.rotary_dim)
     config["rotary_dim"] = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rope_fraction);
   if (family.query_position_scale) return write_scaled_queries(model, config);
-  if (family.window == HfWindow::by_type) return write_rope_by_type(model, family, config);
+  if (family.rope_by_type()) return write_rope_by_type(model, family, config);
   if (family.no_rope_every >= 0) config["no_rope_layers"] = rotating_layers(model.layers, model.no_rope_every);
-  if (model.rope_scaling == RopeScaling::none) {
+  if (model.rope_scaling == RopeScaling::none && absent_parameters(family).is_null()) {
     config["rope_scaling"] = nullptr;
     return;
   }

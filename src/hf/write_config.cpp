@@ -17,8 +17,7 @@ using Json = nlohmann::ordered_json;
 std::string gpt2_obstacle(const ModelDeck& m) {
   if (m.norm != NormKind::layernorm) return "norm must be layernorm";
   if (m.positions != PositionKind::learned) return "positions must be learned";
-  if (m.activation == Activation::swiglu || m.activation == Activation::geglu)
-    return "activation must be gelu, gelu_tanh or relu2";
+  if (is_gated(m.activation)) return "activation must be gelu, gelu_tanh or relu2";
   if (m.kv_heads != m.heads) return "kv_heads must equal heads";
   if (m.head_dim * m.heads != m.width) return "head_dim must be width / heads";
   if (!m.qkv_bias || !m.attention_out_bias || !m.mlp_bias)
@@ -27,6 +26,7 @@ std::string gpt2_obstacle(const ModelDeck& m) {
   if (m.embedding_scale != 1) return "embedding_scale must be 1";
   if (m.query_pre_attn_scalar > 0) return "query_pre_attn_scalar must be 0";
   if (m.qk_norm) return "qk_norm must be false";
+  if (m.attention_sinks) return "attention_sinks must be false";
   if (m.sliding_window > 0) return "sliding_window must be 0";
   return "";
 }
@@ -43,6 +43,12 @@ std::string bias_obstacle(const ModelDeck& m, const HfBiases& keys) {
 std::string experts_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (!family.latent && m.attention == AttentionKind::mla) return "attention must be standard";
   if (!family.multi_token && m.mtp_depth > 0) return "mtp_depth must be 0";
+  const auto biases = [&](bool has, const char* key) {
+    return has == family.expert_biases ? ""
+                                       : key + std::string(family.expert_biases ? " must be true" : " must be false");
+  };
+  if (const std::string obstacle = biases(m.expert_bias, "expert_bias"); !obstacle.empty()) return obstacle;
+  if (const std::string obstacle = biases(m.router_logit_bias, "router_logit_bias"); !obstacle.empty()) return obstacle;
   if (family.obstacle) return family.obstacle(m);
   return m.experts > 0 ? "experts must be 0" : "";
 }
@@ -69,7 +75,11 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
                                                                                              : "both");
   if (m.positions != PositionKind::rope) return "positions must be rope";
   if (m.activation != family.activation)
-    return std::string("activation must be ") + (family.activation == Activation::geglu ? "geglu" : "swiglu");
+    return std::string("activation must be ") + (family.activation == Activation::geglu    ? "geglu"
+                                                 : family.activation == Activation::swiglu ? "swiglu"
+                                                                                           : "clamped_swiglu");
+  if (m.attention_sinks != family.sinks)
+    return std::string("attention_sinks must be ") + (family.sinks ? "true" : "false");
   if (const auto obstacle = scale_obstacle(m, family); !obstacle.empty()) return obstacle;
   if (m.qk_norm_whole != family.qk_norm_whole)
     return std::string("qk_norm_whole must be ") + (family.qk_norm_whole ? "true" : "false");
@@ -81,8 +91,8 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (family.window != HfWindow::from_layer && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
   if (family.window != HfWindow::by_type && m.sliding_window_full_every > 0)
     return "sliding_window_full_every must be 0";
-  if (family.window != HfWindow::by_type && m.rope_window_theta > 0) return "rope_window_theta must be 0";
-  if (family.window == HfWindow::by_type && !m.rope_truncate) return "rope_truncate must be true";
+  if (!family.rope_by_type() && m.rope_window_theta > 0) return "rope_window_theta must be 0";
+  if (family.rope_by_type() && !m.rope_truncate) return "rope_truncate must be true";
   if (family.rope_fraction == 0 && m.rope_fraction != 1) return "rope_fraction must be 1";
   if (family.no_rope_every < 0 && m.no_rope_every > 0) return "no_rope_every must be 0";
   if (family.plain_rope && m.rope_scaling != RopeScaling::none) return "rope_scaling must be none";
@@ -114,7 +124,7 @@ void write_window(const ModelDeck& m, const HfFamily& family, Json& config) {
   }
   if (kind == HfWindow::by_type) {
     // The class asks for a window even where no layer has one.
-    config["sliding_window"] = used ? m.sliding_window : 4096;
+    config["sliding_window"] = used ? m.sliding_window : family.sliding_window;
     const std::int64_t every = used ? m.sliding_window_full_every : 1;
     if (*family.full_every_key && every > 0) config[family.full_every_key] = every;
     for (std::int64_t number = 1; number <= m.layers; ++number)

@@ -42,9 +42,9 @@ void add(Stream&, View<const T, 1> x, View<T, 1> y);
 // y += x, row by row, in A; the pitches may differ.
 template <class T>
 void accumulate(Stream&, View<const T, 2> x, View<acc_t<T>, 2> y);
-// x(R,N) += bias(N) in every row.
-template <class T>
-void add_bias(Stream&, View<const T, 1> bias, View<T, 2> x);
+// x(R,N) += bias(N) in every row; X: T or A.
+template <class T, class X>
+void add_bias(Stream&, View<const T, 1> bias, View<X, 2> x);
 
 // ---- blocks: what ranks send to each other
 // ---------------------------------------------------------------------------------------------------------
@@ -203,9 +203,17 @@ void latent_keys_backward(Stream&, View<const T, 3> d_k, View<const T, 3> d_v, V
 // ---- activations
 // ------------------------------------------------------------------------------------------------------
 
-// Of a gated layer's gate: x σ(x), or GELU's tanh form.
-enum class Gate { silu, gelu_tanh };
-// act(R,F) = g(gate) · up; gate_up(R,2F) holds gate in the first F columns (SwiGLU and GeGLU, Shazeer 2020).
+// Of a gated layer, g(gate) · h(up): x σ(x), or GELU's tanh form, and h(u) = u (SwiGLU and GeGLU, Shazeer 2020); or as
+// in gpt-oss (OpenAI 2025, arXiv 2508.10925), where an entry beyond its limit passes nothing back:
+//   clamped: g(x) = x' σ(alpha x'), x' = min(x, limit);  h(u) = max(−limit, min(u, limit)) + 1
+struct Gate {
+  enum Kind { silu, gelu_tanh, clamped };
+  Kind kind = silu;
+  double limit = 0, alpha = 0;  // of clamped
+
+  Gate(Kind k = silu, double limit_ = 0, double alpha_ = 0) : kind(k), limit(limit_), alpha(alpha_) {}
+};
+// act(R,F) = g(gate) · h(up); gate_up(R,2F) holds gate in the first F columns.
 template <class T>
 void swiglu_forward(Stream&, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax = {},
                     Gate gate = Gate::silu);

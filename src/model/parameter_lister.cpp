@@ -48,6 +48,7 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   if (!t.hf.empty()) p.hf_name = joined(peft + (layer >= 0 ? hf_block_name(spec, layer) : ""), t.hf);
   p.hf_transposed = t.transposed;
   p.hf_offset = t.offset;
+  p.hf_packed = t.packed;
   p.section = section;
   p.group = next_ - 1;
   p.shape.assign(t.shape.begin(), t.shape.end());

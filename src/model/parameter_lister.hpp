@@ -41,7 +41,8 @@ struct TensorSpec {
   double std = 0;           // of Initial::normal
   bool transposed = false;  // stored (in, out) there
   std::int64_t expert = -1;
-  double offset = 0;  // the files' values are less by this
+  double offset = 0;        // the files' values are less by this
+  std::int64_t packed = 0;  // experts whose values stand in one tensor there; 0: each has its own
 };
 
 // A buffer with the elements of a unit from `begin` on: with all of them, or with those of its vectors, which stand
@@ -97,14 +98,17 @@ class ParameterLister {
   void start(View<P, N>& member, Array<std::int64_t, N> extents) {
     ++next_;
     if (declares()) return;
-    require(next_ <= groups_->size() && type_ == dtype_of<std::remove_const_t<P>>,
-            "a list of parameters is not that of its unit");
-    const ParameterGroup& group = (*groups_)[next_ - 1];
+    const ParameterGroup& group = group_of<P>();
     if constexpr (N == 3) extents[0] = group.elements / (extents[1] * extents[2]);  // of experts, those that are here
-    const Memory& part = group.is_vector ? vectors_ : matrices_;
-    if (!part.data || group.offset < part.begin) return;
-    member = View<P, N>(static_cast<P*>(const_cast<void*>(part.data)) + (group.offset - part.begin), extents);
-    require(member.size() == group.elements, "a parameter's View has another size than its place in the unit");
+    point(member, group, extents);
+  }
+  // A member of as many vectors: so long as their place in the unit says.
+  template <class P>
+  void start_vectors(View<P, 2>& member, std::int64_t vectors) {
+    ++next_;
+    if (declares() || vectors == 0) return;
+    const ParameterGroup& group = group_of<P>();
+    point(member, group, {{vectors, group.elements / vectors}});
   }
   void tensor(const TensorSpec& tensor) { declare(tensor, section_of(tensor)); }
 
@@ -127,6 +131,19 @@ class ParameterLister {
     const void* data = nullptr;
     std::int64_t begin = 0;
   };
+  template <class P>
+  const ParameterGroup& group_of() const {
+    require(next_ <= groups_->size() && type_ == dtype_of<std::remove_const_t<P>>,
+            "a list of parameters is not that of its unit");
+    return (*groups_)[next_ - 1];
+  }
+  template <class P, int N>
+  void point(View<P, N>& member, const ParameterGroup& group, const Array<std::int64_t, N>& extents) const {
+    const Memory& part = group.is_vector ? vectors_ : matrices_;
+    if (!part.data || group.offset < part.begin) return;
+    member = View<P, N>(static_cast<P*>(const_cast<void*>(part.data)) + (group.offset - part.begin), extents);
+    require(member.size() == group.elements, "a parameter's View has another size than its place in the unit");
+  }
   static Section section_of(const TensorSpec& tensor);
   void declare(const TensorSpec& tensor, Section section);
 

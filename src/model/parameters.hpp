@@ -37,6 +37,7 @@ struct Parameter {
   std::string hf_name;         // in the family's Hugging Face checkpoints; empty: they don't have it
   bool hf_transposed = false;  // stored (in, out) there
   double hf_offset = 0;        // its values there are less by this
+  std::int64_t hf_packed = 0;  // experts whose values stand in one tensor there (packed_place); 0: each has its own
   Section section;
   // Which member of its layer's struct of parameters it belongs to: the tensors of one follow each other without a gap,
   // q, k and v as one matrix of qkv_columns rows, gate and up as one of up_columns rows.

@@ -23,7 +23,7 @@ struct ModelSpec {
   std::int64_t kv_columns() const { return K() * D(); }
   std::int64_t v_columns() const { return K() * value_dim(); }
   std::int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
-  bool gated() const { return options.activation == Activation::swiglu || options.activation == Activation::geglu; }
+  bool gated() const { return is_gated(options.activation); }
   // Columns of the first feed-forward product: gate and up side by side, or F.
   std::int64_t up_columns() const { return up_columns(F()); }
   std::int64_t up_columns(std::int64_t ffn) const { return gated() ? 2 * ffn : ffn; }

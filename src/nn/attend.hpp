@@ -61,7 +61,8 @@ void norm1_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, c
 // The rows before, and the current ones, which join them. A key behind a query, which may be of an earlier text, has a
 // later position: nothing sees it.
 template <class T>
-void attend_cached(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHeads<T>& in) {
+void attend_cached(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHeads<T>& in,
+                   View<const T, 1> sinks) {
   const ModelSpec& m = p.spec();
   const KvCache<T>& cache = *p.ctx.cache;
   const Microbatch& mb = p.ctx.buffers.microbatch;
@@ -84,14 +85,16 @@ void attend_cached(const BlockPass<T>& p, const AttendBuffers<T>& b, const Atten
   if (!several) mask.document_q = p.batch.documents, mask.document_k = cache.documents.slice(0, length);
   attention_forward<T>(p.ctx.stream, shape, mask, in.q, heads_of(cache.k[l].slice(0, length), 0, m.K(), m.D()),
                        heads_of(cache.v[l].slice(0, length), 0, m.K(), m.value_dim()), output_heads(m, b.o), b.lse);
+  if (!sinks.empty()) attention_sinks<T>(p.ctx.stream, sinks, output_heads(m, b.o), b.lse);
 }
 
-// q, k, v → o, lse
+// q, k, v → o, lse; sinks(H) may be empty.
 template <class T>
-void attend(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHeads<T>& in) {
+void attend(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHeads<T>& in,
+            View<const T, 1> sinks = {}) {
   require(!p.ctx.cache || p.ctx.dropout_rate() == 0, "generation has no dropout");
-  if (p.ctx.cache) return attend_cached(p, b, in);
-  context_attention_forward<T>(p.ctx, p.layer, p.batch, in, output_heads(p.spec(), b.o), b.lse);
+  if (p.ctx.cache) return attend_cached(p, b, in, sinks);
+  context_attention_forward<T>(p.ctx, p.layer, p.batch, in, output_heads(p.spec(), b.o), b.lse, sinks);
 }
 
 // branch(S, C) = o Woᵀ, which joins the residual stream; adapt as of row_parallel_forward().
@@ -112,17 +115,18 @@ View<const T, 2> attend_output_rows(const BlockPass<T>& p, const AttendParameter
                                            g.norm1_behind.weight, g.norm1_behind.bias, dy, {}, dx, rows);
                         });
 }
-// d_branch → d_q, d_k, d_v; adapt(d_o) adds an adapter's part of the gradient of attention's output.
+// d_branch → d_q, d_k, d_v, and the sinks' gradient; adapt(d_o) adds an adapter's part of the gradient of attention's
+// output.
 template <class T, class Adapt = NoAdapter>
 void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
                      const AttendScratch<T>& s, View<const T, 2> d_branch, const AttentionHeads<T>& in,
-                     const AttentionHeads<T>& d, Adapt adapt = {}) {
+                     const AttentionHeads<T>& d, const SinkGradient<T>& sinks, Adapt adapt = {}) {
   const ModelSpec& m = p.spec();
   block_linear_backward_input<T>(p.ctx, attention_out_split(m), d_branch, w.out, s.d_o);
   adapt(s.d_o);
   attention_delta<T>(p.ctx.stream, output_heads(m, s.d_o), output_heads(m, b.o), s.delta);
   context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, output_heads(m, b.o), b.lse,
-                                s.delta, s.d_q_sums, d);
+                                s.delta, s.d_q_sums, d, sinks);
 }
 
 // Of the output projection's result, as B left it.

@@ -77,15 +77,19 @@ struct AttendBuffers {
 template <class T>
 struct AttendScratch {
   RowScratch<T> rows;
-  View<T, 2> d_o;              // (R, H Dv)
-  View<acc_t<T>, 2> delta;     // (R, H)
-  View<acc_t<T>, 2> d_q_sums;  // (R, H D) where sums of d_q need a wider type, and one rank has all keys
-  View<T, 2> d_n1;             // (S, C)
+  View<T, 2> d_o;                           // (R, H Dv)
+  View<acc_t<T>, 2> delta;                  // (R, H)
+  View<acc_t<T>, 2> d_q_sums;               // (R, H D) where sums of d_q need a wider type, and one rank has all keys
+  View<T, 2> d_n1;                          // (S, C)
+  View<acc_t<T>, 2> sink_terms, sink_sums;  // (R, H) of the sinks' gradient, workspace of its sums
 
   void list_attend(BufferLister& l) {
     l.add(d_o, "gradient of attention output", l.R, l.spec.o_columns(), l.B);
     l.add(delta, "attention delta", l.R, l.spec.H(), l.B);
     if (rounds<T> && l.c.microbatch.cp == 1) l.add(d_q_sums, "sums of the gradient of q", l.R, l.spec.q_columns(), l.B);
+    if (!l.spec.options.attention_sinks) return;
+    l.add(sink_terms, "terms of the sinks' gradient", l.R, l.spec.H(), l.B);
+    l.add(sink_sums, "sums of them", norm_partial_rows(l.c.microbatch.rows_of_all()), l.spec.H(), l.B);
   }
   void list_d_n1(BufferLister& l) { l.add(d_n1, "gradient of norm output", l.S, l.spec.C()); }
 };

@@ -142,7 +142,7 @@ void AttentionLayer<T>::sum_copies() const {
 template <class T>
 void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const {
   project(rows);
-  attend(p, b, inputs());
+  attend<T>(p, b, inputs(), w.sinks);
   attention_out<T>(p, w, b, branch, rows, [&](View<T, 2> partial) { out_adapter().forward(b.o, partial); });
 }
 
@@ -160,7 +160,7 @@ void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) co
   RowsBehind<T> behind(p.ctx);
   const View<const T, 2> n =
       weights ? behind.gather(attention_input(p, b), b.all_n1, weights->all_rows) : View<const T, 2>();
-  attend_backward<T>(p, w, b, s, d_branch, inputs(), d,
+  attend_backward<T>(p, w, b, s, d_branch, inputs(), d, {w.sinks, g.sinks, s.sink_terms, s.sink_sums},
                      [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
   backward_positions(s);
   sum_copies();

@@ -19,6 +19,7 @@ struct AttentionParameters : AttendParameters<P> {
   View<P, 2> qkv;             // ((H + 2K) D, C)
   View<P, 1> qkv_bias;        // ((H + 2K) D)
   View<P, 1> q_norm, k_norm;  // (D), or (H D) and (K D) of all heads together
+  View<P, 1> sinks;           // (H)
   LowRank<P> qkv_adapter;
 
   void list(ParameterLister& l) {
@@ -56,6 +57,8 @@ struct AttentionParameters : AttendParameters<P> {
       norm(q_norm, "attention.q_norm", "self_attn.q_norm.weight", s.q_columns(), heads);
       norm(k_norm, "attention.k_norm", "self_attn.k_norm.weight", s.kv_columns(), copied);
     }
+    if (s.options.attention_sinks)
+      l.add(sinks, {{"attention.sinks"}, {"self_attn.sinks"}, {s.H()}, split_rows(), Initial::normal, l.matrix_std()});
     this->list_output(l);
   }
 };

@@ -155,7 +155,7 @@ struct BlockWeight {
     // The widest of the biases' sums.
     const std::int64_t columns =
         std::max({o.qkv_bias ? s.qkv_columns() : 0, o.attention_out_bias || o.mlp_bias ? s.C() : 0,
-                  o.mlp_bias ? s.up_columns() : 0});
+                  o.mlp_bias ? s.up_columns() : 0, o.router_logit_bias && s.is_moe(layer) ? s.E() : 0});
     if (columns > 0) rows.list_partial(l, columns);
     if (pass == Pass::backward_weight || !keeps_gathered(l.c)) rows.list_rows(l);
     if (s.is_moe(layer)) jittered.list(l);

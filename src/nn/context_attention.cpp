@@ -25,25 +25,30 @@ bool alone(const Context<T>& ctx) {
 
 template <class T>
 void context_attention_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch,
-                               const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
+                               const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
+                               View<const T, 1> sinks) {
   Frame frame(ctx.arena);
   const auto s = workspace<ContextForward<T>>(ctx);
   if (alone(ctx)) {
     const AttentionShape shape = block_shape(ctx, layer, batch);
     const AttentionMask mask = own_mask(ctx, layer, batch);
     note_attention<T>(ctx, false, shape, mask, in);
-    return attention_with_peaks<T>(ctx, layer, shape, mask, in, o, lse, s.peak);
+    attention_with_peaks<T>(ctx, layer, shape, mask, in, o, lse, s.peak);
+  } else if (ctx.buffers.cp_method == CpMethod::all_to_all) {
+    return head_parallel_forward<T>(ctx, layer, batch, s.heads, in, o, lse, s.peak, sinks);
+  } else {
+    key_forward<T>(ctx, layer, batch, s.keys, in, o, lse, s.peak);
   }
-  if (ctx.buffers.cp_method == CpMethod::all_to_all)
-    return head_parallel_forward<T>(ctx, layer, batch, s.heads, in, o, lse, s.peak);
-  key_forward<T>(ctx, layer, batch, s.keys, in, o, lse, s.peak);
+  if (!sinks.empty()) attention_sinks<T>(ctx.stream, sinks, o, lse);
 }
 
 template <class T>
 void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
                                 const AttentionHeads<const T>& in, View<const T, 3> o, View<const acc_t<T>, 2> lse,
-                                View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d) {
+                                View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d,
+                                const SinkGradient<T>& sinks) {
   if (alone(ctx)) {
+    add_sink_gradient<T>(ctx.stream, sinks, lse, delta);
     const AttentionShape shape = block_shape(ctx, layer, batch);
     const AttentionMask mask = own_mask(ctx, layer, batch);
     note_attention<T>(ctx, true, shape, mask, in);
@@ -53,17 +58,19 @@ void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const
   Frame frame(ctx.arena);
   const auto s = workspace<ContextBackward<T>>(ctx);
   if (ctx.buffers.cp_method == CpMethod::all_to_all)
-    return head_parallel_backward<T>(ctx, layer, batch, s.heads, d_o, in, lse, delta, d);
+    return head_parallel_backward<T>(ctx, layer, batch, s.heads, d_o, in, lse, delta, d, sinks);
+  add_sink_gradient<T>(ctx.stream, sinks, lse, delta);
   key_backward<T>(ctx, layer, batch, s.keys, d_o, in, lse, delta, d);
 }
 
 #define FORGE_CONTEXT_ATTENTION(T)                                                                                 \
   template void context_attention_forward<T>(const Context<T>&, std::int64_t, const Batch&,                        \
-                                             const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>);       \
+                                             const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>,        \
+                                             View<const T, 1>);                                                    \
   template void context_attention_backward<T>(const Context<T>&, std::int64_t, const Batch&, View<const T, 3>,     \
                                               const AttentionHeads<const T>&, View<const T, 3>,                    \
                                               View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<acc_t<T>, 2>, \
-                                              const AttentionHeads<T>&);
+                                              const AttentionHeads<T>&, const SinkGradient<T>&);
 FORGE_COMPUTE_TYPES(FORGE_CONTEXT_ATTENTION)
 #undef FORGE_CONTEXT_ATTENTION
 

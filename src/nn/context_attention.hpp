@@ -13,6 +13,15 @@ struct AttentionHeads {
   operator AttentionHeads<const T>() const requires(!std::is_const_v<T>) { return {q, k, v}; }
 };
 
+// Sinks in backward: their values (H), their gradient (H), to which is added, and workspace, terms (R, H) and
+// sums; without a gradient nothing.
+template <class T>
+struct SinkGradient {
+  View<const T, 1> values;
+  View<acc_t<T>, 1> gradient;
+  View<acc_t<T>, 2> terms, sums;
+};
+
 // Attention of these rows runs next.
 template <class T>
 void note_attention(const Context<T>& ctx, bool backward, const AttentionShape& shape, const AttentionMask& mask,
@@ -48,15 +57,20 @@ void note_attention(const Context<T>& ctx, bool backward, const AttentionShape& 
 //
 //   o(R, H, Dv) = attention;  lse(R, H) for backward alone: of these rows and heads, or with all_to_all and cp > 1 the
 //   same number of values for all rows and this rank's share of heads, ordered [sequence][cp rank][T/cp][H/cp].
+// Where sinks(H) aren't empty, o and lse are those with them (attention_sinks): once a row, behind the last merge, and
+// with all_to_all by the rank that works on the head.
 template <class T>
 void context_attention_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch,
-                               const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse);
+                               const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
+                               View<const T, 1> sinks = {});
 
 // d_q, d_k, d_v from d_o(R, H, Dv), forward's o and lse, and delta(R, H) of these rows and heads (attention_delta). d
-// may not alias in. On one rank, where T isn't acc_t<T>, d_q is summed in d_q_sums(R, H D).
+// may not alias in. The sinks' gradient is of these rows, with all_to_all of all rows and this rank's heads. On one
+// rank, where T isn't acc_t<T>, d_q is summed in d_q_sums(R, H D).
 template <class T>
 void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
                                 const AttentionHeads<const T>& in, View<const T, 3> o, View<const acc_t<T>, 2> lse,
-                                View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d);
+                                View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d,
+                                const SinkGradient<T>& sinks = {});
 
 }  // namespace forge

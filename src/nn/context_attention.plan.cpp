@@ -17,6 +17,15 @@ ContextHeads context_heads(const BufferContext& c) {
 
 namespace {
 
+// Attention sinks of so many rows and heads.
+void list_sinks(Segments& list, std::int64_t rows, std::int64_t heads, bool backward) {
+  if (!list.spec.options.attention_sinks) return;
+  if (!backward) return void(list.over_rows("attention_sinks", rows, heads * list.spec.value_dim(), 1, 1));
+  if (list.frozen) return;
+  list.over_rows("attention_sink_terms", rows, heads, 0, 0, 2, 1);
+  list.over_rows("column_sum", rows, heads, 0, 0, 1, 0).launches = 2;
+}
+
 // Attention of this rank's queries to what comes, and what it takes to bring that together.
 void list_keys(Segments& list, AttentionProduct attention) {
   const BufferContext& c = list.c;
@@ -34,6 +43,7 @@ void list_keys(Segments& list, AttentionProduct attention) {
   const auto narrow = [&](std::int64_t columns) { list.over_rows("convert_rows", list.R, columns, 0, 1, 1, 0); };
   const auto accumulate = [&](std::int64_t columns) { list.over_rows("accumulate", list.R, columns, 1, 0, 1, 1); };
   attention.queries = position_runs(T, n, list.cp_rank);
+  if (attention.backward) list_sinks(list, list.R, list.spec.H(), true);
   list.over_rows("copy_rows", list.R, pair, 1, 1);
   if (!ring) send(Collective::all_gather, value);
   for (int i = 0; i < n; ++i) {
@@ -51,6 +61,7 @@ void list_keys(Segments& list, AttentionProduct attention) {
   if (attention.backward && ring) accumulate(pair);
   if (attention.backward && !ring) send(Collective::reduce_scatter, sum);
   if (rounds) narrow(own);
+  if (!attention.backward) list_sinks(list, list.R, list.spec.H(), false);
   if (attention.backward) narrow(pair);
 }
 
@@ -82,7 +93,9 @@ void list_heads(Segments& list, AttentionProduct attention) {
     send(heads.q, c.precision.accumulate);
     if (c.microbatch.sequences > 1) list.over_rows("transpose_blocks", all, heads.q, 0, 0, 1, 1);
   }
+  if (attention.backward) list_sinks(list, all, heads.q, true);
   list.add(attention);
+  if (!attention.backward) list_sinks(list, all, heads.q, false);
   transpose(back);
   send(back, c.precision.compute);
   list.move_rows("blocks_to_columns", 1, all * back, attention.backward ? own_in : own_out);
@@ -103,7 +116,9 @@ void list_context(Segments& list, std::int64_t layer, Pass pass) {
                              position_runs(m.sequence_tokens, 1, 0),
                              s.window(layer)};
   if (m.cp == 1) {
+    if (attention.backward) list_sinks(list, list.R, s.H(), true);
     list.add(attention);
+    if (!attention.backward) list_sinks(list, list.R, s.H(), false);
     return;
   }
   attention.queries.clear();

@@ -110,12 +110,19 @@ View<A, 2> lse_of_rows(const View<A, 2>& lse, int ranks, const Columns& n) {
   return {lse.data, {{lse.rows() * ranks, n.heads.q}}};
 }
 
+// Those of this rank's heads.
+template <class T, class P>
+View<P, 1> own_heads(const Context<T>& ctx, const Columns& n, const View<P, 1>& all) {
+  const std::int64_t first = ctx.groups.cp_rank() * n.heads.q;
+  return all.slice(first, first + n.heads.q);
+}
+
 }  // namespace
 
 template <class T>
 void head_parallel_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadForward<T>& s,
                            const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
-                           View<acc_t<T>, 2> peak) {
+                           View<acc_t<T>, 2> peak, View<const T, 1> sinks) {
   const Columns n(ctx.buffers);
   Turned<T> packed(ctx, s.packed.a, s.packed.b);
   pack_inputs(ctx, in, n, packed.now(n.qkv()));
@@ -127,6 +134,9 @@ void head_parallel_forward(const Context<T>& ctx, std::int64_t layer, const Batc
   const int ranks = ctx.groups.cp_size();
   attention_with_peaks<T>(ctx, layer, shape, mask, all, heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv),
                           lse_of_rows(lse, ranks, n), peak.empty() ? peak : lse_of_rows(peak, ranks, n));
+  if (!sinks.empty())
+    attention_sinks<T>(ctx.stream, own_heads(ctx, n, sinks), heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv),
+                       lse_of_rows(lse, ranks, n));
   packed.flip();
   packed.to_heads(n.o());
   unpack<T>(ctx, packed.now(n.o()), 0, n.o(), o);
@@ -135,7 +145,7 @@ void head_parallel_forward(const Context<T>& ctx, std::int64_t layer, const Batc
 template <class T>
 void head_parallel_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadBackward<T>& s,
                             View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
-                            View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d) {
+                            View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d, const SinkGradient<T>& sinks) {
   using A = acc_t<T>;
   const Columns n(ctx.buffers);
   const std::int64_t width = n.qkv() + n.o();
@@ -147,6 +157,10 @@ void head_parallel_backward(const Context<T>& ctx, std::int64_t layer, const Bat
   packed.to_rows(width);
   deltas.to_rows(n.heads.q);
 
+  if (!sinks.gradient.empty())
+    add_sink_gradient<T>(ctx.stream,
+                         {own_heads(ctx, n, sinks.values), own_heads(ctx, n, sinks.gradient), sinks.terms, sinks.sums},
+                         lse_of_rows(lse, ctx.groups.cp_size(), n), deltas.now(n.heads.q));
   const View<T, 2> rows = packed.now(width);
   const AttentionHeads<T> all = n.split(rows), d_all = n.split(packed.free(n.qkv()));
   const View<A, 3> sums = heads_at(s.d_q_sums, 0, n.heads.q, n.D);
@@ -167,10 +181,10 @@ void head_parallel_backward(const Context<T>& ctx, std::int64_t layer, const Bat
 #define FORGE_HEADS(T)                                                                                            \
   template void head_parallel_forward(const Context<T>&, std::int64_t, const Batch&, const HeadForward<T>&,       \
                                       const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>,              \
-                                      View<acc_t<T>, 2>);                                                         \
+                                      View<acc_t<T>, 2>, View<const T, 1>);                                       \
   template void head_parallel_backward(const Context<T>&, std::int64_t, const Batch&, const HeadBackward<T>&,     \
                                        View<const T, 3>, const AttentionHeads<const T>&, View<const acc_t<T>, 2>, \
-                                       View<const acc_t<T>, 2>, const AttentionHeads<T>&);
+                                       View<const acc_t<T>, 2>, const AttentionHeads<T>&, const SinkGradient<T>&);
 FORGE_COMPUTE_TYPES(FORGE_HEADS)
 #undef FORGE_HEADS
 

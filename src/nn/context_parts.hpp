@@ -70,6 +70,18 @@ void attention_with_peaks(const Context<T>& ctx, std::int64_t layer, const Atten
                  View<A, 1>(ctx.services.peaks.row(layer) + shape.first_head, {{in.q.extent(1)}}));
 }
 
+// d_sinks(H) += Σ_r −e^(sink − lse) · delta over rows, (R, H) both, in their order.
+template <class T>
+void add_sink_gradient(Stream& stream, const SinkGradient<T>& sinks, View<const acc_t<T>, 2> lse,
+                       View<const acc_t<T>, 2> delta) {
+  using A = acc_t<T>;
+  if (sinks.gradient.empty()) return;
+  const std::int64_t rows = lse.rows(), heads = lse.columns();
+  const View<A, 2> terms(sinks.terms.data, {{rows, heads}}), sums(sinks.sums.data, {{norm_partial_rows(rows), heads}});
+  attention_sink_terms<T>(stream, sinks.values, lse, delta, terms);
+  column_sum<A>(stream, terms, sums, sinks.gradient);
+}
+
 // The documents that a mask has to look at: none where the host knows that a sequence is one.
 template <class T>
 View<const std::int32_t, 1> known_documents(const Context<T>& ctx, const View<std::int32_t, 1>& documents) {
@@ -136,10 +148,10 @@ void key_backward(const Context<T>&, std::int64_t layer, const Batch&, const Key
 template <class T>
 void head_parallel_forward(const Context<T>&, std::int64_t layer, const Batch&, const HeadForward<T>&,
                            const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
-                           View<acc_t<T>, 2> peak);
+                           View<acc_t<T>, 2> peak, View<const T, 1> sinks);
 template <class T>
 void head_parallel_backward(const Context<T>&, std::int64_t layer, const Batch&, const HeadBackward<T>&,
                             View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
-                            View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d);
+                            View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d, const SinkGradient<T>& sinks);
 
 }  // namespace forge::context_detail

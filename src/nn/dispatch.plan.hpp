@@ -58,7 +58,7 @@ struct DispatchBuffers {
   View<std::int32_t, 1> order;    // (P) assignments by expert
   View<std::int32_t, 2> place;    // (S, k) their places; of all sources where rows are gathered
   View<std::int64_t, 1> offsets;  // (E + 1) of assignments in one order: of all sources where rows are gathered, of
-                                  // this rank where its products look for them on the device
+                                  // this rank where its products or biases look for them on the device
   View<std::int64_t, 2> counts;   // (sources, E), where each row goes to the ranks of its experts; in two hops
                                   // (node_ranks, E / nodes): assignments that each rank of this node sends inside it
   // In two hops `order` (P) has the assignment of each entry of the records, −1 for none, and `place` the entries.
@@ -74,7 +74,8 @@ struct DispatchBuffers {
     if (m.gathers)
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
     else {
-      if (l.c.grouped && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
+      if ((l.c.grouped || l.spec.options.expert_bias) && !m.exchanges())
+        l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
       if (m.exchanges() && !m.two_level()) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
     }
     if (m.two_level()) list_two_level(l, m);

@@ -148,7 +148,7 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
   const auto s = workspace<LatentBackward<T>>(p.ctx);
   const AttentionHeads<T> d = heads(b.d_q, s.d_k, s.d_v);
   const View<const T, 2> d_branch = attend_output_rows(p, w, g, b, s.rows);
-  attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d,
+  attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d, {},
                      [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
   const View<T, 2> partial = partial_latents(s.all);
   backward_up(d, partial);
@@ -197,7 +197,7 @@ void LatentAttention<T>::backward(View<T, 2> dx, const RowScratch<T>& weights) c
   const View<const T, 2> d_branch = attend_output_rows(p, w, g, b, s.rows);
   RowsBehind<T> behind(p.ctx);
   const View<const T, 2> latents = behind.gather(b.latents, b.all_latents, all.rows);
-  attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d,
+  attend_backward<T>(p, w, b, s, d_branch, heads(b.q, b.k, b.v), d, {},
                      [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
   const View<T, 2> partial = partial_latents(s.all);
   backward_up(d, partial);

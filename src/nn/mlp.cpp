@@ -10,16 +10,18 @@ Pointwise pointwise_of(Activation activation) {
                                                : Pointwise::relu2;
 }
 
-Gate gate_of(Activation activation) {
-  return activation == Activation::geglu ? Gate::gelu_tanh : Gate::silu;
-}
-
 }  // namespace
+
+Gate gate_of(const ModelSpec& spec) {
+  const ModelDeck& o = spec.options;
+  if (o.activation == Activation::clamped_swiglu) return {Gate::clamped, o.activation_limit, o.activation_alpha};
+  return o.activation == Activation::geglu ? Gate::gelu_tanh : Gate::silu;
+}
 
 template <class T>
 void Mlp<T>::activate(const RowAmaxes& amax) const {
   if (ctx.spec().gated())
-    swiglu_forward<T>(ctx.stream, b.up, b.act, amax, gate_of(ctx.spec().options.activation));
+    swiglu_forward<T>(ctx.stream, b.up, b.act, amax, gate_of(ctx.spec()));
   else
     pointwise_forward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, b.act, amax);
 }
@@ -52,7 +54,7 @@ void Mlp<T>::backward_to_partial(View<const T, 2> dy, View<T, 2> d_act, View<T, 
   const auto d_up =
       RowOperand<T>::measured(ctx, ProductOf::input_gradient, up_split(), of[1], [&](const RowAmaxes& amax) {
         if (ctx.spec().gated())
-          swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax, act, gate_of(ctx.spec().options.activation));
+          swiglu_backward<T>(ctx.stream, b.up, d_act, b.up, amax, act, gate_of(ctx.spec()));
         else
           pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up, amax, act);
       });

@@ -6,6 +6,9 @@
 
 namespace forge {
 
+// The gate of a model's gated feed-forward layers and experts.
+Gate gate_of(const ModelSpec& spec);
+
 // The feed-forward network of a dense block, or the experts that every token goes to:
 //   y(S,C) = act(x Wupᵀ + b) Wdownᵀ + b,  act(g, u) = silu(g) u, gelu(g) u, or another function of u alone
 // W of it reads what B leaves in the place of `up`.

@@ -80,7 +80,8 @@ void Moe<T>::experts_to_activation(const Context<T>& of_round, Dispatch<T>& disp
   const ExpertRows sorted = dispatch.rows(round);
   const ExpertBuffers<T> rows = first_rows(b.experts, sorted.count());
   block_expert_forward<T>(of_round, sorted, up_split(), rows.in, w.experts.up, rows.up);
-  if (activates) weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
+  if (has_biases()) expert_bias_forward<T>(ctx.stream, sorted.groups, w.experts.up_bias, up_biases(), {}, rows.up);
+  if (activates) weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act, gate_of(ctx.spec()));
 }
 
 // shared(n2) up to its activation, and its gate.
@@ -103,7 +104,7 @@ View<double, 1> Moe<T>::load() const {
 template <class T>
 void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward<T>& s,
                      const RowScratch<T>& rows) const {
-  router().forward(w.router, n2, s.router, s.sort.counts.slice(0, 1), true);
+  router().forward(w.router, w.router_bias, n2, s.router, s.sort.counts.slice(0, 1), true);
   const auto dispatch =
       sort_assignments<T>(ctx, b.router.choices, b.router.kept, s.sort, b.dispatch, s.dispatch, load());
   const int last = dispatch->rounds() - 1;
@@ -126,6 +127,9 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
     const View<T, 2> out = dispatch->outbox(round, s.expert_out);
     const View<T, 2> act = b.experts.act.slice(0, sorted.count());
     block_expert_forward<T>(of_round, sorted, down_split(), act, w.experts.down, out);
+    if (has_biases())
+      expert_bias_forward<T>(ctx.stream, sorted.groups, w.experts.down_bias, down_biases(),
+                             first_rows(b.experts, sorted.count()).weights, out);
     dispatch->give_back(round, out, {});
   }
   dispatch->sum_rows(has_shared(), y);
@@ -133,7 +137,7 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
 
 template <class T>
 void Moe<T>::recompute(const RowOperand<T>& normed, const MoeForward<T>& s, const RowScratch<T>& rows) const {
-  router().forward(w.router, n2, s.router, s.sort.counts.slice(0, 1), false);
+  router().forward(w.router, w.router_bias, n2, s.router, s.sort.counts.slice(0, 1), false);
   const auto dispatch = sort_assignments<T>(ctx, b.router.choices, b.router.kept, s.sort, b.dispatch, s.dispatch, {});
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, 0, [&] { send_to_experts(*dispatch, 0); });
@@ -149,7 +153,7 @@ template <class T>
 void Moe<T>::activate() const {
   if (has_shared()) shared().activate();
   // Rows behind the last one are whatever they were, and read by nobody.
-  weighted_swiglu_forward<T>(ctx.stream, b.experts.up, b.experts.weights, b.experts.act);
+  weighted_swiglu_forward<T>(ctx.stream, b.experts.up, b.experts.weights, b.experts.act, gate_of(ctx.spec()));
 }
 
 // d_n2 = of the shared experts; leaves in d_down_out, where that exists, what their W reads.
@@ -178,6 +182,8 @@ void Moe<T>::shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, 
 
 // Rows of d_y, which were received → those of d_n2 of a round, and the gradients of its experts:
 //   d_act = d_out Wdown;  dWdown += d_outᵀ act;  dWup += d_upᵀ in;  d_in = d_up Wup
+// and with biases, of rows with weights w:
+//   d_w += <bdown, d_out>;  dbdown += Σ w d_out;  dbup += Σ d_up
 // `activates`: act is made here.
 template <class T>
 void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round, bool activates) const {
@@ -188,12 +194,23 @@ void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, in
   const View<A, 1> d_weights = s.d_weights.slice(0, n);
   block_expert_backward_input<T>(ctx, sorted, down_split(), d_out, w.experts.down, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights,
-                              activates ? rows.act : View<T, 2>());
+                              activates ? rows.act : View<T, 2>(), gate_of(ctx.spec()));
+  if (has_biases()) biases_backward(sorted.groups, rows, d_out, d_weights);
   expert_backward_weight<T>(ctx, sorted, d_out, rows.act, g.experts.down);
   expert_backward_weight<T>(ctx, sorted, rows.up, rows.in, g.experts.up);
   const View<T, 2> d_in = dispatch.outbox(round, s.d_rows);
   block_expert_backward_input<T>(ctx, sorted, up_split(), rows.up, w.experts.up, d_in);
   dispatch.give_back(round, d_in, d_weights);
+}
+
+// Before d_in takes d_out's place.
+template <class T>
+void Moe<T>::biases_backward(const RowGroups& groups, const ExpertBuffers<T>& rows, View<const T, 2> d_out,
+                             View<A, 1> d_weights) const {
+  expert_bias_weights<T>(ctx.stream, groups, w.experts.down_bias, down_biases(), d_out, d_weights);
+  if (g.experts.down_bias.empty()) return;
+  expert_bias_backward<T>(ctx.stream, groups, d_out, down_biases(), rows.weights, g.experts.down_bias);
+  expert_bias_backward<T>(ctx.stream, groups, rows.up, up_biases(), {}, g.experts.up_bias);
 }
 
 template <class T>
@@ -225,7 +242,7 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
 template <class T>
 void Moe<T>::backward_weight(View<const T, 2> d_down, const JitterScratch<T>& jittered,
                              const RowScratch<T>& rows) const {
-  if (!g.router.empty()) router().backward_weight(n2, jittered, g.router);
+  router().backward_weight(n2, jittered, rows, g.router, g.router_bias);
   if (has_shared()) shared().backward_weight(n2, d_down, rows);
   add_gate_weights();
 }
@@ -239,7 +256,7 @@ template <class T>
 void Moe<T>::backward(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
                       const RowScratch<T>& rows, const JitterScratch<T>& jittered, const RowScratch<T>& weights) const {
   backward_input(d_y, d_down_out, d_n2, s, rows, &weights);
-  if (!g.router.empty()) router().backward_weight(n2, jittered, g.router);
+  router().backward_weight(n2, jittered, weights, g.router, g.router_bias);
   add_gate_weights();
 }
 

@@ -9,7 +9,8 @@ namespace forge {
 
 // The second half of a block with experts, from the normalised stream n2 on:
 //   y(r) = Σ_c weight(r,c) · expert_choice(r,c)(n2(r)) + gate(r) · shared(n2(r))
-// with expert(x) = down(silu(gate x) · up x); the weight enters before `down`, which is linear. Dropless dispatch runs
+// with expert(x) = down(g(gate x) · h(up x)), g and h as of Gate, and biases of the three where the model has them; the
+// weight enters before `down`, which is linear, and as a factor of its bias. Dropless dispatch runs
 // in rounds of bounded size: the first one's rows stay for backward, which recomputes the others'.
 template <class T>
 struct Moe {
@@ -42,6 +43,9 @@ struct Moe {
 
  private:
   bool has_shared() const { return ctx.spec().Fs() > 0; }
+  bool has_biases() const { return ctx.spec().options.expert_bias; }
+  BiasColumns up_biases() const { return {0, b.experts.up.columns()}; }
+  BiasColumns down_biases() const { return down_bias_columns(ctx.buffers, ctx.groups.etp_rank()); }
   bool has_gate() const { return ctx.spec().options.shared_expert_gate; }
   MatrixSplit up_split() const { return expert_up_split(ctx.spec(), b.experts.act.columns()); }
   MatrixSplit down_split() const { return expert_down_split(ctx.spec(), b.experts.act.columns()); }
@@ -60,6 +64,8 @@ struct Moe {
   void backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
                       const RowScratch<T>& rows, const RowScratch<T>* weights) const;
   void add_gate_weights() const;
+  void biases_backward(const RowGroups& groups, const ExpertBuffers<T>& rows, View<const T, 2> d_out,
+                       View<A, 1> d_weights) const;
   void experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round, bool activates) const;
 };
 

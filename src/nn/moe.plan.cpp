@@ -14,7 +14,30 @@ void ExpertParameters<P>::list(ParameterLister& l) {
   const auto matrix = [&](std::int64_t e, const std::string& number, std::string_view name, const std::string& hf,
                           ShortList<std::int64_t, 2> shape, const Splits& split, double std) {
     const std::string prefix = names.moe + ("experts." + number + ".");
-    l.tensor({{"experts.", number, ".", name}, {prefix, hf, ".weight"}, shape, split, Initial::normal, std, false, e});
+    l.tensor({{"experts.", number, ".", name},
+              {prefix, hf, ".weight"},
+              shape,
+              split,
+              Initial::normal,
+              std,
+              names.packed,
+              e,
+              0,
+              names.packed ? s.E() : 0});
+  };
+  const auto bias = [&](std::int64_t e, const std::string& number, std::string_view name, const std::string& hf,
+                        std::int64_t entries) {
+    const std::string prefix = names.moe + ("experts." + number + "."), own = std::string(name) + "_bias";
+    l.tensor({{"experts.", number, ".", own},
+              {prefix, hf, ".bias"},
+              {entries},
+              split_rows(),
+              Initial::zeros,
+              0,
+              false,
+              e,
+              0,
+              names.packed ? s.E() : 0});
   };
   l.start(up, {{s.E(), s.up_columns(s.Fe()), s.C()}});
   each([&](std::int64_t e, const std::string& number) {
@@ -25,13 +48,23 @@ void ExpertParameters<P>::list(ParameterLister& l) {
   each([&](std::int64_t e, const std::string& number) {
     matrix(e, number, "down", names.down, {s.C(), s.Fe()}, split_columns(), l.output_std());
   });
+  if (!s.options.expert_bias) return;
+  l.start_vectors(up_bias, up.rows());
+  each([&](std::int64_t e, const std::string& number) {
+    if (s.gated()) bias(e, number, "gate", names.gate, s.Fe());
+    bias(e, number, "up", names.up, s.Fe());
+  });
+  l.start_vectors(down_bias, up.rows());
+  each([&](std::int64_t e, const std::string& number) { bias(e, number, "down", names.down, s.C()); });
 }
 
 template <class P>
 void MoeParameters<P>::list(ParameterLister& l) {
   const ModelSpec& s = l.spec;
   const TensorNames names = l.names();
-  l.add(router, {{"router"}, {names.moe, "gate.weight"}, {s.E(), s.C()}, {}, Initial::normal, l.matrix_std()});
+  l.add(router, {{"router"}, {names.moe, names.router, "weight"}, {s.E(), s.C()}, {}, Initial::normal, l.matrix_std()});
+  if (s.options.router_logit_bias)
+    l.add(router_bias, {{"router_logit_bias"}, {names.moe, names.router, "bias"}, {s.E()}});
   if (s.Fs() > 0) shared.list(l, s.Fs(), false, {"shared.", names.moe, names.shared});
   if (s.options.shared_expert_gate)
     l.add(shared_gate,
@@ -69,6 +102,11 @@ ScaledOperand rows_to_experts(const BufferContext& c, ProductOf of, std::int64_t
   return scaled_experts(c, of, rows, output ? expert_up_split(c.spec, ffn) : expert_down_split(c.spec, ffn), 0).a;
 }
 
+BiasColumns down_bias_columns(const BufferContext& c, int etp_rank) {
+  const std::int64_t C = c.spec.C(), each = (C + c.etp - 1) / c.etp, first = std::min(etp_rank * each, C);
+  return {first, std::min(each, C - first)};
+}
+
 RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
   const std::string unit = "layers." + std::to_string(layer);
   return {layer, unit + ".router_bias",
@@ -93,7 +131,8 @@ void list_to_experts(Segments& list, ProductOf of) {
 
 void list_forward(Segments& list, bool recompute) {
   const ModelSpec& s = list.spec;
-  const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn;
+  const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn,
+                     bias_columns = down_bias_columns(list.c, 0).columns;
   const bool gate = s.options.shared_expert_gate;
   list_router(list, Pass::forward);
   list_sort(list);
@@ -101,18 +140,22 @@ void list_forward(Segments& list, bool recompute) {
   if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, !recompute || gate, gate);
   if (gate && !recompute) list.over_rows("gate_rows", list.S, s.C(), 1, 1);
   list.expert_linear(ProductOf::output, rows, expert_up_split(s, ffn));
+  if (s.options.expert_bias) list.over_rows("expert_bias_forward", rows, s.up_columns(ffn), 1, 1);
   if (!recompute || !activates_in_backward(list.c, list.rounds))
     list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);
   if (recompute) return;
   list.expert_linear(ProductOf::output, rows, expert_down_split(s, ffn));
+  if (s.options.expert_bias) list.over_rows("expert_bias_forward", rows, bias_columns, 1, 1);
   list_rows_back(list, s.Fs() > 0, false);
 }
 
 // `pass`: alone, or with W of the shared experts.
 void list_backward_input(Segments& list, Pass pass) {
   const ModelSpec& s = list.spec;
-  const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn;
-  const bool gate = s.options.shared_expert_gate, activates = activates_in_backward(list.c, list.rounds);
+  const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn,
+                     bias_columns = down_bias_columns(list.c, 0).columns;
+  const bool gate = s.options.shared_expert_gate, biases = s.options.expert_bias,
+             activates = activates_in_backward(list.c, list.rounds);
   if (s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
   list_to_experts(list, ProductOf::input_gradient);
   if (gate)
@@ -123,7 +166,12 @@ void list_backward_input(Segments& list, Pass pass) {
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
   list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2 + activates);
+  if (biases) list.over_rows("expert_bias_weights", rows, bias_columns, 1, 0);
   if (!list.frozen_experts) {
+    if (biases) {
+      list.over_rows("expert_bias_backward", rows, bias_columns, 1, 0);
+      list.over_rows("expert_bias_backward", rows, s.up_columns(ffn), 1, 0);
+    }
     list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));
     list.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, ffn));
   }

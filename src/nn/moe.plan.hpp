@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/bias_columns.hpp"
 #include "nn/mlp.plan.hpp"
 #include "nn/router.plan.hpp"
 
@@ -12,6 +13,10 @@ template <class P>
 struct ExpertParameters {
   View<P, 3> up;    // (N, 2Fe, C) of each expert gate above up
   View<P, 3> down;  // (N, C, Fe)
+  // With model.expert_bias; etp ranks share the entries of down's, so that each is added once: a rank has C / etp,
+  // rounded up.
+  View<P, 2> up_bias;    // (N, 2Fe)
+  View<P, 2> down_bias;  // (N, C / etp)
 
   void list(ParameterLister& l);
 };
@@ -19,7 +24,8 @@ struct ExpertParameters {
 // Router and shared experts stand in the block's unit.
 template <class P>
 struct MoeParameters {
-  View<P, 2> router;  // (E, C)
+  View<P, 2> router;       // (E, C)
+  View<P, 1> router_bias;  // (E) of the logits
   MlpParameters<P> shared;
   View<P, 2> shared_gate;  // (1, C)
   ExpertParameters<P> experts;
@@ -32,6 +38,8 @@ MatrixSplit expert_down_split(const ModelSpec& spec, std::int64_t ffn);
 // Rows on their way to the experts, forward (output) or back (input_gradient), as the experts' first product of the
 // pass rounds them: what they are sent as where the deck has them travel as codes.
 ScaledOperand rows_to_experts(const BufferContext& c, ProductOf of, std::int64_t rows);
+// Of a rank's part of the biases of down.
+BiasColumns down_bias_columns(const BufferContext& c, int etp_rank);
 RouterBias router_bias_of(const ModelSpec& spec, std::int64_t layer);
 
 // Rows of a round, in the order of experts.

@@ -142,10 +142,11 @@ void Router<T>::drop(const CapacityScratch<T>& s, View<std::int64_t, 1> uncounte
 }
 
 template <class T>
-void Router<T>::forward(View<const T, 2> w, View<const T, 2> x, const RouterForward<T>& s,
+void Router<T>::forward(View<const T, 2> w, View<const T, 1> bias, View<const T, 2> x, const RouterForward<T>& s,
                         View<std::int64_t, 1> uncounted, bool counts) const {
   const ModelDeck& o = ctx.spec().options;
   linear_forward<T, A>(ctx, input(x, s.jittered), w, {}, b.logits);
+  if (!bias.empty()) add_bias<T>(ctx.stream, bias, b.logits);
   choose();
   if (ctx.training && o.auxiliary_loss_coefficient > 0) balance(s.balance_partial, counts);
   if (o.capacity_factor > 0) drop(s.capacity, uncounted, counts);
@@ -176,8 +177,10 @@ void Router<T>::backward_input(View<const T, 2> w, const RouterBackward<T>& s, V
 }
 
 template <class T>
-void Router<T>::backward_weight(View<const T, 2> x, const JitterScratch<T>& s, View<A, 2> g) const {
-  linear_backward_weight<T>(ctx, b.d_logits, input(x, s), g);
+void Router<T>::backward_weight(View<const T, 2> x, const JitterScratch<T>& s, const RowScratch<T>& rows, View<A, 2> g,
+                                View<A, 1> g_bias) const {
+  if (!g.empty()) linear_backward_weight<T>(ctx, b.d_logits, input(x, s), g);
+  bias_backward<T>(ctx, b.d_logits, g_bias, rows);
 }
 
 FORGE_INSTANTIATE_CLASS(Router);

@@ -7,8 +7,9 @@
 namespace forge {
 
 // The router of a layer with experts, on the rows x(S,C) of this rank's residual stream, normalised:
-//   logits(S,E) = x Wᵀ;  scores = softmax or sigmoid of them;  choices(S,k): the k largest of scores + bias, with their
-//   weights. Filler (samples of the batch: −1) has choices −1, and no losses, loads or gradients have a part of it.
+//   logits(S,E) = x Wᵀ + b;  scores = softmax or sigmoid of them;  choices(S,k): the k largest of scores + bias, with
+//   their weights. Filler (samples of the batch: −1) has choices −1, and no losses, loads or gradients have a part of
+//   it.
 template <class T>
 struct Router {
   using A = acc_t<T>;
@@ -19,11 +20,13 @@ struct Router {
 
   // x → choices and their weights. `counts`: adds the layer's losses to the step's sums, and counts dropped
   // assignments; not when a forward pass is recomputed. `uncounted` (1): where the number of dropped ones goes then.
-  void forward(View<const T, 2> w, View<const T, 2> x, const RouterForward<T>& s, View<std::int64_t, 1> uncounted,
-               bool counts) const;
+  void forward(View<const T, 2> w, View<const T, 1> bias, View<const T, 2> x, const RouterForward<T>& s,
+               View<std::int64_t, 1> uncounted, bool counts) const;
   // B: dx(S,C) += from s.d_weights(S,k) and the losses; leaves d_logits.
   void backward_input(View<const T, 2> w, const RouterBackward<T>& s, View<T, 2> dx) const;
-  void backward_weight(View<const T, 2> x, const JitterScratch<T>& s, View<A, 2> g) const;
+  // dW += d_logitsᵀ x, db += Σ_r d_logits; either may be empty.
+  void backward_weight(View<const T, 2> x, const JitterScratch<T>& s, const RowScratch<T>& rows, View<A, 2> g,
+                       View<A, 1> g_bias) const;
 
  private:
   RouterOptions options() const;

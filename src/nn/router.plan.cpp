@@ -48,6 +48,7 @@ void list_router(Segments& list, Pass pass) {
     case Pass::forward:
       jitter();
       list.linear_to_sums(list.S, E, C);
+      if (o.router_logit_bias) list.over_rows("add_bias", list.S, E, 0, 0, 1, 1);
       // With forced balance the choices, then their weights.
       list.over_rows(o.forced_balance ? "router_weights" : "router_forward", list.S, E, 0, 0, 1, 1).launches =
           o.forced_balance ? 2 : 1;
@@ -70,6 +71,7 @@ void list_router(Segments& list, Pass pass) {
     case Pass::backward_weight:
       jitter();
       list.linear_backward_weight(list.S, E, C);
+      if (o.router_logit_bias) list.column_sums("column_sum", list.S, E, 1);
       return;
     case Pass::backward:
       list_router(list, Pass::backward_input);

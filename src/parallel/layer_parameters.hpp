@@ -41,7 +41,7 @@ struct LayerParameters {
       bind<acc_t<T>>(g, spec, own.local, of_matrices ? own.matrices() : nullptr, own.vector_sums());
     if (has_experts() && of_experts && !unit(run.layer->second).local.frozen) {
       const RankUnit<T>& experts = unit(run.layer->second);
-      bind(g, spec, experts.local, experts.matrices());
+      bind<acc_t<T>>(g, spec, experts.local, experts.matrices(), experts.vector_sums());
     }
     if (run.layer->adapter != no_unit && of_matrices) {
       const RankUnit<T>& adapter = unit(run.layer->adapter);

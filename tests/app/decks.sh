@@ -58,6 +58,7 @@ published inputs/olmo3_7b_8gpu.yaml 7.30 1e9
 published inputs/gemma3_4b_8gpu.yaml 3.88 1e9
 published inputs/ministral3_8b_16gpu.yaml 8.49 1e9
 published inputs/minimax_m2_256gpu.yaml 228.7 1e9
+published inputs/gpt_oss_20b_8gpu.yaml 20.91 1e9
 published inputs/moonlight_8gpu_tp2.yaml 15.96 1e9
 published inputs/deepseek_v2_lite_8gpu.yaml 15.71 1e9
 published inputs/deepseek_v2_128gpu.yaml 235.7 1e9

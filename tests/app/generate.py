@@ -28,6 +28,7 @@ LAYOUTS = {
     "mistral": [(1, [], 8), (2, ["mesh.tp=2"], 1)],
     "qwen3_moe": [(1, [], 8), (2, ["mesh.ep=2", "mesh.dp_shard=2"], 3), (4, ["mesh.ep=2", "mesh.tp=2", "mesh.dp_shard=2", "mesh.etp=1"], 8)],
     "deepseek_v3": [(1, [], 8), (4, ["mesh.pp=2", "mesh.dp_replicate=2", ONE], 4)],
+    "gpt_oss": [(1, [], 8), (4, ["mesh.pp=2", "mesh.tp=2", ONE], 2)],
     "gemma3": [(1, [], 8), (4, ["mesh.pp=2", "mesh.tp=2", ONE], 2)],
     "ministral3": [(1, [], 8), (2, ["mesh.tp=2"], 2)],
     "olmo3": [(1, [], 8), (2, ["mesh.tp=2"], 3), (4, ["mesh.pp=2", "mesh.tp=2", ONE], 1)],

@@ -48,6 +48,33 @@ TEST(Check, NormsBefore) {
       {"model.experts with another model.activation than swiglu"});
 }
 
+TEST(Check, SinksAndBiasesOfExperts) {
+  const auto experts = [](auto change) {
+    return [=](Deck& d) {
+      d.model.experts = 4, d.model.experts_per_token = 2;
+      d.model.attention_sinks = d.model.expert_bias = d.model.router_logit_bias = true;
+      d.model.activation = Activation::clamped_swiglu;
+      d.model.activation_limit = 5;
+      change(d);
+    };
+  };
+  EXPECT_NO_THROW(checked(experts([](Deck&) {})));
+  expect_refused(experts([](Deck& d) { d.model.experts = d.model.experts_per_token = 0; }),
+                 {"model.expert_bias = true has no effect without model.experts; legal: false",
+                  "model.router_logit_bias = true has no effect without model.experts"});
+  expect_refused(experts([](Deck& d) { d.model.activation = Activation::swiglu; }),
+                 {"model.activation_limit = 5 has no effect without model.activation = clamped_swiglu; legal: 7"});
+  expect_refused(experts([](Deck& d) { d.model.mlp_bias = true; }),
+                 {"model.mlp_bias = true with model.experts: not available; legal: false, or model.expert_bias: true"});
+  expect_refused(
+      [](Deck& d) {
+        d.model.attention_sinks = true;
+        d.model.attention = AttentionKind::mla;
+        d.model.kv_lora = d.model.nope_dim = d.model.rope_dim = 4;
+      },
+      {"model.attention_sinks = true has no effect with model.attention = mla"});
+}
+
 TEST(Check, QueriesByPosition) {
   const auto scaled = [](auto change) {
     return [=](Deck& d) {

@@ -120,6 +120,7 @@ std::vector<TestModel> test_models() {
   ministral3.model.rope_factor = 4;
   ministral3.model.rope_original_positions = 4;
   ministral3.model.query_position_scale = 0.4;
+  ministral3.model.attention_sinks = true;
   ministral3.data.document_end_token = 3;
   models.push_back({"ministral3", ministral3});
 
@@ -245,6 +246,18 @@ std::vector<TestModel> moe_models() {
   empty.model.router_bias = true;
   empty.train.seed = empty_expert_seed;
   models.push_back({"an empty expert", empty});
+
+  Deck biased = moe_deck();
+  biased.model.family = Family::gpt_oss;
+  biased.model.attention_sinks = biased.model.expert_bias = biased.model.router_logit_bias = true;
+  biased.model.qkv_bias = biased.model.attention_out_bias = true;
+  biased.model.activation = Activation::clamped_swiglu;
+  biased.model.activation_limit = 0.1;
+  biased.model.sliding_window = 5;
+  biased.model.sliding_window_full_every = 2;
+  biased.model.experts_per_token = 3;
+  biased.model.dispatch_rows = 0.6;
+  models.push_back({"biased experts", biased});
   return models;
 }
 

@@ -66,7 +66,8 @@ std::string text_of(bool behind) {
 }
 
 constexpr std::array by_router{"permute_rows", "unpermute_rows", "permute_weights", "unpermute_weights",
-                               "weighted_swiglu_forward", "weighted_swiglu_backward", "moe_sort", "capacity_drop",
+                               "weighted_swiglu_forward", "weighted_swiglu_backward", "expert_bias_forward",
+                               "expert_bias_backward", "expert_bias_weights", "moe_sort", "capacity_drop",
                                "received_order", "fill_counts", "node_choices", "record_entries", "node_counts",
                                "sum_entries", "permute_codes",
                                // … also of others

@@ -37,6 +37,61 @@ TEST(HfFamilies, MinimaxM2) {
   expect_bad_input([&] { write_hf_config(other); }, {"router_scale must be 1"});
 }
 
+TEST(HfFamilies, GptOss) {
+  const ModelDeck absent = read({{"model_type", "gpt_oss"}});
+  EXPECT_EQ(absent.width, 2880);
+  EXPECT_EQ(absent.head_dim, 64);
+  EXPECT_EQ(absent.experts, 128);
+  EXPECT_EQ(absent.experts_per_token, 4);
+  EXPECT_EQ(absent.expert_ffn, 2880);
+  EXPECT_EQ(absent.activation, Activation::clamped_swiglu);
+  EXPECT_EQ(absent.activation_limit, 7);
+  EXPECT_EQ(absent.activation_alpha, 1.702);
+  EXPECT_TRUE(absent.attention_sinks && absent.expert_bias && absent.router_logit_bias && absent.qkv_bias &&
+              absent.attention_out_bias && absent.router_renormalise);
+  EXPECT_EQ(absent.sliding_window, 128);
+  EXPECT_EQ(absent.sliding_window_full_every, 2);
+  EXPECT_EQ(absent.rope_theta, 150000);
+  EXPECT_EQ(absent.rope_scaling, RopeScaling::yarn);
+  EXPECT_EQ(absent.rope_factor, 32);
+  EXPECT_EQ(absent.rope_original_positions, 4096);
+  EXPECT_FALSE(absent.rope_truncate || absent.tied_embeddings);
+  // As openai/gpt-oss-20b has it.
+  const json yarn = {{"beta_fast", 32.0},   {"beta_slow", 1.0},
+                     {"factor", 32.0},      {"original_max_position_embeddings", 4096},
+                     {"rope_type", "yarn"}, {"truncate", false}};
+  const json published = {{"model_type", "gpt_oss"},
+                          {"num_hidden_layers", 24},
+                          {"num_local_experts", 32},
+                          {"rope_scaling", yarn},
+                          {"rope_theta", 150000},
+                          {"swiglu_limit", 7.0},
+                          {"attention_bias", true},
+                          {"experts_per_token", 4},
+                          {"num_experts_per_tok", 4},
+                          {"initial_context_length", 4096},
+                          {"sliding_window", 128},
+                          {"hidden_act", "silu"},
+                          {"quantization_config", {{"quant_method", "mxfp4"}}}};
+  EXPECT_EQ(read_twice(published).layers, 24);
+  const auto small = [](const json& changes) { return plain("gpt_oss", with({{"head_dim", 8}}, changes)); };
+  EXPECT_EQ(read_twice(small({{"swiglu_limit", 0.5}, {"swiglu_alpha", 1.5}})).activation_alpha, 1.5);
+  EXPECT_EQ(read_twice(small({{"rope_scaling", {{"rope_type", "default"}}}})).rope_scaling, RopeScaling::none);
+  EXPECT_FALSE(read_twice(small({{"attention_bias", false}})).attention_out_bias);
+  EXPECT_EQ(read_twice(small({{"layer_types", std::vector<std::string>(5, "full_attention")}})).sliding_window, 0);
+  EXPECT_EQ(json::parse(write_hf_config(read(small(json::object()))))["layer_types"][0], "sliding_attention");
+  expect_refused(small({{"quantization_config", {{"quant_method", "fp8"}}}}), {"quant_method = 'fp8'; legal: mxfp4"});
+  ModelDeck other = read(small(json::object()));
+  other.expert_bias = false;
+  expect_bad_input([&] { write_hf_config(other); }, {"family gpt_oss", "expert_bias must be true"});
+  other = read(plain("llama"));
+  other.attention_sinks = true;
+  expect_bad_input([&] { write_hf_config(other); }, {"family llama", "attention_sinks must be false"});
+  other = read(plain("mixtral"));
+  other.router_logit_bias = true;
+  expect_bad_input([&] { write_hf_config(other); }, {"family mixtral", "router_logit_bias must be false"});
+}
+
 TEST(HfFamilies, Ministral3) {
   const ModelDeck absent = read({{"model_type", "ministral3"}});
   EXPECT_EQ(absent.rope_scaling, RopeScaling::yarn);

@@ -90,10 +90,20 @@ void check_gated(Gate kind, std::int64_t R, std::int64_t F) {
   const Values in = gate_up.read(s), ds = d.read(s), results = d_gate_up.read(s);
   std::vector<N> forward, backward(in.size());
   const N one = 1.0;
-  const bool silu = kind == Gate::silu;
+  const bool silu = kind.kind == Gate::silu, clamped = kind.kind == Gate::clamped;
   for (std::int64_t r = 0; r < R; ++r)
     for (std::int64_t j = 0; j < F; ++j) {
       const std::int64_t at_gate = r * 2 * F + j, at_up = at_gate + F;
+      if (clamped) {
+        const bool open = in[at_gate] <= kind.limit, between = std::abs(in[at_up]) <= kind.limit;
+        const N alpha = A(kind.alpha), g = open ? in[at_gate] : A(kind.limit), dy = ds[r * F + j],
+                u = (between ? N(in[at_up]) : N(std::copysign(A(kind.limit), A(in[at_up])))) + one;
+        const N sigma = sigmoid(alpha * g);
+        forward.push_back(g * sigma * u);
+        backward[at_gate] = open ? dy * u * sigma * (one + alpha * g * (one - sigma)) : N(0.0);
+        backward[at_up] = between ? dy * (g * sigma) : N(0.0);
+        continue;
+      }
       const N g = in[at_gate], u = in[at_up], dy = ds[r * F + j], sigma = sigmoid(g);
       const N value = silu ? g * sigma : activation(Pointwise::gelu_tanh, g);
       forward.push_back(value * u);
@@ -122,7 +132,8 @@ void check_all() {
     for (const auto R : rows) {
       SCOPED_TRACE(::testing::Message() << R << " x " << C);
       for (const auto which : kinds) check_pointwise<T>(which, R, C);
-      for (const auto kind : {Gate::silu, Gate::gelu_tanh}) check_gated<T>(kind, R, C);
+      for (const Gate& kind : {Gate(Gate::silu), Gate(Gate::gelu_tanh), Gate(Gate::clamped, 0.5, 1.75)})
+        check_gated<T>(kind, R, C);
     }
 }
 

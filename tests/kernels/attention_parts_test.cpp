@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "attention_checks.hpp"
+#include "core/normal.hpp"
 
 namespace forge::reference {
 
@@ -81,6 +82,50 @@ TYPED_TEST(AttentionParts, PartsOfTheKeysMakeTheWhole) {
       for (const double x : p.d_v.read(c.stream).values) sum.v.values[v_at++] = x;
     }
     expect_close(sum, backward(c.in, c.d_o, want.o, want.lse), relative);
+  }
+}
+
+// A row's sum has a term e^sink more, whose value is 0; a row without keys sees the sink alone.
+template <class T>
+void check_sinks(std::int64_t R, std::int64_t H, std::int64_t D) {
+  using A = acc_t<T>;
+  Stream s(2);
+  Strided<T> o(R, H, D, 3);
+  Strided<A> lse(R, H, 1, 0), delta(R, H, 1, 0), terms(R, H, 1, 0);
+  Strided<T> sinks(1, H, 1, 0);
+  std::vector<double> values, logs, numbers, of_delta;
+  for (std::int64_t i = 0; i < R * H * D; ++i) values.push_back(normal(1, static_cast<std::uint64_t>(i)));
+  for (std::int64_t i = 0; i < R * H; ++i) {
+    logs.push_back(i == 1 ? -INFINITY : 3 * normal(2, static_cast<std::uint64_t>(i)));
+    of_delta.push_back(normal(3, static_cast<std::uint64_t>(i)));
+  }
+  for (std::int64_t d = 0; d < D; ++d) values[static_cast<std::size_t>(D + d)] = 0;
+  for (std::int64_t h = 0; h < H; ++h) numbers.push_back(0.25 * static_cast<double>(h) - 0.5);
+  o.write(s, values);
+  lse.write(s, logs);
+  delta.write(s, of_delta);
+  sinks.write(s, numbers);
+  const Heads before = o.read(s), was = lse.read(s), sink = sinks.read(s), deltas = delta.read(s);
+  const View<const T, 1> of_heads(sinks.view().data, {{H}});
+  attention_sinks<T>(s, of_heads, o.view(), lse.matrix());
+  attention_sink_terms<T>(s, of_heads, lse.matrix(), delta.matrix(), terms.matrix());
+  const Heads after = o.read(s), now = lse.read(s), gradient = terms.read(s);
+  for (std::size_t i = 0; i < now.values.size(); ++i) {
+    const double a = was.values[i], b = sink.values[i % static_cast<std::size_t>(H)],
+                 total = std::log(std::exp(a) + std::exp(b));
+    EXPECT_NEAR(now.values[i], total, 32 * roundoff<A>());
+    EXPECT_NEAR(gradient.values[i], -std::exp(b - total) * deltas.values[i], 128 * roundoff<A>());
+    for (std::size_t d = i * static_cast<std::size_t>(D); d < (i + 1) * static_cast<std::size_t>(D); ++d)
+      EXPECT_NEAR(after.values[d], std::exp(a - total) * before.values[d],
+                  (2 * roundoff<T>() + 64 * roundoff<A>()) * 3);
+  }
+}
+
+TEST(AttentionSinks, AreATermOfTheSumWithoutAValue) {
+  for (const std::int64_t D : {1, 16, 72}) {
+    check_sinks<double>(9, 3, D);
+    check_sinks<float>(9, 3, D);
+    check_sinks<bf16>(9, 3, D);
   }
 }
 

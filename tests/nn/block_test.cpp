@@ -114,6 +114,27 @@ const Case cases[] = {
        m.dropout = 0.2;
        m.dispatch_rows = 0.7;
      }},
+    {"sinks",
+     [](ModelDeck& m) {
+       m.attention_sinks = m.qkv_bias = m.mlp_bias = true;
+       m.sliding_window = 2;
+       m.activation = Activation::clamped_swiglu;
+       m.activation_limit = 0.3;
+       m.activation_alpha = 1.3;
+       m.dropout = 0.3;
+     }},
+    {"biased_experts",
+     [](ModelDeck& m) {
+       m.attention_sinks = true;
+       m.experts = m.experts_per_token = 4;
+       m.expert_ffn = 9;
+       m.expert_bias = m.router_logit_bias = true;
+       m.activation = Activation::clamped_swiglu;
+       m.activation_limit = 0.3;
+       m.dispatch_rows = 0.7;
+       m.shared_expert_ffn = 11;
+       m.router_jitter = 0.1;
+     }},
     {"gelu_dropout",
      [](ModelDeck& m) {
        m.activation = Activation::gelu;

@@ -80,8 +80,7 @@ class Sizes {
   }
 
   UnitSize block(std::int64_t layer) const {
-    const bool moe = has_experts(m_, layer),
-               gated = m_.activation == Activation::swiglu || m_.activation == Activation::geglu;
+    const bool moe = has_experts(m_, layer), gated = is_gated(m_.activation);
     const std::int64_t up = (gated ? 2 : 1) * (moe ? m_.shared_expert_ffn : m_.ffn) / tp_;
     const std::int64_t biases = moe ? 0 : m_.mlp_bias;
     Builder unit(UnitSize::Kind::block);
@@ -103,6 +102,8 @@ class Sizes {
       unit.replicated(m_.kv_lora);
     }
     if (moe) unit.replicated(m_.shared_expert_gate * m_.width);
+    if (moe) unit.replicated(m_.router_logit_bias * m_.experts);
+    unit.split(m_.attention_sinks * m_.heads / tp_);
     unit.split(m_.qkv_bias * (m_.heads / tp_ + 2 * key_heads()) * m_.head_dim);
     for (const std::int64_t heads : {m_.heads / tp_, key_heads()})
       unit.split(m_.qk_norm * m_.qk_norm_whole * heads * m_.head_dim);
@@ -115,6 +116,9 @@ class Sizes {
     const std::int64_t matrix = m_.experts / d_.mesh.ep * m_.expert_ffn / d_.mesh.etp * m_.width;
     unit.split(2 * matrix);
     unit.split(matrix);
+    const std::int64_t etp = d_.mesh.etp, biased = m_.expert_bias * m_.experts / d_.mesh.ep;
+    unit.split(biased * 2 * m_.expert_ffn / etp);
+    unit.split(biased * up_to_multiple(m_.width, etp) / etp);
     return unit.finish(expert_shards_);
   }
 

@@ -1,5 +1,6 @@
 #include "hf/fp8/quantization.hpp"
 
+#include "config/family.hpp"
 #include "config/text.hpp"
 
 namespace forge {
@@ -22,14 +23,15 @@ void check_word(const JsonObject& q, const char* key, const char* legal, bool re
 
 }  // namespace
 
-void check_quantization(const JsonObject& config, bool transposed) {
+void check_quantization(const JsonObject& config, Family family) {
   const json* root = config.find(section);
   if (!root) return;
   if (!root->is_object()) return config.refuse(section, "= " + shown_json(*root) + "; legal: a map");
-  if (transposed)
+  if (tensor_names(family).gpt2)
     return config.refuse(
         section, "this model_type stores matrices (in, out), and no library has block scales of those; legal: absent");
   const JsonObject q(*root, config.name() + ": " + section, config.report());
+  if (tensor_names(family).packed) return check_word(q, "quant_method", "mxfp4", true);
   check_word(q, "quant_method", "fp8", true);
   check_word(q, "fmt", "e4m3", false);
   check_word(q, "activation_scheme", "dynamic", false);

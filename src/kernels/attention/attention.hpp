@@ -82,4 +82,15 @@ template <class T, class S>
 void attention_merge(Stream&, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
                      View<const acc_t<T>, 2> lse_b);
 
+// Attention sinks (OpenAI 2025, gpt-oss, arXiv 2508.10925): the sum of a row's softmax has a term more, e^sink of its
+// head, without a value. Of the whole row's result, merged from all parts, once:
+//   lse' = log(e^lse + e^sink);  o' = o · e^(lse − lse')
+// attention_delta and attention_backward then run with o' and lse' as they are, since P' = e^(score − lse').
+template <class T>
+void attention_sinks(Stream&, View<const T, 1> sinks, View<T, 3> o, View<acc_t<T>, 2> lse);
+// terms(R, H) = −e^(sink − lse') · delta, delta = Σ_d d_o · o': their sums over the rows are the gradient of the sinks.
+template <class T>
+void attention_sink_terms(Stream&, View<const T, 1> sinks, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
+                          View<acc_t<T>, 2> terms);
+
 }  // namespace forge

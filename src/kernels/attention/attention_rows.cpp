@@ -80,6 +80,37 @@ void attention_merge(Stream& stream, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, Vi
   parallel_rows(stream, o_a.rows(), heads, row_width<T>(columns), body);
 }
 
+template <class T>
+void attention_sinks(Stream& stream, View<const T, 1> sinks, View<T, 3> o, View<acc_t<T>, 2> lse) {
+  note_rows(stream, "attention_sinks", bytes_in(o), bytes_in(o));
+  using A = acc_t<T>;
+  const std::int64_t heads = o.extent(1), columns = o.extent(2);
+  require(sinks.rows() == heads && lse.rows() == o.rows() && lse.extent(1) == heads, "attention_sinks: shapes differ");
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
+    const A a = lse.row(r)[h], sink = A(sinks[h]), larger = a < sink ? sink : a;
+    const A total = larger + std::log(std::exp(a - larger) + std::exp(sink - larger)), factor = std::exp(a - total);
+    team.map(
+        columns, [=](T& x) { x = T(factor * A(x)); }, in_place(o.row(r) + h * columns));
+    team.sync();  // all have read lse
+    if (team.leads()) lse.row(r)[h] = total;
+  };
+  parallel_rows(stream, o.rows(), heads, row_width<T>(columns), body);
+}
+
+template <class T>
+void attention_sink_terms(Stream& stream, View<const T, 1> sinks, View<const acc_t<T>, 2> lse,
+                          View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> terms) {
+  note_rows(stream, "attention_sink_terms", bytes_in(lse, delta), bytes_in(terms));
+  using A = acc_t<T>;
+  const std::int64_t heads = terms.columns();
+  parallel_rows(stream, terms.rows(), row_width<A>(heads), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        heads,
+        [=](const T& sink, const A& lse_h, const A& delta_h, A& to) { to = -std::exp(A(sink) - lse_h) * delta_h; },
+        sinks.data, lse.row(r), delta.row(r), terms.row(r));
+  });
+}
+
 template <class A>
 void add_peaks(Stream& stream, View<const A, 2> peak, View<const std::int64_t, 1> samples, View<A, 1> largest) {
   require(peak.columns() == largest.rows(), "add_peaks: heads differ");
@@ -100,10 +131,13 @@ template void clear_peaks<float>(Stream&, View<float, 2>);
 template void add_peaks<double>(Stream&, View<const double, 2>, View<const std::int64_t, 1>, View<double, 1>);
 template void add_peaks<float>(Stream&, View<const float, 2>, View<const std::int64_t, 1>, View<float, 1>);
 
-#define FORGE_ATTENTION(T)                                                                          \
-  template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>); \
-  template void attention_merge<T, T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>,     \
-                                      View<const acc_t<T>, 2>);
+#define FORGE_ATTENTION(T)                                                                                           \
+  template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>);                  \
+  template void attention_merge<T, T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>,                      \
+                                      View<const acc_t<T>, 2>);                                                      \
+  template void attention_sinks<T>(Stream&, View<const T, 1>, View<T, 3>, View<acc_t<T>, 2>);                        \
+  template void attention_sink_terms<T>(Stream&, View<const T, 1>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
+                                        View<acc_t<T>, 2>);
 FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
 #undef FORGE_ATTENTION
 template void attention_merge<bf16, float>(Stream&, View<float, 3>, View<float, 2>, View<const bf16, 3>,

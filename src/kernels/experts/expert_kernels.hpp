@@ -3,9 +3,11 @@
 #include <cstdint>
 
 #include "config/router_score.hpp"
+#include "core/bias_columns.hpp"
 #include "core/partials.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
+#include "kernels/experts/grouped_product.hpp"
 #include "kernels/kernels.hpp"
 
 // The kernels of a mixture-of-experts layer: router, its losses, permutation, capacity. The grouped products are in
@@ -191,15 +193,35 @@ void capacity_drop(Stream&, CapacityOptions options, View<const std::int32_t, 2>
 // ---- activation
 // -------------------------------------------------------------------------------------------------------
 
-// act(P,F) = silu(gate) · up · weights(P): the router's weight enters before the down-projection, which is linear.
+// act(P,F) = g(gate) · h(up) · weights(P), g and h as of Gate: the router's weight enters before the down-projection,
+// which is linear.
 template <class T>
-void weighted_swiglu_forward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights, View<T, 2> act);
-// d_weights(P) = Σ_j d_act · silu(gate) · up. d_gate_up may alias gate_up. act, unless it is empty, gets what
+void weighted_swiglu_forward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights, View<T, 2> act,
+                             Gate gate = Gate::silu);
+// d_weights(P) = Σ_j d_act · g(gate) · h(up). d_gate_up may alias gate_up. act, unless it is empty, gets what
 // weighted_swiglu_forward makes, to the bit.
 template <class T>
 void weighted_swiglu_backward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
                               View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,
-                              View<T, 2> act = {});
+                              View<T, 2> act = {}, Gate gate = Gate::silu);
+
+// ---- biases of the experts
+// -------------------------------------------------------------------------------------------
+
+// Rows stand by expert, as `groups` says; those behind the last expert's are of none, and stay as they are. Entry j of
+// a bias, j < which.columns, belongs to column which.first + j of x and d.
+//   x(r, first + j) += weights(r) · bias(expert of r, j);  weights(P) may be empty (1)
+template <class T>
+void expert_bias_forward(Stream&, const RowGroups& groups, View<const T, 2> bias, BiasColumns which,
+                         View<const acc_t<T>, 1> weights, View<T, 2> x);
+// d_bias(e, j) += Σ over the rows of expert e, in their order, of weights(r) · d(r, first + j).
+template <class T>
+void expert_bias_backward(Stream&, const RowGroups& groups, View<const T, 2> d, BiasColumns which,
+                          View<const acc_t<T>, 1> weights, View<acc_t<T>, 2> d_bias);
+// d_weights(r) += Σ_j bias(expert of r, j) · d(r, first + j).
+template <class T>
+void expert_bias_weights(Stream&, const RowGroups& groups, View<const T, 2> bias, BiasColumns which, View<const T, 2> d,
+                         View<acc_t<T>, 1> d_weights);
 
 // ---- gate of the shared experts
 // -----------------------------------------------------------------------------------------

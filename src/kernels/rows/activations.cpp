@@ -48,8 +48,20 @@ struct GeluTanh {  // x (1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³)
   }
 };
 
-// The gates of gated layers: g(x); with it, d · g'(x).
-struct SiluGate {  // x σ(x), g' = σ (1 + x (1 − σ))
+// h(up) = up of most gated layers, and its gradient from that of h.
+struct PlainUp {
+  template <class A>
+  FORGE_INLINE static A up(A u) {
+    return u;
+  }
+  template <class A>
+  FORGE_INLINE static A up_backward(A, A d) {
+    return d;
+  }
+};
+
+// Gated layers: g(x); with it, d · g'(x).
+struct SiluGate : PlainUp {  // x σ(x), g' = σ (1 + x (1 − σ))
   template <class A>
   FORGE_INLINE static A value(A x) {
     return x * math::sigmoid(x);
@@ -62,7 +74,7 @@ struct SiluGate {  // x σ(x), g' = σ (1 + x (1 − σ))
   }
 };
 
-struct GeluTanhGate : GeluTanh {
+struct GeluTanhGate : GeluTanh, PlainUp {
   template <class A>
   FORGE_INLINE static A backward(A x, A d, A& value) {
     const A t = math::tanh(inner(x));
@@ -70,6 +82,25 @@ struct GeluTanhGate : GeluTanh {
     value = A(0.5) * x * (A(1) + t);
     return d * (A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * du);
   }
+};
+
+// x' σ(α x'), x' = min(x, limit), and u' + 1, u' = max(−limit, min(u, limit)). With s = σ(α x'), x < limit or at it:
+//   g' = s (1 + α x' (1 − s)), h' = 1; beyond a limit both are 0. NaN stays NaN.
+template <class A>
+struct ClampedGate {
+  A limit, alpha;
+
+  FORGE_INLINE A value(A x) const {
+    const A c = x > limit ? limit : x;
+    return c * math::sigmoid(alpha * c);
+  }
+  FORGE_INLINE A backward(A x, A d, A& value) const {
+    const A c = x > limit ? limit : x, s = math::sigmoid(alpha * c);
+    value = c * s;
+    return x > limit ? A(0) : d * s * (A(1) + alpha * c * (A(1) - s));
+  }
+  FORGE_INLINE A up(A u) const { return (u > limit ? limit : u < -limit ? -limit : u) + A(1); }
+  FORGE_INLINE A up_backward(A u, A d) const { return u > limit || u < -limit ? A(0) : d; }
 };
 
 struct Relu2 {  // max(x, 0)²; NaN stays NaN
@@ -86,7 +117,7 @@ struct Relu2 {  // max(x, 0)²; NaN stays NaN
 }  // namespace
 
 template <class G, class T>
-void gated_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax) {
+void gated_forward(Stream& stream, G g, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax) {
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
@@ -94,7 +125,7 @@ void gated_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, con
     map_and_measure(
         team, n, amax, r,
         [=](const T& gate_j, const T& up, T& out) {
-          out = T(G::value(A(gate_j)) * A(up));
+          out = T(g.value(A(gate_j)) * g.up(A(up)));
           return magnitude(out);
         },
         gate, gate + n, act.row(r));
@@ -103,7 +134,7 @@ void gated_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, con
 }
 
 template <class G, class T>
-void gated_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
+void gated_backward(Stream& stream, G g, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
                     const RowAmaxes& amax, View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
@@ -114,10 +145,10 @@ void gated_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d
       team.map(
           n,
           [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up, T& out) {
-            const A u = A(up_j), dy = A(d);
+            const A u = g.up(A(up_j)), dy = A(d);
             A value;
-            d_gate_j = T(G::backward(A(gate_j), dy * u, value));
-            d_up = T(dy * value);
+            d_gate_j = T(g.backward(A(gate_j), dy * u, value));
+            d_up = T(g.up_backward(A(up_j), dy * value));
             out = T(value * u);
           },
           gate, gate + n, d_act.row(r), d_gate, d_gate + n, act.row(r));
@@ -129,10 +160,10 @@ void gated_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d
     map_and_measure(
         team, n, amax, r,
         [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
-          const A u = A(up_j), dy = A(d);
+          const A u = g.up(A(up_j)), dy = A(d);
           A value;
-          d_gate_j = T(G::backward(A(gate_j), dy * u, value));
-          d_up = T(dy * value);
+          d_gate_j = T(g.backward(A(gate_j), dy * u, value));
+          d_up = T(g.up_backward(A(up_j), dy * value));
           return larger(magnitude(d_gate_j), magnitude(d_up));
         },
         gate, gate + n, d_act.row(r), d_gate, d_gate + n);
@@ -140,91 +171,109 @@ void gated_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d
   });
 }
 
+// f(the form of a gated layer)
+template <class A, class F>
+void with_gate(const Gate& gate, F f) {
+  switch (gate.kind) {
+    case Gate::silu:
+      return f(SiluGate());
+    case Gate::gelu_tanh:
+      return f(GeluTanhGate());
+    case Gate::clamped:
+      return f(ClampedGate<A>{static_cast<A>(gate.limit), static_cast<A>(gate.alpha)});
+  }
+}
+
 template <class T>
 void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax, Gate gate) {
   note_rows(stream, "swiglu_forward", bytes_in(gate_up), bytes_with_codes(act, amax));
-  if (gate == Gate::silu) return gated_forward<SiluGate>(stream, gate_up, act, amax);
-  gated_forward<GeluTanhGate>(stream, gate_up, act, amax);
+  with_gate<acc_t<T>>(gate, [&](auto g) { gated_forward(stream, g, gate_up, act, amax); });
 }
 
 template <class T>
 void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
                      const RowAmaxes& amax, View<T, 2> act, Gate gate) {
   note_rows(stream, "swiglu_backward", bytes_in(gate_up, d_act), bytes_with_codes(d_gate_up, amax) + bytes_in(act));
-  if (gate == Gate::silu) return gated_backward<SiluGate>(stream, gate_up, d_act, d_gate_up, amax, act);
-  gated_backward<GeluTanhGate>(stream, gate_up, d_act, d_gate_up, amax, act);
+  with_gate<acc_t<T>>(gate, [&](auto g) { gated_backward(stream, g, gate_up, d_act, d_gate_up, amax, act); });
 }
 
-template <class T>
-void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
-                             View<T, 2> act) {
-  note_rows(stream, "weighted_swiglu_forward", bytes_in(gate_up), bytes_in(act));
+namespace {
+
+template <class G, class T>
+void weighted_gated_forward(Stream& stream, G g, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                            View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* gate = gate_up.row(r);
     const A weight = weights[r];
     team.map(
-        n,
-        [=](const T& gate_j, const T& up, T& out) {
-          const A g = A(gate_j);
-          out = T(g * math::sigmoid(g) * A(up) * weight);
-        },
-        gate, gate + n, act.row(r));
+        n, [=](const T& gate_j, const T& up, T& out) { out = T(g.value(A(gate_j)) * g.up(A(up)) * weight); }, gate,
+        gate + n, act.row(r));
   });
 }
 
-namespace {
-
 // Of a column: leaves the gradients of gate and up; returns the term of d_weights.
-template <class A>
+template <class G, class A>
 struct WeightedSlope {
+  G g;
   A weight;
 
   template <class T, class... Act>
   FORGE_INLINE A operator()(const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up, Act&... act) const {
-    const A g = A(gate_j), u = A(up_j), dy = A(d);
-    const A s = math::sigmoid(g), weighted = dy * weight, product = g * s * u;
-    d_gate_j = T(weighted * u * s * (A(1) + g * (A(1) - s)));
-    d_up = T(weighted * g * s);
+    const A u = g.up(A(up_j)), dy = A(d), weighted = dy * weight;
+    A value;
+    d_gate_j = T(g.backward(A(gate_j), weighted * u, value));
+    d_up = T(g.up_backward(A(up_j), weighted * value));
+    const A product = value * u;
     ((act = T(product * weight)), ...);
     return dy * product;
   }
 };
 
-template <class T, class... Act>
-FORGE_INLINE acc_t<T> weighted_slopes(Team team, std::int64_t n, acc_t<T> weight, const T* gate, const T* d, T* d_gate,
-                                      Act*... act) {
+template <class G, class T, class... Act>
+FORGE_INLINE acc_t<T> weighted_slopes(Team team, const G& g, std::int64_t n, acc_t<T> weight, const T* gate, const T* d,
+                                      T* d_gate, Act*... act) {
   using A = acc_t<T>;
-  return team.template sum<A>(n, WeightedSlope<A>{weight}, gate, gate + n, d, d_gate, d_gate + n, act...);
+  return team.template sum<A>(n, WeightedSlope<G, A>{g, weight}, gate, gate + n, d, d_gate, d_gate + n, act...);
 }
 
-template <bool activates, class T>
-void weighted_swiglu_backward_of(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
-                                 View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,
-                                 View<T, 2> act) {
+// One pass: each term of d_weights falls off where the gradients of its column are written.
+template <bool activates, class G, class T>
+void weighted_gated_backward(Stream& stream, G g, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                             View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,
+                             View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T *const gate = gate_up.row(r), *const d = d_act.row(r);
     T *const d_gate = d_gate_up.row(r), *const out = act.row(r);
     const A weight = weights[r];
-    const A sum = activates ? weighted_slopes<T>(team, n, weight, gate, d, d_gate, out)
-                            : weighted_slopes<T>(team, n, weight, gate, d, d_gate);
+    const A sum = activates ? weighted_slopes<G, T>(team, g, n, weight, gate, d, d_gate, out)
+                            : weighted_slopes<G, T>(team, g, n, weight, gate, d, d_gate);
     if (team.leads()) d_weights[r] = sum;
   });
 }
 
 }  // namespace
 
-// One pass: each term of d_weights falls off where the gradients of its column are written.
+template <class T>
+void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights, View<T, 2> act,
+                             Gate gate) {
+  note_rows(stream, "weighted_swiglu_forward", bytes_in(gate_up), bytes_in(act));
+  with_gate<acc_t<T>>(gate, [&](auto g) { weighted_gated_forward(stream, g, gate_up, weights, act); });
+}
+
 template <class T>
 void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
-                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,
-                              View<T, 2> act) {
+                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights, View<T, 2> act,
+                              Gate gate) {
   note_rows(stream, "weighted_swiglu_backward", bytes_in(gate_up, d_act), bytes_in(d_gate_up, act));
-  const auto run = act.empty() ? &weighted_swiglu_backward_of<false, T> : &weighted_swiglu_backward_of<true, T>;
-  run(stream, gate_up, weights, d_act, d_gate_up, d_weights, act);
+  with_gate<acc_t<T>>(gate, [&](auto g) {
+    const auto run =
+        act.empty() ? &weighted_gated_backward<false, decltype(g), T> : &weighted_gated_backward<true, decltype(g), T>;
+    run(stream, g, gate_up, weights, d_act, d_gate_up, d_weights, act);
+  });
 }
 
 template <class F, class T>
@@ -300,9 +349,9 @@ void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, Vie
 }
 
 #define FORGE_WEIGHTED_SWIGLU(T)                                                                                  \
-  template void weighted_swiglu_forward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>);       \
+  template void weighted_swiglu_forward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>, Gate); \
   template void weighted_swiglu_backward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<const T, 2>, \
-                                            View<T, 2>, View<acc_t<T>, 1>, View<T, 2>);
+                                            View<T, 2>, View<acc_t<T>, 1>, View<T, 2>, Gate);
 FORGE_COMPUTE_TYPES(FORGE_WEIGHTED_SWIGLU)
 
 #define FORGE_ACTIVATIONS(T)                                                                                  \

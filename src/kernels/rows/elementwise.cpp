@@ -63,15 +63,15 @@ void add(Stream& stream, View<const T, 1> x, View<T, 1> y) {
   });
 }
 
-template <class T>
-void add_bias(Stream& stream, View<const T, 1> bias, View<T, 2> x) {
+template <class T, class X>
+void add_bias(Stream& stream, View<const T, 1> bias, View<X, 2> x) {
   note_rows(stream, "add_bias", bytes_in(x), bytes_in(x));
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, x.rows(), row_width<X>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* b = bias.data;
     team.map(
-        n, [=](const T& b_j, T& to) { to = T(A(to) + A(b_j)); }, b, in_place(x.row(r)));
+        n, [=](const T& b_j, X& to) { to = X(A(to) + A(b_j)); }, b, in_place(x.row(r)));
   });
 }
 
@@ -91,7 +91,8 @@ template void convert_rows<float, bf16>(Stream&, View<const float, 2>, View<bf16
   template void copy_rows<T>(Stream&, View<const T, 2>, View<T, 2>);         \
   template void accumulate<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>); \
   template void add<T>(Stream&, View<const T, 1>, View<T, 1>);               \
-  template void add_bias<T>(Stream&, View<const T, 1>, View<T, 2>);
+  template void add_bias<T, T>(Stream&, View<const T, 1>, View<T, 2>);
 FORGE_COMPUTE_TYPES(FORGE_ELEMENTWISE)
+template void add_bias<bf16, float>(Stream&, View<const bf16, 1>, View<float, 2>);
 
 }  // namespace forge
