@@ -1,7 +1,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "checkpoint/checkpoint_files.hpp"
@@ -44,22 +43,18 @@ struct Verdict {
 template <class F>
 Verdict agreed(Communicator& ranks, F look) {
   std::vector<std::string> findings;
-  std::array<std::int64_t, 2> votes{};
+  std::int64_t stopped = 0;
   try {
     findings = look();
   } catch (const PruningStops&) {
-    votes[1] = 1;
+    stopped = 1;
   } catch (const std::exception& error) {
     findings = {error.what()};
   }
-  votes[0] = !findings.empty();
-  ranks.max_host(votes);
-  Verdict verdict{votes[1] != 0, ""};
-  if (votes[0] == 0) return verdict;
-  const auto texts = ranks.gather_host(findings.empty() ? "" : findings.front());
-  for (std::size_t r = 0; r < texts.size() && verdict.damage.empty(); ++r)
-    if (!texts[r].empty()) verdict.damage = texts[r] + " (rank " + std::to_string(r) + ")";
-  return verdict;
+  ranks.max_host({&stopped, 1});
+  const auto first = ranks.first_text(findings.empty() ? "" : findings.front());
+  if (first.rank < 0) return {stopped != 0, ""};
+  return {stopped != 0, first.text + " (rank " + std::to_string(first.rank) + ")"};
 }
 
 bool stops(const std::function<void()>& between) {

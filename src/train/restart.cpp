@@ -70,15 +70,9 @@ std::string examined(Communicator& ranks, F f) {
                    std::string("; the checkpoint may be whole, and nothing was moved aside: the same start "
                                "goes on from it when the file can be read"));
   }
-  std::array<std::int64_t, 2> found{!damage.empty(), !wrong.empty()};
-  ranks.max_host(found);
-  if (found[1] != 0)
-    for (const std::string& text : ranks.gather_host(wrong))
-      if (!text.empty()) throw BadInput(text);
-  if (found[0] != 0)
-    for (const std::string& text : ranks.gather_host(damage))
-      if (!text.empty()) return text;
-  return "";
+  const auto first = ranks.first_text(wrong);
+  if (first.rank >= 0) throw BadInput(first.text);
+  return ranks.first_text(damage).text;
 }
 
 // Every tensor of the session is there, with its shape; types are converted.
