@@ -75,9 +75,15 @@ std::vector<std::string> manifest_damage(const std::string& directory) {
   }
 }
 
+std::vector<std::string> piece_damage(const std::string& directory, const ManifestWriter::File& piece) {
+  const std::string path = directory + "/" + piece.name;
+  if (as_damage([&] { return hash_on_disk(path); }) == piece.hash) return {};
+  return {path + " has another SHA-256 than when it was written"};
+}
+
 }  // namespace
 
-void Pruner::prune(Communicator& ranks, std::int64_t step, const ShardIndex& written,
+void Pruner::prune(Communicator& ranks, std::int64_t step, const WrittenStep& written,
                    const std::function<void()>& between) {
   std::int64_t due = 0;
   together(ranks, [&] {
@@ -91,17 +97,18 @@ void Pruner::prune(Communicator& ranks, std::int64_t step, const ShardIndex& wri
 }
 
 // False: it was stopped.
-bool Pruner::read_back(Communicator& ranks, std::int64_t step, const ShardIndex& written,
+bool Pruner::read_back(Communicator& ranks, std::int64_t step, const WrittenStep& written,
                        const std::function<void()>& between) {
   const std::string path = plan_.directory + "/" + step_name(step);
   const std::string files = ranks.rank() == 0 ? state_of_files(path) : "";
   std::vector<const StoredDataset*> datasets;
-  for (const StoredDataset& dataset : written.datasets) datasets.push_back(&dataset);
+  const ShardIndex& own = written.shard;
+  for (const StoredDataset& dataset : own.datasets) datasets.push_back(&dataset);
   const Verdict verdict = agreed(ranks, [&] {
     std::vector<std::string> findings;
-    if (written.shard.bytes > 0)
-      findings = shard_damage(path + "/" + shard_name(written.shard.number), written.shard, written.tensors, datasets,
-                              between);
+    if (own.shard.bytes > 0)
+      findings = shard_damage(path + "/" + shard_name(own.shard.number), own.shard, own.tensors, datasets, between);
+    if (findings.empty() && !written.piece.name.empty()) findings = piece_damage(path, written.piece);
     return findings.empty() && ranks.rank() == 0 ? manifest_damage(path) : findings;
   });
   if (!verdict.damage.empty())

@@ -10,7 +10,7 @@ namespace forge {
 
 // Functions that take turns in one thread, each on a stack of its own: one runs until it sleeps on an address, and
 // again when another one has woken that address. In the order in which they could go on, so that every run is the same.
-// Thread-local state is that of them all, but for the exceptions that are being handled.
+// They share thread-local state, but for the exceptions that are being handled.
 class Fibers {
  public:
   // body(0) … body(count − 1), which throw nothing; stacks hold 256 KiB, of which the touched pages take memory.

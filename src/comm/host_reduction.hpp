@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// What becomes of the host values of all ranks. largest, smallest: NaN where any rank has NaN.
+// How the host values of all ranks are combined. largest, smallest: NaN where any rank has NaN.
 enum class HostReduction { sum, largest, smallest };
 
 template <class T>

@@ -24,7 +24,7 @@ class HostTraffic {
     const std::int64_t messages = children(n, place) + (place > 0);
     add(messages, messages * bytes);
   }
-  // The same tree towards its root: every rank sends what is below it.
+  // The same tree towards its root: every rank sends the values of all below it.
   void add_collection(int n, int place, std::int64_t bytes) {
     const std::int64_t below = place == 0 ? n : std::min<std::int64_t>(n - place, place & -place);
     add(children(n, place) + (place > 0), ((below - 1) + (place > 0 ? below : 0)) * bytes);

@@ -77,8 +77,8 @@ class Meeting {
     const Leave leave{*this};
     read(shown_);
   }
-  // Every rank calls with its own pointer; act(pointers) runs once, in the rank that comes last, and may write what
-  // they point at. Nobody leaves before it has. It must not wait for another rank.
+  // Every rank calls with its own pointer; act(pointers) runs once, in the rank that comes last, and may write
+  // where they point. Nobody leaves before it has. It must not wait for another rank.
   void meet_once(int rank, const void* mine, const std::function<void(const std::vector<const void*>&)>& act) {
     shown_[to_size(rank)] = mine;
     arrive(true, &act);
