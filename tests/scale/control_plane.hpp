@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <list>
 #include <map>
@@ -159,8 +159,8 @@ class ScaleState {
   std::vector<StateTensor> tensors_;
 };
 
-// What a part of a job took: seconds from its first rank's begin to its last one's end, and messages and bytes of host
-// values of the rank that has most of each (comm/host_traffic.hpp).
+// A part of a job: seconds of the processor from its first rank's begin to its last one's end, and messages and bytes
+// of host values of the rank that has most of each (comm/host_traffic.hpp).
 struct Cost {
   double begin = 1e30, end = 0;
   std::int64_t messages = 0, bytes = 0;
@@ -183,9 +183,7 @@ class Costs {
   const std::map<std::string, Cost>& all() const { return costs_; }
 
  private:
-  static double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
+  static double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
   std::map<std::string, Cost> costs_;
 };
 

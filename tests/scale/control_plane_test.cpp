@@ -36,7 +36,7 @@ struct ScaleScratch {
 std::vector<int> sizes() {
   const char* const text = std::getenv("FORGE_LONG");
   if (text && std::string(text) == "1") return {64, 256, 1024, 4096, 16384};
-  return {64, 256, 1024};
+  return {64, 256, 1024, 4096};
 }
 
 CheckpointFacts facts_of(const Deck& deck, std::int64_t step) {
@@ -125,12 +125,71 @@ void restart_on_half(const Setups& setups, Costs& costs) {
   EXPECT_EQ(said.size(), 1u) << said.back();
 }
 
-std::uintmax_t largest_manifest(const fs::path& step) {
-  std::uintmax_t most = 0;
-  for (const auto& entry : fs::directory_iterator(step))
-    if (entry.path().filename().string().starts_with("manifest") && entry.path().extension() == ".h5")
-      most = std::max(most, entry.file_size());
-  return most;
+// Files of a step's manifest.
+struct ManifestSizes {
+  std::int64_t root = 0, largest = 0;  // bytes
+  int pieces = 0;
+};
+
+ManifestSizes sizes_of_manifest(const fs::path& step) {
+  ManifestSizes sizes;
+  for (const auto& entry : fs::directory_iterator(step)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("manifest") || entry.path().extension() != ".h5") continue;
+    const auto bytes = static_cast<std::int64_t>(entry.file_size());
+    sizes.largest = std::max(sizes.largest, bytes);
+    if (name == manifest_name)
+      sizes.root = bytes;
+    else
+      ++sizes.pieces;
+  }
+  return sizes;
+}
+
+// ⌈log₂ n⌉.
+std::int64_t rounds_of(std::int64_t n) {
+  return std::bit_width(static_cast<std::uint64_t>(n - 1));
+}
+
+// How the messages and bytes of the busiest rank grow. docs/notes/checkpoint.md has the laws.
+void expect_laws(const Costs& costs, std::int64_t n, const ManifestSizes& sizes) {
+  const std::int64_t log = rounds_of(n), half = rounds_of(n / 2);
+  const bool in_pieces = n > most_shards_of_piece;
+  const auto expect = [&](const char* part, std::int64_t messages, std::int64_t bytes) {
+    EXPECT_EQ(costs.of(part).messages, messages) << part << ", " << n << " ranks";
+    EXPECT_EQ(costs.of(part).bytes, bytes) << part << ", " << n << " ranks";
+  };
+  // 11 groups are split off, of which ranks learn of each other's colors; two numbers a fact; one.
+  expect("mesh", 22 * log, 176 * (n - 1));
+  expect("agreement", 4 * log, 16 * (n - 1) + 32 * log);
+  expect("groups of a save", in_pieces ? 6 * log : 2 * log, in_pieces ? 48 * (n - 1) : 16 * (n - 1));
+  expect("end", 2 * log, 16 * log);
+  EXPECT_EQ(sizes.pieces, in_pieces ? n / most_shards_of_piece : 0);
+  // One rank hears of 63 shards, and of the other pieces; a piece has as many bytes, whatever the number of ranks.
+  const Cost& save = costs.of("save");
+  EXPECT_EQ(save.messages, in_pieces ? 16 * log + 63 + n / 64 - 1 : 14 * log + 63);
+  EXPECT_LE(save.bytes, 2 * sizes.largest + sizes.root + 1024 * log);
+  if (n <= 1024) {
+    EXPECT_EQ(costs.of("save, read back, prune").messages, save.messages + 9 * log);
+  }
+  // The root's tables have rows of pieces and of the tensors that each has, 11 or 13 here.
+  if (in_pieces) {
+    EXPECT_LE(sizes.root, 40'000 + (n / 64) * (72 + 13 * 88));
+    EXPECT_LE(sizes.largest, std::max<std::int64_t>(sizes.root, 80'000));
+  }
+  // A node's first rank hands out the root and the pieces that its ranks' boxes reach, eight at most.
+  const Cost& restart = costs.of("restart");
+  EXPECT_LE(restart.messages, 26 * half + 12 + 6 * 8);
+  EXPECT_LE(restart.bytes, 3 * (sizes.root + 8 * sizes.largest) + 16 * n + 65'536);
+}
+
+void print(const Costs& costs, int n, const ManifestSizes& sizes) {
+  for (const auto& [part, cost] : costs.all())
+    std::printf("%6d  %-24s %10.3f %10lld %14lld\n", n, part.c_str(), cost.end - cost.begin,
+                static_cast<long long>(cost.messages), static_cast<long long>(cost.bytes));
+  std::printf("%6d  manifest.h5 %lld bytes, %d pieces, the largest of all %lld\n", n,
+              static_cast<long long>(sizes.root), sizes.pieces, static_cast<long long>(sizes.largest));
+  std::fflush(stdout);
 }
 
 TEST(ControlPlane, SavesAndRestartsOnHalfTheRanks) {
@@ -139,20 +198,15 @@ TEST(ControlPlane, SavesAndRestartsOnHalfTheRanks) {
   for (const int n : sizes()) {
     const ScaleScratch scratch;
     Costs costs;
-    Setups half(deck_of_half(n));
+    Deck half = deck_of_half(n);
     run_and_save(Setups(deck_of(n)), scratch.path, costs);
     const fs::path step = committed_steps(scratch.path).front().path;
     EXPECT_EQ(verify_checkpoint(step, 1), std::vector<std::string>{});
-    Deck deck = half.deck();
-    deck.checkpoint.model_from = step;
-    restart_on_half(Setups(deck), costs);
-    for (const auto& [part, cost] : costs.all())
-      std::printf("%6d  %-24s %10.3f %10lld %14lld\n", n, part.c_str(), cost.end - cost.begin,
-                  static_cast<long long>(cost.messages), static_cast<long long>(cost.bytes));
-    std::printf("%6d  manifest.h5 %llu bytes, the largest of its files %llu\n", n,
-                static_cast<unsigned long long>(fs::file_size(step / manifest_name)),
-                static_cast<unsigned long long>(largest_manifest(step)));
-    std::fflush(stdout);
+    half.checkpoint.model_from = step;
+    restart_on_half(Setups(half), costs);
+    const ManifestSizes files = sizes_of_manifest(step);
+    print(costs, n, files);
+    expect_laws(costs, n, files);
   }
   unsetenv("FORGE_RANKS_PER_NODE");
 }
