@@ -65,7 +65,7 @@ std::string cell_of(const GridRow& row, double x, double y) {
   const double centre = x + cell_width / 2 - 1;
   if (!fits) return svg + text_at(centre, y + 28, middle, row.at("result"));
   svg += text_at(centre, y + 17, middle + " font-size=\"13\" font-weight=\"bold\"",
-                 formatted("%.1f %%%s", 100 * row.number("mfu"), row.number("left") > 0 ? "*" : ""));
+                 formatted("%.1f %%%s", 100 * row.number("mfu"), row.is_cut() ? "*" : ""));
   svg += text_at(centre, y + 30, middle, formatted("%.0f tokens/s", row.number("tokens_per_second_per_rank")));
   return svg + text_at(centre, y + 43, middle,
                        formatted("%.1f GiB (%.0f %%)", row.number("peak_bytes") / (1 << 30), 100 * row.memory_share()));
@@ -95,7 +95,7 @@ std::string grid_map(const Machine& machine, const std::vector<GridRow>& rows) {
     all_ranks.insert(row.ranks());
     longest = std::max(longest, row.at("model").size());
   }
-  const bool some_left = std::ranges::any_of(rows, [](const GridRow& row) { return row.number("left") > 0; });
+  const bool some_left = std::ranges::any_of(rows, &GridRow::is_cut);
   const std::vector<std::int64_t> ranks(all_ranks.begin(), all_ranks.end());
   const double left = 20 + 7.5 * static_cast<double>(longest);
   const double width = std::max(520.0, left + cell_width * static_cast<double>(ranks.size()) + 10);

@@ -18,9 +18,9 @@ std::string place_text(const Machine& machine, std::int64_t nodes, std::int64_t 
 }
 
 std::string cell_text(const GridRow& row) {
-  if (!row.fits()) return row.at("result") + (row.number("left") > 0 ? "*" : " ");
+  if (!row.fits()) return row.at("result") + (row.is_cut() ? "*" : " ");
   return formatted("%.0f %5.1f %% %6.1f GiB%s", row.number("tokens_per_second_per_rank"), 100 * row.number("mfu"),
-                   row.number("peak_bytes") / (1 << 30), row.number("left") > 0 ? "*" : " ");
+                   row.number("peak_bytes") / (1 << 30), row.is_cut() ? "*" : " ");
 }
 
 std::string table_text(const Machine& machine, const std::vector<GridRow>& rows) {

@@ -80,7 +80,7 @@ class GridSearch {
       }
     std::size_t left = 0;
     for (GridRow& row : rows) {
-      const bool cut = row.number("left") > 0 && row.number("seconds") < seconds();
+      const bool cut = row.is_cut() && row.number("seconds") < seconds();
       if (asked.contains(row.at("question")) && !cut)
         known_.emplace(row.at("question"), std::move(row));
       else if (cut && asked.contains(row.at("question")))
@@ -178,7 +178,7 @@ class GridSearch {
   }
 
   std::string left_text() const {
-    const auto cells = std::count_if(rows_.begin(), rows_.end(), [](const GridRow& r) { return r.number("left") > 0; });
+    const auto cells = std::ranges::count_if(rows_, &GridRow::is_cut);
     if (cells == 0) return "";
     return "* " + counted(cells, "cell") + " had layouts left when time was up: more with --seconds, now " +
            format_exact(seconds()) + "\n";

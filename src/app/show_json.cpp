@@ -147,7 +147,8 @@ JsonLine gpu_json(const RunSetup& s, const AskedGpu& gpu) {
   if (needed <= usable) return fit;
   const FewestGpus fewest = fewest_gpus(s.deck, usable, s.capability);
   fit.add("change", nearest_change(s, RunKind::training, usable, FitOn::gpu));
-  return fit.add("fewest_gpus", fewest.ranks).add("layout_of_fewest", fewest.keys);
+  fit.add("fewest_gpus", fewest.ranks).add("layout_of_fewest", fewest.keys);
+  return fit.add("too_few_gpus", fewest.tried).add("enough_gpus", fewest.ranks > 0 ? fewest.ranks : fewest.enough);
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ struct TrainDeck {
   double spike_loss = 1.5, spike_norm = 10;  // times the median of the last steps; 0 = no limit
   std::int64_t spike_window = 100;           // steps of the medians
   std::int64_t spike_most = 10;              // updates left out, or returns to a checkpoint, of a run
-  std::int64_t check_replicas_steps = 0;     // 0 = never
+  std::int64_t check_replicas_steps = 0, check_gradients_steps = 0;  // 0 = never
   ReplicaAction replicas_differ = ReplicaAction::stop;
   std::int64_t validate_every_steps = 0;  // 0 = never
   std::int64_t validation_sequences = 0;  // of each held-out set; 0 = all

@@ -116,6 +116,9 @@ void add_watches(SectionKeys<&Deck::train>& k) {
       "updates that a run leaves out, or returns to a checkpoint; from then on spikes are logged");
   k.integer<&T::check_replicas_steps>("check_replicas_steps", may_change, 0, most_steps, "",
                                       "steps between comparisons of weights and states on ranks that must agree");
+  k.integer<&T::check_gradients_steps>(
+      "check_gradients_steps", may_change, 0, most_steps, "",
+      "steps between those whose gradients a second data-parallel group computes, too, to find wrong products");
   k.choice<&T::replicas_differ>("replicas_differ", may_change, {"stop", "repair"},
                                 "then: the run ends (exit code 7), or the odd ranks get the numbers of a majority");
 }

@@ -35,11 +35,13 @@ struct Kind {
   double otherwise;
   Where where;
 };
-constexpr Kind kinds[] = {{"kill", Argument::none, 0, Where::any},       {"stop", Argument::none, 0, Where::any},
-                          {"hang", Argument::none, 0, Where::any},       {"slow", Argument::required, 0, Where::any},
-                          {"throw", Argument::optional, 1, Where::any},  {"nan", Argument::optional, 1, Where::step},
-                          {"flip", Argument::optional, -1, Where::step}, {"fail", Argument::required, 0, Where::step},
-                          {"upset", Argument::optional, 0, Where::step}, {"wrong", Argument::none, 0, Where::place}};
+constexpr Kind kinds[] = {
+    {"kill", Argument::none, 0, Where::any},           {"stop", Argument::none, 0, Where::any},
+    {"hang", Argument::none, 0, Where::any},           {"slow", Argument::required, 0, Where::any},
+    {"throw", Argument::optional, 1, Where::any},      {"nan", Argument::optional, 1, Where::step},
+    {"flip", Argument::optional, -1, Where::step},     {"fail", Argument::required, 0, Where::step},
+    {"upset", Argument::optional, 0, Where::step},     {"wrong", Argument::none, 0, Where::place},
+    {"miscompute", Argument::optional, 1, Where::step}};
 constexpr const char* places[] = {"init",       "start",    "mesh",   "gradients",  "save", "write",
                                   "validation", "sampling", "export", "evaluation", "end",  "finalize",
                                   "products",   "memory",   "sums",   "pairs",      "files"};
@@ -87,7 +89,7 @@ std::vector<Fault> environment_faults() {
       throw BadInput("FORGE_FAULT=" + std::string(part) +
                      ": legal are kill:RANK:WHERE, stop:RANK:WHERE, hang:RANK:WHERE, slow:RANK:WHERE:SECONDS, "
                      "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT], fail:RANK:STEP:CALL, "
-                     "upset:RANK:STEP[:TENSOR] and wrong:RANK:PLACE, "
+                     "upset:RANK:STEP[:TENSOR], miscompute:RANK:STEP[:STEPS] and wrong:RANK:PLACE, "
                      "several with commas between; WHERE is a step or one of " +
                      names);
     }
@@ -116,6 +118,14 @@ void happen(const Fault& fault, const std::function<bool()>& stops = {}) {
   throw Error(text, code);
 }
 
+// Whether a fault that lasts for its argument's number of steps holds in this one.
+bool holds_in(std::string_view kind, int rank, std::int64_t step) {
+  const std::vector<Fault> faults = environment_faults();
+  return std::any_of(faults.begin(), faults.end(), [&](const Fault& f) {
+    return f.kind == kind && f.rank == rank && step >= f.step && static_cast<double>(step - f.step) < f.argument;
+  });
+}
+
 // Calls until the one that fails, 0: none does; seconds that each takes. Of the thread that saves: ranks may be
 // threads, and each may save behind its steps.
 thread_local std::int64_t calls_left = 0;
@@ -138,11 +148,11 @@ void inject_fault(int rank, const char* place, const std::function<bool()>& stop
 }
 
 bool nan_fault(int rank, std::int64_t step) {
-  for (const Fault& fault : environment_faults())
-    if (fault.kind == "nan" && rank == fault.rank && step >= fault.step &&
-        static_cast<double>(step - fault.step) < fault.argument)
-      return true;
-  return false;
+  return holds_in("nan", rank, step);
+}
+
+bool miscompute_fault(int rank, std::int64_t step) {
+  return holds_in("miscompute", rank, step);
 }
 
 bool wrong_fault(int rank, const char* place) {

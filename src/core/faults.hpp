@@ -19,6 +19,9 @@ void inject_fault(int rank, const char* place, const std::function<bool()>& stop
 // nan: whether a gradient of this rank is NaN in this step.
 bool nan_fault(int rank, std::int64_t step);
 
+// miscompute: whether a block's output of this rank loses a bit in each forward pass of this step.
+bool miscompute_fault(int rank, std::int64_t step);
+
 // wrong: whether a result of this rank is to be changed at a place.
 bool wrong_fault(int rank, const char* place);
 

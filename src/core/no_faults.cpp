@@ -14,6 +14,10 @@ bool nan_fault(int, std::int64_t) {
   return false;
 }
 
+bool miscompute_fault(int, std::int64_t) {
+  return false;
+}
+
 bool wrong_fault(int, const char*) {
   return false;
 }

@@ -73,6 +73,14 @@ void check_two_level(const Deck& deck, const MeshShape& mesh, Report& report) {
   if (nodes.nodes == 1) report.add("", "model.dispatch = two_level with " + nodes.rule + "; or dispatch: automatic");
 }
 
+void check_gradient_check(const Deck& deck, const MeshShape& mesh, Report& report) {
+  if (deck.train.check_gradients_steps == 0 || mesh.data_parallel() > mesh.data_parallel_together()) return;
+  report.add("", equation("train.check_gradients_steps", deck.train.check_gradients_steps) +
+                     " where no second data-parallel group can compute a group's gradients; legal: 0, or more than " +
+                     std::to_string(mesh.data_parallel_together()) + " as mesh.dp_replicate x mesh.dp_shard" +
+                     (mesh.data_parallel_together() > 1 ? " (so many exchange rows of experts)" : ""));
+}
+
 // Sequence lengths: two blocks of each context-parallel rank, whole rows of each tensor-parallel one.
 void check_sequence(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
@@ -151,6 +159,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
     deck.mesh.dp_shard = mesh->dp_shard;
     deck.mesh.etp = mesh->etp;
     check_two_level(deck, *mesh, report);
+    check_gradient_check(deck, *mesh, report);
   }
   check_batch(deck, report);
   check_tensor(deck, report);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <vector>
 
 namespace forge {
@@ -182,6 +183,10 @@ std::string table_line(const std::string& axis, const std::string& extent, const
 }
 
 }  // namespace
+
+int MeshShape::data_parallel_together() const {
+  return std::lcm(cp * tp, ep * etp) / (cp * tp);
+}
 
 int MeshShape::expert_shards() const {
   return std::max(1, dp_shard * cp * tp / (ep * etp));

@@ -38,6 +38,9 @@ struct MeshShape {
 
   int world() const { return pp * dp_replicate * dp_shard * cp * tp; }
   int data_parallel() const { return dp_replicate * dp_shard; }  // groups of ranks that read different data
+  // Data-parallel groups that exchange rows of experts with each other: those that an ep group lies in, with whole
+  // ones.
+  int data_parallel_together() const;
   Grid dense() const { return Grid({pp, dp_replicate, dp_shard, cp, tp}); }
   Grid expert() const { return Grid({pp, edp, ep, etp}); }
   int ep_node_ranks() const { return ep / ep_nodes; }  // of an ep group, on each of its nodes

@@ -76,6 +76,7 @@ struct BufferContext {
   bool cutlass = false;           // … by that library, behind one that describes the groups to it
   bool row_scores = false;        // an evaluation keeps what its rows say of their labels
   bool pairs = false;             // a sample is a pair of texts of which the first is preferred
+  bool checks_gradients = false;  // a step's gradients have a checksum (train/gradient_check.hpp)
   std::int64_t cache_tokens = 0;  // of each sequence whose keys and values a generation keeps; 0: it keeps none
   double expert_load = 1;         // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
 

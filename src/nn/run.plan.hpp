@@ -38,6 +38,7 @@ struct RunBuffers {
   View<double, 2> unit_norms;       // (units of the model, 2) squares of weights, of their last update
   View<double, 2> rounding_counts;  // of a step's rounded numbers, where norms are reported
   AmaxHistory amax_history;         // with the delayed recipe
+  View<std::int64_t, 1> checksum;   // of a step's gradients, where they are checked
 
   void list(BufferLister& l) {
     l.add(scalars, "step scalars", l.c.leading_sums() + 5, 1);
@@ -56,6 +57,7 @@ struct RunBuffers {
     if (l.c.normed_units > 0) l.add(unit_norms, "norms of units", l.c.normed_units, 2);
     if (counts_rounding(l.c)) l.add(rounding_counts, rounding_counts_name, rounding_count_rows, rounding_count_columns);
     amax_history.list(l);
+    if (l.c.checks_gradients) l.add(checksum, "checksum of gradients", 1, 1);
     if (l.spec.options.mtp_depth > 0) l.add(mtp_sums, "losses of depths", l.spec.options.mtp_depth, 2);
   }
 };

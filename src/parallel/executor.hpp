@@ -81,6 +81,8 @@ class Executor {
   }
   // Of a step that has begun, until the next begins: rounded numbers are counted; an empty View: they are not.
   void count_rounding(const RoundingCounts& counts) { step_.rounding.counts = counts; }
+  // A fault on purpose, of forward passes from here on: a bit of each block's output is wrong.
+  void miscompute(bool wrong) { miscomputes_ = wrong; }
   // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
   void use(std::size_t list, const RouterScales& scales) {
     slots_.use(list);
@@ -137,6 +139,7 @@ class Executor {
   std::array<std::optional<OpenFrame>, layer_memory_count> frames_;  // by what stands there
   StepInputs inputs_;
   RowLogits<acc_t<T>> row_logits_;
+  bool miscomputes_ = false;
 };
 
 }  // namespace forge

@@ -1,4 +1,5 @@
 #include "core/to_size.hpp"
+#include "device/flip_bit.hpp"
 #include "parallel/executor.hpp"
 #include "parallel/layer_parameters.hpp"
 
@@ -77,7 +78,9 @@ class Executor<T>::LayerTask {
         {context_, layer_.number, rows, input(at_)}, buffers.block, parameters_.weights(), parameters_.gradients()};
     if (is_forward()) {
       executor_.gather_.coded().count(context_, executor_.storage_, layer_);
-      return block.forward(output());
+      block.forward(output());
+      if (executor_.miscomputes_) flip_bit_of(context_.stream, reinterpret_cast<std::byte*>(output().data), sizeof(T));
+      return;
     }
     if (task_.op == TaskOp::recompute) return block.recompute();
     if (task_.op == TaskOp::backward) return block.backward(output_gradient(), input_gradient());

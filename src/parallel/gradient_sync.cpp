@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/kernels.hpp"
+#include "kernels/rows/bit_sums.hpp"
 #include "kernels/rows/rounded_sums.hpp"
 #include "parallel/element_place.hpp"
 
@@ -63,6 +64,7 @@ void GradientSync<T>::reduce(Stream& compute, std::size_t u, int buffer, bool la
       copy_on_device(compute, sums.data + unit.local.vectors_begin, unit.vectors.data,
                      to_size(unit.vectors.size()) * sizeof(A));
   }
+  add_to_checksum(compute, sums);
   stream_.follow(compute);
   unit.rounds_gradients() ? reduce_rounded(compute, u, sums, last) : reduce_shards(compute, unit, sums);
   if (buffer >= 0) {
@@ -72,6 +74,14 @@ void GradientSync<T>::reduce(Stream& compute, std::size_t u, int buffer, bool la
     unit.matrix_sums = nullptr;
   }
   if (last && stream_ && !unit.rounds_gradients()) reduce_step(unit);
+}
+
+template <class T>
+void GradientSync<T>::add_to_checksum(Stream& compute, View<const A, 1> sums) {
+  using Word = std::conditional_t<sizeof(A) == sizeof(std::uint32_t), std::uint32_t, std::uint64_t>;
+  if (checksum_.total.empty()) return;
+  add_bits<Word>(compute, View<const Word, 1>(reinterpret_cast<const Word*>(sums.data), {{sums.size()}}),
+                 checksum_.pieces++, checksum_.partial, checksum_.total);
 }
 
 // gradient += Σ over the shard group of sums(elements), this rank's part; sums are overwritten.

@@ -30,6 +30,9 @@ class GradientSync {
   // Sums what is in the compute stream: of a microbatch in the buffer, or (-1) of the step; `last`: nothing is added to
   // the unit in this step any more. Every rank of a group calls it for the same units in the same order.
   void reduce(Stream& compute, std::size_t u, int buffer, bool last);
+  // From here on adds a checksum of gradients before their reductions to total[0]; with no total it ends. partial:
+  // sum_partials words of workspace.
+  void take_checksum(View<std::uint64_t, 1> total, View<std::uint64_t, 1> partial) { checksum_ = {total, partial, 0}; }
   // After the table's reduction: sums it over the two stages that hold it.
   void reduce_tied(std::size_t table);
   // What no layer has added to yet.
@@ -44,6 +47,11 @@ class GradientSync {
     bool used = false;
   };
 
+  struct Checksum {
+    View<std::uint64_t, 1> total, partial;
+    std::uint64_t pieces = 0;  // that it has so far
+  };
+  void add_to_checksum(Stream& compute, View<const A, 1> sums);
   PoolBuffer& buffer_of(const RankUnit<T>& unit, int buffer) {
     return pools_[to_size(pool_of(unit.local))][to_size(buffer)];
   }
@@ -69,6 +77,7 @@ class GradientSync {
   std::uint64_t seed_ = 0;
   std::int64_t step_ = 0;
   std::vector<std::int64_t> additions_;  // in this step, by unit
+  Checksum checksum_;
 };
 
 }  // namespace forge

@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "core/faults.hpp"
 #include "core/random.hpp"
+#include "device/flip_bit.hpp"
 #include "plan/setup.hpp"
 
 namespace forge {
@@ -196,19 +197,12 @@ std::string ReplicaCheck<T>::before_save(std::int64_t step) {
   return compared_ == step ? "" : check(step);
 }
 
-// A bit of the first number's mantissa that no later rounding takes back.
 template <class T>
 void ReplicaCheck<T>::upset(std::int64_t tensor) {
   std::vector<ReplicaPart> all = replica_parts(session_.storage(), ReplicaKind::data, true);
   std::ranges::copy(replica_parts(session_.storage(), ReplicaKind::expert_data, true), std::back_inserter(all));
   const ReplicaPart& part = all.at(to_size(tensor) % all.size());
-  std::byte* const at = part.data + size_of(part.type) - std::min<std::size_t>(2, size_of(part.type));
-  std::byte changed{};
-  copy_to_host(session_.stream(), &changed, at, 1);
-  session_.stream().synchronize();
-  changed ^= std::byte{1};
-  copy_to_device(session_.stream(), at, &changed, 1);
-  session_.stream().synchronize();
+  flip_bit_of(session_.stream(), part.data, size_of(part.type));
 }
 
 FORGE_INSTANTIATE_CLASS(ReplicaCheck);

@@ -174,6 +174,7 @@ MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
 template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels) {
   now_ = step;
+  executor_->miscompute(miscompute_fault(mesh_.rank(), step));
   executor_->use(setup_.schedule_number(step), routers_->scales(router_scopes(), static_cast<double>(labels.tokens)));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
   executor_->begin_step(step, {&source,
@@ -206,6 +207,25 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
     run(task);
   }
   executor_->count_rounding({});
+}
+
+template <class T>
+void Session<T>::begin_checksum() {
+  // A checksum is a word, as the buffer's numbers are; sums of norms are taken behind all reductions.
+  const auto words = [](auto* data, std::int64_t count) {
+    return View<std::uint64_t, 1>(reinterpret_cast<std::uint64_t*>(data), {{count}});
+  };
+  fill_zero(stream_, run_.checksum.data, sizeof(std::uint64_t));
+  sync_->take_checksum(words(run_.checksum.data, 1), words(run_.norm_partials.data, sum_partials));
+}
+
+template <class T>
+std::uint64_t Session<T>::end_checksum() {
+  std::uint64_t sum = 0;
+  sync_->take_checksum({}, {});
+  copy_to_host(stream_, &sum, run_.checksum.data, sizeof sum);
+  stream_.synchronize();
+  return sum;
 }
 
 template <class T>

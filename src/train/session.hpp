@@ -51,6 +51,9 @@ class Session {
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
+  // A checksum of the gradients that this rank gives to reductions in between, of a deck that checks gradients.
+  void begin_checksum();
+  std::uint64_t end_checksum();
   // The step's scalars, for which it waits, with norms by unit where they are wanted; routers' biases by the step's
   // loads, where all was finite; and update number `number` (Optimizer::Update) with these gradients, for which it
   // waits with norms alone. Where `holds_back` says so of a finite step, on all ranks, nothing changes either.

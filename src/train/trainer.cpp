@@ -71,6 +71,7 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       bad_in_a_row_(start.bad_in_a_row),
       busy_cores_(session.stream().threads()),
       slow_ranks_(session.mesh().world(), session.mesh().shape().pp, world),
+      gradients_(session, world),
       spikes_(train(), start.spikes) {
   if (train().check_replicas_steps == 0) return;
   replicas_.emplace(session, world);
@@ -141,11 +142,17 @@ void Trainer<T>::step(std::int64_t s) {
   inject_fault(session_.mesh().rank(), s);
   LabelCounts labels;
   BatchFeed feed(next_batch(labels));
+  const bool again = gradients_.due(s);
+  if (again) {
+    enter("gradients of another group");
+    gradients_.compute_next(stream_, s, labels);
+  }
   enter("gradients");
   if (profiles(s)) session_.timeline().begin(session_.stream());
   if (compares(s)) session_.timeline().begin(session_.stream(), Timeline::Of::waits);
   session_.compute_gradients(feed, s, labels);
   if (compares(s)) session_.timeline().stop();
+  if (again) gradients_.compare(s);
   enter("update");
   const StepRates rates = rates_of_step(session_.setup().deck, s);
   StepResult result;

@@ -11,6 +11,7 @@
 #include "optim/optimizer.hpp"
 #include "train/busy_cores.hpp"
 #include "train/checkpoints.hpp"
+#include "train/gradient_check.hpp"
 #include "train/job_report.hpp"
 #include "train/replica_check.hpp"
 #include "train/session.hpp"
@@ -99,6 +100,7 @@ class Trainer {
   BusyCores busy_cores_;
   SlowRanks slow_ranks_;
   std::optional<ReplicaCheck<T>> replicas_;  // with train.check_replicas_steps
+  GradientCheck<T> gradients_;
   SpikeWatch spikes_;
   std::string spike_;                                // of this step, or of the one that the run has gone back for
   std::optional<std::vector<std::string>> returns_;  // to the first of these that is whole, behind this step

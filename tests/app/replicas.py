@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """replicas.py FORGE: train.check_replicas_steps. On layouts of every axis, optimizers and precisions ranks agree as long as nothing happens; a bit
-that flips is found wherever another rank holds the tensor, with the rank's number, ends the run with 7, and is repaired where most ranks agree."""
+that flips is found wherever another rank holds the tensor, with the rank's number, ends the run with 7, and is repaired where most ranks agree.
+train.check_gradients_steps: gradients computed twice agree, and change nothing, unless a rank's products are wrong."""
 import json
 import os
 import random
@@ -9,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from program import expect, finish, job, said, sets
+from program import expect, finish, job, run, said, sets
 
 DECK = """model: {layers: 4, width: 16, heads: 4, kv_heads: 2, ffn: 24, vocabulary: 66, qk_norm: true}
 train: {steps: 4, global_batch_sequences: 8, microbatch_sequences: 1, sequence_tokens: 16, precision: fp32, check_replicas_steps: 1}
@@ -55,7 +56,8 @@ def train(name, ranks, *settings, code=0, fault=None):
 
 
 def losses(name):
-    return [json.loads(line)["loss"] for line in Path(f"{name}.run", "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in Path(f"{name}.run", "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if "loss" in row]
 
 
 def check_quiet():
@@ -105,7 +107,50 @@ def check_flips():
     expect(any(re.search(r"norm\S*, weights: rank 3 differs from 3 ranks like rank 0 \(tp ranks\)", log) for log in logs), "tp: no norm's weight is found")
 
 
+# Settings beside those of QUIET under which two data-parallel groups have the same gradients.
+TWICE = [
+    (4, ["mesh.dp_replicate=2", "mesh.pp=2", "model.dropout=0.1", "train.z_loss_coefficient=1e-3", "train.recompute=full"]),
+    (4, ["mesh.dp_shard=4", "train.zero_stage=2", "train.accumulate=sharded", "train.precision=bf16", "optimizer.gradients=bf16", "data.document_end_token=7", "data.packing=best_fit"]),
+    (4, ["mesh.dp_shard=4", "train.precision=fp8", "train.fp8_recipe=delayed", "model.mtp_depth=1"]),
+]
+# The rank whose products are wrong, and those that must be named: its data-parallel group, or of two groups both.
+WRONG = [
+    (3, 1, ["mesh.dp_replicate=3", "train.global_batch_sequences=12"], "rank 1"),
+    (4, 2, ["mesh.dp_shard=4", "train.zero_stage=3", "train.precision=bf16"], "rank 2"),
+    (6, 3, ["mesh.dp_replicate=3", "mesh.tp=2", "train.global_batch_sequences=12", "train.recompute=selective"], "ranks 2, 3"),
+    (6, 4, ["mesh.dp_shard=3", "mesh.pp=2", "train.global_batch_sequences=12"], "ranks 1, 4"),
+    (8, 5, ["mesh.dp_replicate=4", "mesh.dp_shard=2", "mesh.ep=2", "train.zero_stage=1", *EXPERTS], "ranks 4, 5"),
+    (2, 1, ["mesh.dp_shard=2"], "ranks 0, 1"),
+]
+
+
+def check_gradients():
+    twice = ["train.check_replicas_steps=0", "train.check_gradients_steps=2"]
+    for ranks, settings in QUIET + TWICE:
+        output = run("show", "deck.yaml", "--ranks", str(ranks), *sets(*settings, *twice))[1]
+        if "no second data-parallel group" in output:
+            continue
+        train("once", ranks, *settings, "train.check_replicas_steps=0")
+        train("twice", ranks, *settings, *twice)
+        expect(losses("twice") == losses("once"), f"{settings}: {losses('twice')}, not {losses('once')}")
+    for ranks, wrong, settings, named in WRONG:
+        log = train("wrong", ranks, *settings, *twice, code=7, fault=f"miscompute:{wrong}:4")
+        expect(f"gradients of step 4 are others where a second data-parallel group computes them: of {named}" in log, f"{settings}: {log}")
+        two = ranks == 2
+        expect(("of one of the two groups is broken" if two else "there is broken") in log and "a checkpoint of step 2," in log, f"{settings}: {log}")
+        expect(len(losses("wrong")) == 3, f"{settings}: {losses('wrong')}")
+    # Without the check a wrong product changes the weights of all ranks alike.
+    log = train("wrong", 3, *WRONG[0][2], fault="miscompute:1:2:2")
+    train("clean", 3, *WRONG[0][2])
+    expect(losses("wrong") != losses("clean"), "the fault changes nothing")
+
+
 def check_wrong_input():
+    experts = ["mesh.dp_shard=4", "mesh.ep=4", *EXPERTS]
+    for ranks, words, text in ((1, [], "legal: 0, or more than 1 as mesh.dp_replicate x mesh.dp_shard"), (2, ["mesh.tp=2"], "legal: 0, or more than 1 as"),
+                               (4, experts, "legal: 0, or more than 4 as mesh.dp_replicate x mesh.dp_shard (so many exchange rows of experts)")):
+        output = said("show", "deck.yaml", "--ranks", str(ranks), *sets(*words, "train.check_gradients_steps=5"), code=2)
+        expect("train.check_gradients_steps = 5" in output and text in output, f"{words}: {output}")
     for words, text in ((["train.check_replicas_steps=0", "train.replicas_differ=repair"], "train.replicas_differ = repair without train.check_replicas_steps"),
                         (["train.check_replicas_steps=-1"], "train.check_replicas_steps"), (["train.replicas_differ=vote"], "train.replicas_differ")):
         output = said("show", "deck.yaml", *sets(*words), code=2)
@@ -120,6 +165,7 @@ def main():
         Path("tokens.bin").write_bytes(b"".join(draw.randrange(66).to_bytes(2, "little") for _ in range(4000)))
         check_quiet()
         check_flips()
+        check_gradients()
         check_wrong_input()
         os.chdir("/")
     finish()

@@ -13,4 +13,9 @@ namespace forge {
 template <class W>
 void sum_bits(Stream&, View<const W, 1> x, View<std::uint64_t, 1> partial, View<std::uint64_t, 1> out);
 
+// total[0] += mix(number, Σ_j mix(j, bits of x[j])) mod 2^64: a checksum of several x, each with a number of its own.
+template <class W>
+void add_bits(Stream&, View<const W, 1> x, std::uint64_t number, View<std::uint64_t, 1> partial,
+              View<std::uint64_t, 1> total);
+
 }  // namespace forge
