@@ -25,14 +25,14 @@ namespace forge::test {
 
 inline constexpr int ranks_of_node = 8;
 
-// A model of 16 layers whose matrices have a few thousand elements, on this mesh.
+// A model of 16 layers, so small that of 16,384 ranks each writes the 64 elements of a layer that a shard has at least.
 inline Deck deck_on_mesh(const MeshDeck& mesh) {
   Deck deck;
   deck.model.layers = 16;
-  deck.model.width = 32;
+  deck.model.width = 64;
   deck.model.heads = deck.model.kv_heads = 8;
-  deck.model.head_dim = 4;
-  deck.model.ffn = 64;
+  deck.model.head_dim = 8;
+  deck.model.ffn = 240;
   deck.model.vocabulary = 64;
   deck.mesh = mesh;
   deck.train.zero_stage = 1;
