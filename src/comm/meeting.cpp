@@ -56,14 +56,14 @@ Meeting::Meeting(std::shared_ptr<ThreadWorld> world, int size)
       shown_(to_size(size)),
       on_failure_(std::move(world), [this] { changed_.wake_all(); }) {}
 
-void Meeting::arrive(bool may_fail, const Act* act) {
+void Meeting::arrive(bool may_fail, Call call, void* act) {
   std::int64_t mine = 0;
   {
     std::unique_lock lock(mutex_);
     if (may_fail) world_->check();
     mine = round_.load();
     if (arrived_ + 1 == size_) {
-      if (act) (*act)(shown_);
+      if (call) call(act, shown_);
       arrived_ = 0;
       round_.store(mine + 1);
       lock.unlock();

@@ -79,20 +79,22 @@ class Meeting {
   }
   // Every rank calls with its own pointer; act(pointers) runs once, in the rank that comes last, and may write
   // where they point. Nobody leaves before it has. It must not wait for another rank.
-  void meet_once(int rank, const void* mine, const std::function<void(const std::vector<const void*>&)>& act) {
+  template <class Act>
+  void meet_once(int rank, const void* mine, Act act) {
     shown_[to_size(rank)] = mine;
-    arrive(true, &act);
+    arrive(
+        true, [](void* a, const std::vector<const void*>& shown) { (*static_cast<Act*>(a))(shown); }, &act);
   }
 
  private:
-  using Act = std::function<void(const std::vector<const void*>&)>;
+  using Call = void (*)(void* act, const std::vector<const void*>& shown);
   struct Leave {
     Meeting& meeting;
     ~Leave() { meeting.arrive(false); }
   };
-  // Returns when all ranks have arrived; withdraws and throws at a failure if it may. `act`, if any, is called by the
-  // last one, before the others go on.
-  void arrive(bool may_fail, const Act* act = nullptr);
+  // Returns when all ranks have arrived; withdraws and throws at a failure if it may. The last one calls call(act,
+  // pointers), if there is one, before the others go on.
+  void arrive(bool may_fail, Call call = nullptr, void* act = nullptr);
 
   std::shared_ptr<ThreadWorld> world_;
   int size_;

@@ -216,11 +216,12 @@ template <class T>
 void ThreadCommunicator::reduce_values(std::span<T> values, HostReduction reduction) {
   group_->host.meet_once(rank(), &values, [&](const std::vector<const void*>& shown) {
     const auto of_rank = [&](int r) { return *static_cast<const std::span<T>*>(shown[to_size(r)]); };
-    for (int r = 0; r < size(); ++r)
-      require(of_rank(r).size() == values.size(), "the ranks of a group combine different numbers of values");
-    std::vector<T> result(values.size());
-    combine_ranks(std::span<T>(result), size(), reduction, [&](int r) { return of_rank(r).data(); });
-    for (int r = 0; r < size(); ++r) std::ranges::copy(result, of_rank(r).begin());
+    const std::span<T> result = of_rank(0);
+    for (int r = 1; r < size(); ++r) {
+      require(of_rank(r).size() == result.size(), "the ranks of a group combine different numbers of values");
+      for (std::size_t i = 0; i < result.size(); ++i) result[i] = combined(reduction, result[i], of_rank(r)[i]);
+    }
+    for (int r = 1; r < size(); ++r) std::ranges::copy(result, of_rank(r).begin());
   });
 }
 
