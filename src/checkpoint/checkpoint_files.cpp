@@ -1,19 +1,13 @@
 #include "checkpoint/checkpoint_files.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <string_view>
-#include <thread>
 
-#include "checkpoint/directory.hpp"
-#include "checkpoint/shard_check.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
-#include "config/text.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
@@ -24,14 +18,17 @@ namespace forge {
 DatasetFilter datasets_of(const std::vector<StateTensor>& tensors) {
   std::map<std::string, const StateTensor*> by_name;
   for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
-  return [by_name](const StoredDataset& dataset, const StoredTensor& tensor) {
+  const auto reach = [by_name](const StoredTensor& tensor, const Box& box) {
     const auto found = by_name.find(tensor.name);
     if (found == by_name.end()) return false;
-    for (const StoredPiece& stored : dataset.pieces)
-      for (const StatePiece& piece : found->second->pieces)
-        if (piece.box.offset.size() == stored.box.offset.size() && overlap(stored.box, piece.box)) return true;
-    return false;
+    return std::ranges::any_of(found->second->pieces, [&](const StatePiece& piece) {
+      return piece.box.offset.size() == box.offset.size() && overlap(box, piece.box);
+    });
   };
+  const auto dataset = [reach](const StoredDataset& dataset, const StoredTensor& tensor) {
+    return std::ranges::any_of(dataset.pieces, [&](const StoredPiece& piece) { return reach(tensor, piece.box); });
+  };
+  return {dataset, reach};
 }
 
 namespace {
@@ -59,12 +56,6 @@ std::vector<Content> content_of(const StoredDataset& d, std::size_t chunk) {
   return content;
 }
 
-// What the name of a checkpoint's directory promises, −1: nothing.
-std::int64_t step_of_directory(const std::string& directory) {
-  const std::filesystem::path path = directory;
-  return step_of_name(path.has_filename() ? path.filename() : path.parent_path().filename());
-}
-
 template <class From, class To>
 std::vector<std::byte> converted(const std::vector<std::byte>& from) {
   const std::size_t n = from.size() / sizeof(From);
@@ -87,48 +78,13 @@ std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from
   });
 }
 
-std::vector<std::string> verify_shard(const std::string& directory, const Manifest& manifest, std::size_t number,
-                                      const std::function<void()>& between = {}) {
-  std::vector<const StoredDataset*> datasets;
-  for (const StoredDataset& d : manifest.datasets)
-    if (d.shard == static_cast<std::int64_t>(number)) datasets.push_back(&d);
-  const StoredShard& shard = manifest.shards[number];
-  return shard_damage(directory + "/" + shard_name(shard.number), shard, manifest.tensors, datasets, between);
-}
-
 }  // namespace
 
-Hash hash_of_file(const std::string& path) {
-  return as_damage([&] {
-    const FileHandle file = FileHandle::open_to_read(path, "file");
-    Sha256 hash;
-    hash.add(file, 0, file.size());
-    return hash.finish();
-  });
-}
-
-Hash verified_manifest(const std::string& directory, Hash (*hash_of)(const std::string& path)) {
-  const std::string name = directory + "/" + manifest_hash_name;
-  std::string text = as_damage([&] { return read_text_file(name, 256, "the manifest's hash"); });
-  // "<hash>  manifest.h5\n", as sha256sum writes and checks it.
-  Hash expected;
-  if (!read_hex(text.substr(0, 64), expected) || text.substr(64) != std::string("  ") + manifest_name + "\n")
-    throw BadCheckpoint(name + " holds no SHA-256 of " + manifest_name);
-  const Hash hash = as_damage([&] { return hash_of(directory + "/" + manifest_name); });
-  if (hash != expected)
-    throw BadCheckpoint(directory + "/" + manifest_name + " has SHA-256 " + hex_of(hash) + ", " + name + " says " +
-                        hex_of(expected));
-  return hash;
-}
-
-CheckpointFiles::CheckpointFiles(const std::string& directory, const DatasetFilter& wanted)
+CheckpointFiles::CheckpointFiles(const std::string& directory, const DatasetFilter& wanted, Communicator* node)
     : directory_(directory),
-      hash_(verified_manifest(directory)),
-      manifest_(read_manifest(directory + "/" + manifest_name, wanted)),
+      tables_(directory, node),
+      manifest_(tables_.read(wanted)),
       datasets_(manifest_.tensors.size()) {
-  if (const std::int64_t named = step_of_directory(directory); named >= 0 && named != manifest_.facts.step)
-    throw BadCheckpoint(directory + " holds step " + std::to_string(manifest_.facts.step) +
-                        ": another checkpoint's files, or it was renamed");
   for (std::size_t t = 0; t < manifest_.tensors.size(); ++t) numbers_[manifest_.tensors[t].name] = t;
   for (const StoredDataset& d : manifest_.datasets) datasets_[to_size(d.tensor)].push_back(&d);
 }
@@ -138,19 +94,24 @@ const StoredTensor* CheckpointFiles::find(const std::string& name) const {
   return found == numbers_.end() ? nullptr : &manifest_.tensors[found->second];
 }
 
-std::string CheckpointFiles::missing() const {
+std::string CheckpointFiles::missing(int part, int parts) const {
   std::string text;
-  for (const StoredShard& shard : manifest_.shards) {
-    const std::string path = directory_ + "/" + shard_name(shard.number);
-    try {
-      const std::uint64_t bytes = as_damage([&] { return FileHandle::open_to_read(path, "shard").size(); });
-      if (bytes == shard.bytes) continue;
-      text += (text.empty() ? "" : "; ") + path + " has " + std::to_string(bytes) + " bytes, its manifest says " +
-              std::to_string(shard.bytes);
-    } catch (const BadCheckpoint& error) {
-      text += (text.empty() ? "" : "; ") + std::string(error.what());
+  const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  const auto look = [&](const std::vector<StoredShard>& shards) {
+    for (const StoredShard& shard : shards) {
+      const std::string path = directory_ + "/" + shard_name(shard.number);
+      try {
+        const std::uint64_t bytes = as_damage([&] { return FileHandle::open_to_read(path, "shard").size(); });
+        if (bytes != shard.bytes)
+          add(path + " has " + std::to_string(bytes) + " bytes, its manifest says " + std::to_string(shard.bytes));
+      } catch (const BadCheckpoint& error) {
+        add(error.what());
+      }
     }
-  }
+  };
+  if (!tables_.in_pieces() && part == 0) look(manifest_.shards);
+  for (std::size_t p = to_size(part); tables_.in_pieces() && p < tables_.pieces(); p += to_size(parts))
+    look(tables_.shards_of(p));
   return text;
 }
 
@@ -248,53 +209,6 @@ void CheckpointFiles::read(const std::vector<StateTensor>& tensors) {
     plan(
         wanted, [](const StatePiece& piece, std::size_t) { return piece.data; }, readings);
   as_damage([&] { in_parallel(readings.size(), [&](std::size_t i) { read(readings[i], nullptr); }); });
-}
-
-std::vector<std::string> verify_part(const std::string& directory, int part, int parts,
-                                     const std::function<void()>& between) {
-  const auto is_mine = [&](std::int64_t shard) { return shard % parts == part; };
-  std::vector<std::string> findings;
-  try {
-    const CheckpointFiles files(directory,
-                                [&](const StoredDataset& d, const StoredTensor&) { return is_mine(d.shard); });
-    for (std::size_t i = 0; i < files.manifest().shards.size(); ++i) {
-      if (!is_mine(static_cast<std::int64_t>(i))) continue;
-      const auto found = verify_shard(directory, files.manifest(), i, between);
-      findings.insert(findings.end(), found.begin(), found.end());
-    }
-  } catch (const BadCheckpoint& error) {
-    findings.push_back(error.what());
-  }
-  return findings;
-}
-
-std::vector<std::string> verify_checkpoint(const std::string& directory, int threads) {
-  std::unique_ptr<CheckpointFiles> files;
-  try {
-    files = std::make_unique<CheckpointFiles>(directory);
-  } catch (const BadCheckpoint& error) {
-    return {error.what()};
-  }
-  const Manifest& manifest = files->manifest();
-  std::vector<std::vector<std::string>> found(manifest.shards.size());
-  std::vector<std::exception_ptr> unread(manifest.shards.size());
-  std::atomic<std::size_t> next{0};
-  {
-    std::vector<std::jthread> workers;
-    for (int t = 0; t < std::max(1, threads); ++t)
-      workers.emplace_back([&] {
-        for (std::size_t i = next++; i < found.size(); i = next++) try {
-            found[i] = verify_shard(directory, manifest, i);
-          } catch (...) {
-            unread[i] = std::current_exception();
-          }
-      });
-  }
-  for (const std::exception_ptr& error : unread)
-    if (error) std::rethrow_exception(error);
-  std::vector<std::string> findings;
-  for (const auto& of_shard : found) findings.insert(findings.end(), of_shard.begin(), of_shard.end());
-  return findings;
 }
 
 }  // namespace forge

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/manifest.hpp"
+#include "checkpoint/manifest_files.hpp"
 #include "checkpoint/state.hpp"
 
 namespace forge {
@@ -19,19 +19,21 @@ DatasetFilter datasets_of(const std::vector<StateTensor>& tensors);
 class CheckpointFiles {
  public:
   // Throws BadCheckpoint where the manifest is missing, isn't what its hash says, or is not consistent. IoFailed, here
-  // and below: what can't be read may be whole.
-  // `wanted`: what the table holds; read() is asked for no more than that.
-  explicit CheckpointFiles(const std::string& directory, const DatasetFilter& wanted = {});
+  // and below: what can't be read may be whole. `wanted`: what the table holds; read() is asked for no more than that.
+  // `node`: ranks that make one together; the first one reads the tables for all.
+  explicit CheckpointFiles(const std::string& directory, const DatasetFilter& wanted = {},
+                           Communicator* node = nullptr);
 
   const std::string& directory() const { return directory_; }
   const Manifest& manifest() const { return manifest_; }
   const CheckpointFacts& facts() const { return manifest_.facts; }
-  const Hash& hash() const { return hash_; }  // of the manifest
+  const Hash& hash() const { return tables_.hash(); }  // of manifest.h5
   // nullptr where there is none of that name.
   const StoredTensor* find(const std::string& name) const;
 
-  // "" or what is missing: shards that aren't there or have another size. Reads no data.
-  std::string missing() const;
+  // "" or what is missing: shards that aren't there or have another size. Reads no data. Of several ranks each looks at
+  // one in `parts` of the manifest's pieces, part 0 at a manifest of one piece.
+  std::string missing(int part = 0, int parts = 1) const;
   // Fills every piece of these tensors, each byte of which is verified before it is used, converted where one is fp32
   // and the other fp64. Reads the chunks that overlap a piece, each once, by all threads of the stream. Throws
   // BadCheckpoint naming file and tensor. The heartbeat, if any, beats behind each chunk.
@@ -62,19 +64,13 @@ class CheckpointFiles {
   void read(const Reading& reading, Heartbeat* heartbeat);
 
   std::string directory_;
-  Hash hash_{};
+  ManifestFiles tables_;
   Manifest manifest_;
   std::map<std::string, std::size_t> numbers_;
   std::vector<std::vector<const StoredDataset*>> datasets_;  // by tensor
   std::atomic<std::uint64_t> bytes_read_ = 0;
   std::uint64_t bytes_needed_ = 0;
 };
-
-// SHA-256 of a whole file, in small parts.
-Hash hash_of_file(const std::string& path);
-// Throws BadCheckpoint unless `directory` has a manifest that is what manifest.sha256 says; its hash. `hash_of`: how
-// its file is read.
-Hash verified_manifest(const std::string& directory, Hash (*hash_of)(const std::string& path) = hash_of_file);
 
 // Reads and verifies every byte of a checkpoint's files, from the disk (DiskReader). Returns what is wrong, one text
 // for each finding; empty: it is whole. `threads` shards at a time. Throws IoFailed where a file can't be read.

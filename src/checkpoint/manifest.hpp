@@ -82,14 +82,15 @@ struct StoredShard {
 };
 std::string shard_name(std::int64_t number);  // "shard_00012.h5"
 
-// The content of manifest.h5, without the virtual datasets.
+// A checkpoint's tables: of format 1 the content of manifest.h5, without the virtual datasets; of format 2 the shards
+// of some pieces (checkpoint/manifest_pieces.hpp), with all tensors.
 struct Manifest {
   CheckpointFacts facts;
   std::vector<StoredTensor> tensors;
   std::vector<StoredShard> shards;
   std::vector<StoredDataset> datasets;
 };
-inline constexpr std::int64_t manifest_format = 1;
+inline constexpr std::int64_t whole_format = 1, pieces_format = 2;  // of manifest.h5
 inline constexpr const char* manifest_name = "manifest.h5";
 inline constexpr const char* manifest_hash_name = "manifest.sha256";
 
@@ -100,10 +101,17 @@ void write_manifest(const std::string& file, const Manifest& manifest, Heartbeat
 // tables consistent: pieces within their tensors, as many elements as the tensor has, chunks within their shard's file
 // and without overlap. Throws BadCheckpoint. Opens no other file.
 //
-// `wanted`: which datasets stay, none given: all. All rows are looked at, a chunk of a table at a time, so that the
-// memory of a rank doesn't grow with the number of ranks that wrote.
-using DatasetFilter = std::function<bool(const StoredDataset&, const StoredTensor&)>;
-Manifest read_manifest(const std::string& file, const DatasetFilter& wanted = {});
+// `wanted`: which datasets stay. All rows are looked at, a chunk of a table at a time, so that the memory of a rank
+// doesn't grow with the number of ranks that wrote.
+struct DatasetFilter {
+  // Each empty: all.
+  std::function<bool(const StoredDataset&, const StoredTensor&)> dataset = {};
+  // Whether a piece is read that has parts of this tensor within the box.
+  std::function<bool(const StoredTensor&, const Box& box)> reach = {};
+};
+class TableFile;
+Manifest read_manifest(const TableFile& file, const DatasetFilter& wanted = {});
+Manifest read_manifest(const std::string& file);
 
 // What one rank wrote. The tensors of all ranks are put together by name.
 struct ShardIndex {
@@ -113,16 +121,29 @@ struct ShardIndex {
 };
 std::string to_text(const ShardIndex& index);
 ShardIndex shard_index_from(const std::string& text);
+
+// Tensors that come by name, each of one type and shape, in the order in which they first come.
+class TensorList {
+ public:
+  explicit TensorList(std::vector<StoredTensor>& tensors) : tensors_(tensors) {}
+  std::int64_t number_of(const StoredTensor& tensor);
+
+ private:
+  std::vector<StoredTensor>& tensors_;
+  std::map<std::string, std::int64_t> numbers_;
+};
 // Puts the shards of all ranks together, which come in the order of ranks; a rank without tensors has no shard.
 class ManifestBuilder {
  public:
   explicit ManifestBuilder(const CheckpointFacts& facts) { manifest_.facts = facts; }
+  ManifestBuilder(const ManifestBuilder&) = delete;
+  ManifestBuilder& operator=(const ManifestBuilder&) = delete;
   void add(ShardIndex index);
   Manifest take() { return std::move(manifest_); }
 
  private:
   Manifest manifest_;
-  std::map<std::string, std::int64_t> numbers_;
+  TensorList tensors_{manifest_.tensors};
 };
 Manifest merged(const CheckpointFacts& facts, std::vector<ShardIndex> shards);
 

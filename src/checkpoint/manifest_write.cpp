@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "checkpoint/hdf5.hpp"
-#include "checkpoint/manifest.hpp"
+#include "checkpoint/manifest_pieces.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "checkpoint/table_file.hpp"
 #include "core/to_size.hpp"
@@ -56,28 +56,45 @@ void append(std::vector<std::int64_t>& row, const Extents& extents) {
   for (std::size_t d = 0; d < most_dimensions; ++d) row.push_back(d < extents.size() ? extents[d] : 0);
 }
 
-struct PlacementTables {
-  Table<std::int64_t> tensors{2 + most_dimensions, {}}, shards{2, {}}, datasets{6, {}},
-      pieces{1 + 2 * most_dimensions, {}}, chunks{2, {}};
-  Table<std::uint8_t> shard_hashes{32, {}}, chunk_hashes{32, {}};
-  std::string names;
+// Writes tables one behind the other and beats behind each.
+struct TableWriter {
+  hid_t file;
+  const std::string& name;
+  Heartbeat* heartbeat;
+
+  void beat() const {
+    if (heartbeat) heartbeat->beat();
+  }
+  template <class T>
+  void write(const char* path, const Table<T>& table, const char* columns) const {
+    write_table(file, name, path, table, columns);
+    beat();
+  }
 };
 
-PlacementTables tables_of(const Manifest& m) {
-  PlacementTables t;
-  for (const StoredTensor& tensor : m.tensors) {
+void write_tensors(const TableWriter& to, const std::vector<StoredTensor>& tensors) {
+  Table<std::int64_t> table{2 + most_dimensions, {}};
+  std::string names;
+  for (const StoredTensor& tensor : tensors) {
     require(tensor.shape.size() <= most_dimensions && tensor.name.find('\n') == std::string::npos,
             "a checkpoint's tensor has too many dimensions, or a name of two lines");
-    t.names += tensor.name + "\n";
-    t.tensors.values.push_back(static_cast<std::int64_t>(tensor.type));
-    t.tensors.values.push_back(static_cast<std::int64_t>(tensor.shape.size()));
-    append(t.tensors.values, tensor.shape);
+    names += tensor.name + "\n";
+    table.values.push_back(static_cast<std::int64_t>(tensor.type));
+    table.values.push_back(static_cast<std::int64_t>(tensor.shape.size()));
+    append(table.values, tensor.shape);
   }
-  for (const StoredShard& shard : m.shards) {
-    t.shards.values.insert(t.shards.values.end(), {shard.number, static_cast<std::int64_t>(shard.bytes)});
-    t.shard_hashes.values.insert(t.shard_hashes.values.end(), shard.rest.begin(), shard.rest.end());
-  }
-  for (const StoredDataset& d : m.datasets) {
+  to.write("/placement/tensor_names", text_table(names), "one name per line");
+  to.write("/placement/tensors", table, "type (0 fp64, 1 fp32, 2 bf16), dimensions, extents (4, the unused ones 0)");
+}
+
+struct DatasetTables {
+  Table<std::int64_t> datasets{6, {}}, pieces{1 + 2 * most_dimensions, {}}, chunks{2, {}};
+  Table<std::uint8_t> chunk_hashes{32, {}};
+};
+
+DatasetTables tables_of(const std::vector<StoredDataset>& datasets) {
+  DatasetTables t;
+  for (const StoredDataset& d : datasets) {
     t.datasets.values.insert(t.datasets.values.end(),
                              {d.tensor, d.shard, d.elements, d.chunk_elements,
                               static_cast<std::int64_t>(d.pieces.size()), static_cast<std::int64_t>(d.chunks.size())});
@@ -95,23 +112,42 @@ PlacementTables tables_of(const Manifest& m) {
   return t;
 }
 
-template <class Beat>
-void write_placement(hid_t file, const std::string& name, const Manifest& manifest, Beat beat) {
-  const PlacementTables t = tables_of(manifest);
-  const auto table = [&](const char* path, const auto& values, const char* columns) {
-    write_table(file, name, path, values, columns);
-    beat();
-  };
-  table("/placement/tensor_names", text_table(t.names), "one name per line");
-  table("/placement/tensors", t.tensors, "type (0 fp64, 1 fp32, 2 bf16), dimensions, extents (4, the unused ones 0)");
-  table("/placement/shards", t.shards, "number in the file's name, bytes");
-  table("/placement/shard_hashes", t.shard_hashes, "SHA-256 of the bytes outside of chunks");
-  table("/placement/datasets", t.datasets,
-        "row of tensors, row of shards, elements, elements of a chunk, number of pieces, number of chunks");
-  table("/placement/pieces", t.pieces,
-        "first element in the dataset, offset in the tensor (4), extent (4); in the order of datasets");
-  table("/placement/chunks", t.chunks, "offset in the shard's file, bytes; in the order of datasets");
-  table("/placement/chunk_hashes", t.chunk_hashes, "SHA-256 of the chunk's bytes");
+void write_shards(const TableWriter& to, const Manifest& manifest) {
+  Table<std::int64_t> shards{2, {}};
+  Table<std::uint8_t> hashes{32, {}};
+  for (const StoredShard& shard : manifest.shards) {
+    shards.values.insert(shards.values.end(), {shard.number, static_cast<std::int64_t>(shard.bytes)});
+    hashes.values.insert(hashes.values.end(), shard.rest.begin(), shard.rest.end());
+  }
+  to.write("/placement/shards", shards, "number in the file's name, bytes");
+  to.write("/placement/shard_hashes", hashes, "SHA-256 of the bytes outside of chunks");
+  const DatasetTables t = tables_of(manifest.datasets);
+  to.write("/placement/datasets", t.datasets,
+           "row of tensors, row of shards, elements, elements of a chunk, number of pieces, number of chunks");
+  to.write("/placement/pieces", t.pieces,
+           "first element in the dataset, offset in the tensor (4), extent (4); in the order of datasets");
+  to.write("/placement/chunks", t.chunks, "offset in the shard's file, bytes; in the order of datasets");
+  to.write("/placement/chunk_hashes", t.chunk_hashes, "SHA-256 of the chunk's bytes");
+}
+
+void write_pieces(const TableWriter& to, const ManifestRoot& root) {
+  Table<std::int64_t> files{5, {}}, reach{3 + 2 * most_dimensions, {}};
+  Table<std::uint8_t> hashes{32, {}};
+  for (const ManifestPiece& piece : root.pieces) {
+    files.values.insert(files.values.end(), {piece.number, piece.shards.begin, piece.shards.end, piece.count,
+                                             static_cast<std::int64_t>(piece.bytes)});
+    hashes.values.insert(hashes.values.end(), piece.hash.begin(), piece.hash.end());
+  }
+  for (const PieceReach& row : root.reaches) {
+    reach.values.insert(reach.values.end(), {row.piece, row.tensor, row.elements});
+    append(reach.values, row.box.offset);
+    append(reach.values, row.box.extent);
+  }
+  to.write("/placement/files", files,
+           "number in the file's name, least number of a shard in it, one above the largest, shards, bytes");
+  to.write("/placement/file_hashes", hashes, "SHA-256 of the file");
+  to.write("/placement/reach", reach,
+           "row of files, row of tensors, elements there, offset (4) and extent (4) of the box around them");
 }
 
 // A tensor as people see it: its pieces, where they stand in the shards.
@@ -144,41 +180,69 @@ void write_virtual(hid_t file, const std::string& name, const Manifest& manifest
   set.close("H5Dclose", name);
 }
 
-}  // namespace
-
-void write_manifest(const std::string& path, const Manifest& manifest, Heartbeat* heartbeat) {
-  const auto beat = [&] {
-    if (heartbeat) heartbeat->beat();
+void write_facts(const TableWriter& to, const CheckpointFacts& facts) {
+  const auto number = [&](const char* attribute, std::int64_t value) {
+    write_number(to.file, to.name, attribute, value);
   };
+  number("step", facts.step);
+  number("tokens", facts.tokens);
+  number("samples", facts.samples);
+  number("updates", facts.updates);
+  number("not_finite_in_a_row", facts.bad_in_a_row);
+  number("seed", static_cast<std::int64_t>(facts.seed));
+  number("ranks", facts.ranks);
+  write_table(to.file, to.name, "/run/deck", text_table(facts.deck), "YAML");
+  write_table(to.file, to.name, "/run/build", text_table(facts.build), "text");
+  write_table(to.file, to.name, "/run/data", text_table(facts.data), "text");
+  if (!facts.spikes.empty()) write_table(to.file, to.name, "/run/spikes", text_table(facts.spikes), "text");
+  to.beat();
+}
+
+// A new file of this format, with the tables that write(to) puts there, on the disk.
+template <class F>
+void write_tables(const std::string& path, std::int64_t format, Heartbeat* heartbeat, F write) {
   {
     const Hdf5Lock lock;
     Hid file = create_file(path);
-    const CheckpointFacts& facts = manifest.facts;
-    write_number(file, path, "format", manifest_format);
-    write_number(file, path, "step", facts.step);
-    write_number(file, path, "tokens", facts.tokens);
-    write_number(file, path, "samples", facts.samples);
-    write_number(file, path, "updates", facts.updates);
-    write_number(file, path, "not_finite_in_a_row", facts.bad_in_a_row);
-    write_number(file, path, "seed", static_cast<std::int64_t>(facts.seed));
-    write_number(file, path, "ranks", facts.ranks);
-    write_table(file, path, "/run/deck", text_table(facts.deck), "YAML");
-    write_table(file, path, "/run/build", text_table(facts.build), "text");
-    write_table(file, path, "/run/data", text_table(facts.data), "text");
-    if (!facts.spikes.empty()) write_table(file, path, "/run/spikes", text_table(facts.spikes), "text");
-    beat();
-    write_placement(file, path, manifest, beat);
-    std::vector<std::vector<const StoredDataset*>> datasets(manifest.tensors.size());
-    for (const StoredDataset& d : manifest.datasets) datasets[to_size(d.tensor)].push_back(&d);
-    for (std::size_t t = 0; t < datasets.size(); ++t) {
-      beat();
-      write_virtual(file, path, manifest, static_cast<std::int64_t>(t), datasets[t]);
-    }
-    beat();
+    const TableWriter to{file, path, heartbeat};
+    write_number(file, path, "format", format);
+    write(to);
+    to.beat();
     check_hdf5(H5Fflush(file, H5F_SCOPE_GLOBAL), "H5Fflush", path);
     file.close("H5Fclose", path);
   }
   sync_file(path);
+}
+
+}  // namespace
+
+void write_manifest(const std::string& path, const Manifest& manifest, Heartbeat* heartbeat) {
+  write_tables(path, whole_format, heartbeat, [&](const TableWriter& to) {
+    write_facts(to, manifest.facts);
+    write_tensors(to, manifest.tensors);
+    write_shards(to, manifest);
+    std::vector<std::vector<const StoredDataset*>> datasets(manifest.tensors.size());
+    for (const StoredDataset& d : manifest.datasets) datasets[to_size(d.tensor)].push_back(&d);
+    for (std::size_t t = 0; t < datasets.size(); ++t) {
+      to.beat();
+      write_virtual(to.file, path, manifest, static_cast<std::int64_t>(t), datasets[t]);
+    }
+  });
+}
+
+void write_piece(const std::string& path, const Manifest& piece, Heartbeat* heartbeat) {
+  write_tables(path, pieces_format, heartbeat, [&](const TableWriter& to) {
+    write_tensors(to, piece.tensors);
+    write_shards(to, piece);
+  });
+}
+
+void write_root(const std::string& path, const ManifestRoot& root, Heartbeat* heartbeat) {
+  write_tables(path, pieces_format, heartbeat, [&](const TableWriter& to) {
+    write_facts(to, root.facts);
+    write_tensors(to, root.tensors);
+    write_pieces(to, root);
+  });
 }
 
 }  // namespace forge

@@ -1,7 +1,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "checkpoint/checkpoint_files.hpp"
@@ -44,22 +43,18 @@ struct Verdict {
 template <class F>
 Verdict agreed(Communicator& ranks, F look) {
   std::vector<std::string> findings;
-  std::array<std::int64_t, 2> votes{};
+  std::int64_t stopped = 0;
   try {
     findings = look();
   } catch (const PruningStops&) {
-    votes[1] = 1;
+    stopped = 1;
   } catch (const std::exception& error) {
     findings = {error.what()};
   }
-  votes[0] = !findings.empty();
-  ranks.max_host(votes);
-  Verdict verdict{votes[1] != 0, ""};
-  if (votes[0] == 0) return verdict;
-  const auto texts = ranks.gather_host(findings.empty() ? "" : findings.front());
-  for (std::size_t r = 0; r < texts.size() && verdict.damage.empty(); ++r)
-    if (!texts[r].empty()) verdict.damage = texts[r] + " (rank " + std::to_string(r) + ")";
-  return verdict;
+  ranks.max_host({&stopped, 1});
+  const auto first = ranks.first_text(findings.empty() ? "" : findings.front());
+  if (first.rank < 0) return {stopped != 0, ""};
+  return {stopped != 0, first.text + " (rank " + std::to_string(first.rank) + ")"};
 }
 
 bool stops(const std::function<void()>& between) {
@@ -80,9 +75,15 @@ std::vector<std::string> manifest_damage(const std::string& directory) {
   }
 }
 
+std::vector<std::string> piece_damage(const std::string& directory, const ManifestWriter::File& piece) {
+  const std::string path = directory + "/" + piece.name;
+  if (as_damage([&] { return hash_on_disk(path); }) == piece.hash) return {};
+  return {path + " has another SHA-256 than when it was written"};
+}
+
 }  // namespace
 
-void Pruner::prune(Communicator& ranks, std::int64_t step, const ShardIndex& written,
+void Pruner::prune(Communicator& ranks, std::int64_t step, const WrittenStep& written,
                    const std::function<void()>& between) {
   std::int64_t due = 0;
   together(ranks, [&] {
@@ -96,17 +97,18 @@ void Pruner::prune(Communicator& ranks, std::int64_t step, const ShardIndex& wri
 }
 
 // False: it was stopped.
-bool Pruner::read_back(Communicator& ranks, std::int64_t step, const ShardIndex& written,
+bool Pruner::read_back(Communicator& ranks, std::int64_t step, const WrittenStep& written,
                        const std::function<void()>& between) {
   const std::string path = plan_.directory + "/" + step_name(step);
   const std::string files = ranks.rank() == 0 ? state_of_files(path) : "";
   std::vector<const StoredDataset*> datasets;
-  for (const StoredDataset& dataset : written.datasets) datasets.push_back(&dataset);
+  const ShardIndex& own = written.shard;
+  for (const StoredDataset& dataset : own.datasets) datasets.push_back(&dataset);
   const Verdict verdict = agreed(ranks, [&] {
     std::vector<std::string> findings;
-    if (written.shard.bytes > 0)
-      findings = shard_damage(path + "/" + shard_name(written.shard.number), written.shard, written.tensors, datasets,
-                              between);
+    if (own.shard.bytes > 0)
+      findings = shard_damage(path + "/" + shard_name(own.shard.number), own.shard, own.tensors, datasets, between);
+    if (findings.empty() && !written.piece.name.empty()) findings = piece_damage(path, written.piece);
     return findings.empty() && ranks.rank() == 0 ? manifest_damage(path) : findings;
   });
   if (!verdict.damage.empty())

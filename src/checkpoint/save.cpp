@@ -54,11 +54,12 @@ void with_figures(const SavePlan& plan, const Space& space, F f) {
 }
 
 // All ranks: each writes its shard and forces it to the disk; when all have said so, the first one writes the manifest
-// and gives the directory its name. Returns what this rank wrote. Throws the same IoFailed on every rank where any of
-// it failed: the steps saved before are as they were. `nonce`: of the first rank. `notes`: for its log.
-ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::string& nonce, const CheckpointFacts& facts,
-                      const std::vector<StateTensor>& tensors, const CopyToHost& copy, const SaveFaults& faults,
-                      std::vector<std::string>& notes) {
+// and gives the directory its name. Of a manifest in pieces, the pieces come in between. Returns what this rank wrote.
+// Throws the same IoFailed on every rank where any of it failed: the steps saved before are as they were. `nonce`: of
+// the first rank. `notes`: for its log.
+WrittenStep write_step(Communicator& ranks, const SavePlan& plan, ManifestWriter& manifests, const std::string& nonce,
+                       const CheckpointFacts& facts, const std::vector<StateTensor>& tensors, const CopyToHost& copy,
+                       const SaveFaults& faults, std::vector<std::string>& notes) {
   const bool first = ranks.rank() == 0;
   const Space space = space_of(ranks, plan, tensors);
   const auto in_step = [&](auto f) { together(ranks, [&] { with_figures(plan, space, f); }); };
@@ -72,23 +73,20 @@ ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::stri
     });
     ranks.broadcast_host(partial, 0);
     const ShardOptions shards = few_chunks(plan.shards, bytes_of(tensors) * to_size(ranks.size()));
-    ShardIndex written;
+    WrittenStep written;
     std::string index;
     in_step([&] {
-      written = write_shard(partial, ranks.rank(), tensors, copy, shards);
-      if (written.shard.bytes > 0)
-        faults.shard_written(partial + "/" + shard_name(written.shard.number),
-                             written.datasets.front().chunks.front().offset);
-      index = to_text(written);
+      written.shard = write_shard(partial, ranks.rank(), tensors, copy, shards);
+      if (written.shard.shard.bytes > 0)
+        faults.shard_written(partial + "/" + shard_name(written.shard.shard.number),
+                             written.shard.datasets.front().chunks.front().offset);
+      index = to_text(written.shard);
     });
-    ManifestBuilder builder(facts);
+    if (manifests.in_pieces())
+      in_step([&] { written.piece = manifests.write_piece(partial, index, shards.heartbeat); });
     in_step([&] {
-      ranks.collect_host(index, 0, [&](const std::string& text) {
-        builder.add(shard_index_from(text));
-        if (shards.heartbeat) shards.heartbeat->beat();
-      });
+      manifests.write_manifest(partial, facts, index, shards.heartbeat);
       if (!first) return;
-      write_manifest(partial + "/" + manifest_name, builder.take(), shards.heartbeat);
       write_hash(partial);
       if (plan.lock) plan.lock->check();
       if (plan.before_commit) plan.before_commit();
@@ -148,6 +146,7 @@ double WritingPace::seconds_of_work() const {
 CheckpointSaver::CheckpointSaver(Communicator& ranks, SavePlan plan, bool asynchronous)
     : ranks_(ranks.duplicate()),
       plan_(std::move(plan)),
+      manifests_(*ranks_, plan_.shards_of_piece),
       asynchronous_(asynchronous),
       nonce_(plan_.lock ? plan_.lock->nonce() : draw_nonce()),
       pruner_(plan_, nonce_) {}
@@ -179,10 +178,10 @@ double CheckpointSaver::longest_seconds() const {
 void CheckpointSaver::write(const CheckpointFacts& facts, const std::vector<StateTensor>& tensors,
                             const CopyToHost& copy) {
   const SaveFaults faults(ranks_->rank(), facts.step);
-  ShardIndex written;
+  WrittenStep written;
   {
     const Writing now(writes_);
-    written = write_step(*ranks_, plan_, nonce_, facts, tensors, copy, faults, notes_);
+    written = write_step(*ranks_, plan_, manifests_, nonce_, facts, tensors, copy, faults, notes_);
     const std::lock_guard lock(mutex_);
     seconds_.add(pace_.seconds_of_work());
   }

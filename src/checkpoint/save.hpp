@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/manifest.hpp"
+#include "checkpoint/manifest_pieces.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "checkpoint/state.hpp"
 #include "comm/communicator.hpp"
@@ -33,6 +33,13 @@ struct SavePlan {
   // Called in the thread that writes behind the training when that failed, where it was caught, so that somebody who
   // won't wait for finish() hears of it.
   std::function<void()> failed_behind = nullptr;
+  int shards_of_piece = most_shards_of_piece;  // of the manifest: for so many ranks it is one file
+};
+
+// A rank's files of a step: its shard, and a piece of the manifest where it is the first of one.
+struct WrittenStep {
+  ShardIndex shard;
+  ManifestWriter::File piece;
 };
 
 // Thrown out of a pruning by whoever is called in between: nothing is removed.
@@ -48,7 +55,7 @@ class Pruner {
 
   // All ranks, behind the commit of a step of which this rank wrote `written`. `between` is called now and then. Throws
   // the same IoFailed on every rank where the new step is damaged or a removal failed.
-  void prune(Communicator& ranks, std::int64_t step, const ShardIndex& written, const std::function<void()>& between);
+  void prune(Communicator& ranks, std::int64_t step, const WrittenStep& written, const std::function<void()>& between);
   // What the first rank has found since: damaged steps, which don't count. For the log.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
@@ -58,7 +65,7 @@ class Pruner {
     bool whole = false;
   };
   bool may_go(std::int64_t step) const { return plan_.keep_every == 0 || step % plan_.keep_every != 0; }
-  bool read_back(Communicator& ranks, std::int64_t step, const ShardIndex& written,
+  bool read_back(Communicator& ranks, std::int64_t step, const WrittenStep& written,
                  const std::function<void()>& between);
   void remove_older(Communicator& ranks, const std::function<void()>& between);
 
@@ -114,6 +121,7 @@ class CheckpointSaver {
 
   std::unique_ptr<Communicator> ranks_;
   SavePlan plan_;
+  ManifestWriter manifests_;
   bool asynchronous_;
   std::string nonce_;  // of the first rank
   Pruner pruner_;

@@ -1,7 +1,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "checkpoint/manifest.hpp"
+#include "checkpoint/manifest_pieces.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 
@@ -49,29 +49,48 @@ class Unpacker {
   std::size_t at_ = 0;
 };
 
-template <class Way, class Index>
-void pass(Way& way, Index& index) {
-  const auto values = [&](auto& list) {
-    way.size(list);
-    for (auto& value : list) way.value(value);
-  };
-  way.value(index.shard);
-  way.size(index.tensors);
-  for (auto& tensor : index.tensors) {
-    values(tensor.name);
+template <class Way, class List>
+void pass_values(Way& way, List& list) {
+  way.size(list);
+  for (auto& value : list) way.value(value);
+}
+
+template <class Way, class Tensors>
+void pass_tensors(Way& way, Tensors& tensors) {
+  way.size(tensors);
+  for (auto& tensor : tensors) {
+    pass_values(way, tensor.name);
     way.value(tensor.type);
-    values(tensor.shape);
+    pass_values(way, tensor.shape);
   }
+}
+
+template <class Way, class Index>
+void pass_index(Way& way, Index& index) {
+  way.value(index.shard);
+  pass_tensors(way, index.tensors);
   way.size(index.datasets);
   for (auto& set : index.datasets) {
     for (auto* number : {&set.tensor, &set.elements, &set.chunk_elements}) way.value(*number);
     way.size(set.pieces);
     for (auto& piece : set.pieces) {
-      values(piece.box.offset);
-      values(piece.box.extent);
+      pass_values(way, piece.box.offset);
+      pass_values(way, piece.box.extent);
       way.value(piece.first);
     }
-    values(set.chunks);
+    pass_values(way, set.chunks);
+  }
+}
+
+template <class Way, class Summary>
+void pass_summary(Way& way, Summary& summary) {
+  way.value(summary.piece);
+  pass_tensors(way, summary.tensors);
+  way.size(summary.reaches);
+  for (auto& reach : summary.reaches) {
+    for (auto* number : {&reach.tensor, &reach.elements}) way.value(*number);
+    pass_values(way, reach.box.offset);
+    pass_values(way, reach.box.extent);
   }
 }
 
@@ -83,26 +102,42 @@ std::string shard_name(std::int64_t number) {
 
 std::string to_text(const ShardIndex& index) {
   Packer out;
-  pass(out, index);
+  pass_index(out, index);
   return out.take();
 }
 
 ShardIndex shard_index_from(const std::string& text) {
   Unpacker in(text);
   ShardIndex index;
-  pass(in, index);
+  pass_index(in, index);
   return index;
+}
+
+std::string to_text(const PieceSummary& summary) {
+  Packer out;
+  pass_summary(out, summary);
+  return out.take();
+}
+
+PieceSummary piece_summary_from(const std::string& text) {
+  Unpacker in(text);
+  PieceSummary summary;
+  pass_summary(in, summary);
+  return summary;
+}
+
+std::int64_t TensorList::number_of(const StoredTensor& tensor) {
+  const auto [at, is_new] = numbers_.try_emplace(tensor.name, static_cast<std::int64_t>(tensors_.size()));
+  if (is_new) tensors_.push_back(tensor);
+  const StoredTensor& known = tensors_[to_size(at->second)];
+  require(known.type == tensor.type && known.shape == tensor.shape, "two ranks hold different tensors of one name");
+  return at->second;
 }
 
 void ManifestBuilder::add(ShardIndex index) {
   if (index.datasets.empty()) return;
   for (StoredDataset& d : index.datasets) {
-    const StoredTensor& tensor = index.tensors[to_size(d.tensor)];
-    const auto [at, is_new] = numbers_.try_emplace(tensor.name, static_cast<std::int64_t>(manifest_.tensors.size()));
-    if (is_new) manifest_.tensors.push_back(tensor);
-    const StoredTensor& known = manifest_.tensors[to_size(at->second)];
-    require(known.type == tensor.type && known.shape == tensor.shape, "two ranks hold different tensors of one name");
-    d.tensor = at->second;
+    d.tensor = tensors_.number_of(index.tensors[to_size(d.tensor)]);
     d.shard = static_cast<std::int64_t>(manifest_.shards.size());
     manifest_.datasets.push_back(std::move(d));
   }

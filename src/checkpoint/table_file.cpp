@@ -80,14 +80,31 @@ void TableFile::reject(const std::string& object, const std::string& what) const
 std::vector<std::byte> TableFile::bytes_at(std::uint64_t offset, std::uint64_t size, const std::string& object) const {
   if (size > size_ || offset > size_ - size) reject(object, "points outside of the file");
   std::vector<std::byte> bytes(size);
-  as_damage([&] { file_.read_at(offset, bytes.data(), bytes.size()); });
+  read_at(offset, bytes.data(), bytes.size());
   return bytes;
+}
+
+// Within the file.
+void TableFile::read_at(std::uint64_t offset, void* to, std::uint64_t bytes) const {
+  if (!file_)
+    std::memcpy(to, memory_.data() + offset, bytes);
+  else
+    as_damage([&] { file_->read_at(offset, to, bytes); });
 }
 
 TableFile::TableFile(const std::string& path)
     : path_(path),
       file_(as_damage([&] { return FileHandle::open_to_read(path, "manifest"); })),
-      size_(as_damage([&] { return file_.size(); })) {
+      size_(as_damage([&] { return file_->size(); })) {
+  read_root();
+}
+
+TableFile::TableFile(const std::string& path, std::string bytes)
+    : path_(path), memory_(std::move(bytes)), size_(memory_.size()) {
+  read_root();
+}
+
+void TableFile::read_root() {
   const std::string object = "the superblock";
   const auto bytes = bytes_at(0, 48, object);
   Bytes in(*this, bytes, object);
@@ -327,7 +344,7 @@ TableFile::ChunkIndex TableFile::find(const std::string& path, std::int64_t colu
 
 void TableFile::read_chunk(const std::string& path, std::uint64_t chunk, void* to, std::uint64_t bytes) const {
   if (bytes > size_ || chunk > size_ - bytes) reject(path, "points outside of the file");
-  as_damage([&] { file_.read_at(chunk, to, bytes); });
+  read_at(chunk, to, bytes);
 }
 
 template <class T>

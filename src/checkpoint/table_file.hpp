@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct Table {
 class TableFile {
  public:
   explicit TableFile(const std::string& path);
+  // The bytes of the file of this path, which somebody else has read.
+  TableFile(const std::string& path, std::string bytes);
+  const std::string& path() const { return path_; }
 
   // A 64-bit attribute of the root group.
   std::int64_t number(const std::string& attribute) const;
@@ -52,6 +56,8 @@ class TableFile {
   using Messages = std::vector<Message>;
   class Bytes;
 
+  void read_root();
+  void read_at(std::uint64_t offset, void* to, std::uint64_t bytes) const;
   [[noreturn]] void reject(const std::string& object, const std::string& what) const;
   std::vector<std::byte> bytes_at(std::uint64_t offset, std::uint64_t size, const std::string& object) const;
   Messages messages_at(std::uint64_t address, const std::string& object) const;
@@ -69,7 +75,8 @@ class TableFile {
                                          const std::string& object) const;
 
   std::string path_;
-  FileHandle file_;
+  std::optional<FileHandle> file_;
+  std::string memory_;  // where there is no file
   std::uint64_t size_ = 0;
   Messages root_;
 };

@@ -52,6 +52,16 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
+Box enclosing(const Box& a, const Box& b) {
+  Box box = a;
+  for (std::size_t d = 0; d < a.offset.size(); ++d) {
+    const std::int64_t end = std::max(a.offset[d] + a.extent[d], b.offset[d] + b.extent[d]);
+    box.offset[d] = std::min(a.offset[d], b.offset[d]);
+    box.extent[d] = end - box.offset[d];
+  }
+  return box;
+}
+
 std::vector<Box> boxes_within(const Box& box, const Range& range) {
   std::vector<Box> boxes = boxes_of(box.extent, range);
   for (Box& b : boxes)

@@ -14,6 +14,9 @@ void copy_part(const Box& part, const Box& from, const std::byte* source, const 
 
 bool overlap(const Box& a, const Box& b);  // of one number of dimensions
 
+// The smallest box around both.
+Box enclosing(const Box& a, const Box& b);
+
 // The boxes of the whole tensor that a range of a box's own row-major order makes up, in that order.
 std::vector<Box> boxes_within(const Box& box, const Range& range);
 

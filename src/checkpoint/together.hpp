@@ -17,13 +17,8 @@ void together(Communicator& ranks, F f) {
     problem = error.what();
     if (problem.empty()) problem = "failed";
   }
-  // The texts go around only where there is one.
-  std::int64_t failed = problem.empty() ? 0 : 1;
-  ranks.max_host({&failed, 1});
-  if (failed == 0) return;
-  const auto problems = ranks.gather_host(problem);
-  for (std::size_t r = 0; r < problems.size(); ++r)
-    if (!problems[r].empty()) throw IoFailed("checkpoint: " + problems[r] + " (rank " + std::to_string(r) + ")");
+  const auto first = ranks.first_text(problem);
+  if (first.rank >= 0) throw IoFailed("checkpoint: " + first.text + " (rank " + std::to_string(first.rank) + ")");
 }
 
 }  // namespace forge

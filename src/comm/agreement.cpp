@@ -1,6 +1,7 @@
 #include "comm/agreement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -29,25 +30,34 @@ std::string more_ranks(std::size_t more) {
 }
 
 // The first rank of those that have what most ranks have.
-int rank_of_most(const std::vector<std::string>& hashes) {
-  std::map<std::string, int> count;
-  for (const std::string& hash : hashes) ++count[hash];
-  const auto more = [&](const std::string& a, const std::string& b) { return count[a] < count[b]; };
+int rank_of_most(const std::vector<std::int64_t>& hashes) {
+  std::map<std::int64_t, int> count;
+  for (const std::int64_t hash : hashes) ++count[hash];
+  const auto more = [&](std::int64_t a, std::int64_t b) { return count[a] < count[b]; };
   return static_cast<int>(std::max_element(hashes.begin(), hashes.end(), more) - hashes.begin());
 }
 
+// The first rank alone knows the hashes of all.
 [[noreturn]] void refuse(const CommonFact& fact, Communicator& all, const World& world) {
-  const std::vector<std::string> hashes = all.gather_host(std::to_string(hash_of(fact.value)));
-  const int right = rank_of_most(hashes);
-  std::vector<int> odd;
-  for (std::size_t r = 0; r < hashes.size(); ++r)
-    if (hashes[r] != hashes[static_cast<std::size_t>(right)]) odd.push_back(static_cast<int>(r));
+  const std::vector<std::int64_t> hashes = all.collect_host(static_cast<std::int64_t>(hash_of(fact.value)), 0);
+  std::string who;
+  std::array<std::int64_t, 2> chosen{};  // an odd rank, one of most
+  if (!hashes.empty()) {
+    const int right = rank_of_most(hashes);
+    std::vector<int> odd;
+    for (std::size_t r = 0; r < hashes.size(); ++r)
+      if (hashes[r] != hashes[static_cast<std::size_t>(right)]) odd.push_back(static_cast<int>(r));
+    chosen = {odd.front(), right};
+    who = fact.name + " of " + ranks_text(odd, &world) + " differs from that of rank " + std::to_string(right) +
+          more_ranks(hashes.size() - odd.size() - 1);
+  }
+  all.broadcast_host(who, 0);
+  all.max_host(chosen);
   std::string theirs = fact.value, most = fact.value;
-  all.broadcast_host(theirs, odd.front());
-  all.broadcast_host(most, right);
-  throw BadInput(fact.name + " of " + ranks_text(odd, &world) + " differs from that of rank " + std::to_string(right) +
-                 more_ranks(hashes.size() - odd.size() - 1) + ": \"" + first_difference(theirs, most) + "\" there, \"" +
-                 first_difference(most, theirs) + "\" here; " + fact.rule);
+  all.broadcast_host(theirs, static_cast<int>(chosen[0]));
+  all.broadcast_host(most, static_cast<int>(chosen[1]));
+  throw BadInput(who + ": \"" + first_difference(theirs, most) + "\" there, \"" + first_difference(most, theirs) +
+                 "\" here; " + fact.rule);
 }
 
 }  // namespace

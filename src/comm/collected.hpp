@@ -1,6 +1,7 @@
 #pragma once
 
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,9 @@ inline std::vector<std::string> collected(Communicator& ranks, const std::string
   return all;
 }
 inline std::vector<double> collected(Communicator& ranks, double number) {
-  std::string bytes(sizeof number, 0);
-  std::memcpy(bytes.data(), &number, sizeof number);
   std::vector<double> all;
-  ranks.collect_host(bytes, 0,
-                     [&](const std::string& one) { std::memcpy(&all.emplace_back(), one.data(), sizeof number); });
+  for (const std::int64_t bits : ranks.collect_host(std::bit_cast<std::int64_t>(number), 0))
+    all.push_back(std::bit_cast<double>(bits));
   return all;
 }
 

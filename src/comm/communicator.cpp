@@ -1,13 +1,13 @@
 #include "comm/communicator.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/node_ranks.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 
@@ -38,12 +38,19 @@ void check_summable(DType type) {
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
-  return do_split(color, key);
+  return counted(do_split(color, key));
+}
+
+// Ranks that split learn of each other's colors and keys.
+std::unique_ptr<Communicator> Communicator::counted(std::unique_ptr<Communicator> part) {
+  if (has_peers()) host_traffic_->add_gather(size_, 2 * static_cast<std::int64_t>(sizeof(int)));
+  if (part) part->host_traffic_ = host_traffic_;
+  return part;
 }
 
 std::unique_ptr<Communicator> Communicator::cartesian(const Grid& grid) {
   require(grid.size() == size_, "a grid has as many places as its communicator has ranks");
-  auto ranks = do_cartesian(grid);
+  auto ranks = counted(do_cartesian(grid));
   ranks->grid_ = grid;
   return ranks;
 }
@@ -51,7 +58,7 @@ std::unique_ptr<Communicator> Communicator::cartesian(const Grid& grid) {
 std::unique_ptr<Communicator> Communicator::sub(AxisBits axes) {
   require(grid_.has_value(), "only a communicator on a grid has groups along its axes");
   if (grid_->group_size(axes) == 1) return self_communicator();
-  return do_sub(*grid_, axes);
+  return counted(do_sub(*grid_, axes));
 }
 
 std::unique_ptr<Communicator> Communicator::do_cartesian(const Grid&) {
@@ -231,58 +238,55 @@ void Communicator::receive(Stream& stream, void* data, std::int64_t count, DType
   transfer(stream, {bytes_of(data), count, type, from, false});
 }
 
-// values ← combine over the ranks, in their order.
-template <class T, class Combine>
-void Communicator::combine_host(std::span<T> values, Combine combine) {
+template <class T>
+void Communicator::reduce_host(std::span<T> values, HostReduction reduction) {
   if (!has_peers() || values.empty()) return;
-  host_values_.resize(values.size_bytes() * to_size(size_));
-  do_gather_host(reinterpret_cast<const std::byte*>(values.data()), host_values_.data(), values.size_bytes());
-  const auto of_rank = [&](int r, std::size_t i) {
-    T value;
-    std::memcpy(&value, host_values_.data() + (to_size(r) * values.size() + i) * sizeof(T), sizeof(T));
-    return value;
-  };
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    T value = of_rank(0, i);
-    for (int r = 1; r < size_; ++r) value = combine(value, of_rank(r, i));
-    values[i] = value;
-  }
+  host_traffic_->add_reduction(size_, static_cast<std::int64_t>(values.size_bytes()));
+  do_reduce_host(values, reduction);
+}
+template void Communicator::reduce_host(std::span<double>, HostReduction);
+template void Communicator::reduce_host(std::span<std::int64_t>, HostReduction);
+
+template <class T>
+void Communicator::reduce_gathered(std::span<T> values, HostReduction reduction) {
+  const std::size_t bytes = values.size_bytes();
+  host_values_.resize(bytes * to_size(size_));
+  do_gather_host(reinterpret_cast<const std::byte*>(values.data()), host_values_.data(), bytes);
+  combine_ranks(values, size_, reduction, [&](int r) { return host_values_.data() + to_size(r) * bytes; });
 }
 
-namespace {
+void Communicator::do_reduce_host(std::span<double> values, HostReduction reduction) {
+  reduce_gathered(values, reduction);
+}
+void Communicator::do_reduce_host(std::span<std::int64_t> values, HostReduction reduction) {
+  reduce_gathered(values, reduction);
+}
 
-constexpr auto sum = [](auto a, auto b) { return a + b; };
-constexpr auto larger = [](auto a, auto b) { return b > a || b != b ? b : a; };
-constexpr auto smaller = [](auto a, auto b) { return b < a || b != b ? b : a; };
+std::unique_ptr<Communicator> Communicator::do_node() {
+  const int ranks = asked_node_ranks();
+  return do_split(ranks > 0 ? rank_ / ranks : 0, rank_);
+}
 
-}  // namespace
-
-void Communicator::sum_host(std::span<double> values) {
-  combine_host(values, sum);
-}
-void Communicator::sum_host(std::span<std::int64_t> values) {
-  combine_host(values, sum);
-}
-void Communicator::max_host(std::span<double> values) {
-  combine_host(values, larger);
-}
-void Communicator::max_host(std::span<std::int64_t> values) {
-  combine_host(values, larger);
-}
-void Communicator::min_host(std::span<double> values) {
-  combine_host(values, smaller);
-}
-void Communicator::min_host(std::span<std::int64_t> values) {
-  combine_host(values, smaller);
+Communicator::RankText Communicator::first_text(const std::string& text) {
+  std::int64_t first = text.empty() ? size_ : rank_;
+  min_host({&first, 1});
+  if (first == size_) return {};
+  RankText found{static_cast<int>(first), text};
+  broadcast_host(found.text, found.rank);
+  return found;
 }
 
 void Communicator::broadcast_host(std::string& text, int root) {
   check_peer(root);
   if (!has_peers()) return;
   std::int64_t length = static_cast<std::int64_t>(text.size());
+  const int place = (rank_ - root + size_) % size_;
+  host_traffic_->add_broadcast(size_, place, sizeof length);
   do_broadcast_host(reinterpret_cast<std::byte*>(&length), sizeof length, root);
   text.resize(to_size(length));
-  if (length > 0) do_broadcast_host(reinterpret_cast<std::byte*>(text.data()), text.size(), root);
+  if (length == 0) return;
+  host_traffic_->add_broadcast(size_, place, length);
+  do_broadcast_host(reinterpret_cast<std::byte*>(text.data()), text.size(), root);
 }
 
 std::vector<std::string> Communicator::gather_host(const std::string& text) {
@@ -290,14 +294,17 @@ std::vector<std::string> Communicator::gather_host(const std::string& text) {
   const auto size = to_size(size_);
   const std::int64_t length = static_cast<std::int64_t>(text.size());
   std::vector<std::int64_t> lengths(size);
+  host_traffic_->add_gather(size_, sizeof length);
   do_gather_host(reinterpret_cast<const std::byte*>(&length), reinterpret_cast<std::byte*>(lengths.data()),
                  sizeof length);
   // Texts are short (a hash, a name, an error): all are padded to the longest.
   const auto longest = to_size(*std::max_element(lengths.begin(), lengths.end()));
   std::string mine = text, all(longest * size, ' ');
   mine.resize(longest);
-  if (longest > 0)
+  if (longest > 0) {
+    host_traffic_->add_gather(size_, static_cast<std::int64_t>(longest));
     do_gather_host(reinterpret_cast<const std::byte*>(mine.data()), reinterpret_cast<std::byte*>(all.data()), longest);
+  }
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < size; ++r) texts.push_back(all.substr(r * longest, to_size(lengths[r])));
   return texts;
@@ -307,7 +314,9 @@ void Communicator::collect_host(const std::string& text, int root,
                                 const std::function<void(const std::string&)>& take) {
   check_peer(root);
   std::exception_ptr failure;
+  std::int64_t bytes = -static_cast<std::int64_t>(text.size());  // received
   const auto guarded = [&](const std::string& one) {
+    bytes += static_cast<std::int64_t>(one.size());
     if (failure) return;
     try {
       take(one);
@@ -317,9 +326,20 @@ void Communicator::collect_host(const std::string& text, int root,
   };
   if (!has_peers())
     guarded(text);
-  else
+  else {
     do_collect_host(text, root, guarded);
+    host_traffic_->add(rank_ == root ? size_ - 1 : 1, rank_ == root ? bytes : static_cast<std::int64_t>(text.size()));
+  }
   if (failure) std::rethrow_exception(failure);
+}
+
+std::vector<std::int64_t> Communicator::collect_host(std::int64_t number, int root) {
+  check_peer(root);
+  if (!has_peers()) return {number};
+  host_traffic_->add_collection(size_, (rank_ - root + size_) % size_, sizeof number);
+  std::vector<std::int64_t> all(rank_ == root ? to_size(size_) : 0);
+  do_collect_host(number, all.data(), root);
+  return all;
 }
 
 void Communicator::barrier() {

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "comm/host_reduction.hpp"
+#include "comm/host_traffic.hpp"
 #include "core/collectives.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -47,7 +49,12 @@ class Communicator {
   std::unique_ptr<Communicator> duplicate() { return split(0, rank_); }
   // Collective: the ranks that have this one's number, in their order. Every rank can compute the number of any rank. A
   // negative number takes no part and gets null.
-  std::unique_ptr<Communicator> part(const std::function<int(int rank)>& number_of) { return do_part(number_of); }
+  std::unique_ptr<Communicator> part(const std::function<int(int rank)>& number_of) {
+    return counted(do_part(number_of));
+  }
+  // Collective: the ranks of this one that share this rank's node, in their order; of threads all, or the consecutive
+  // ones that FORGE_RANKS_PER_NODE says.
+  std::unique_ptr<Communicator> node() { return counted(do_node()); }
   // Collective: a communicator of the same ranks for device memory (device_communicator()).
   std::unique_ptr<Communicator> device() { return do_device(); }
 
@@ -135,21 +142,32 @@ class Communicator {
   }
 
   // ---- host values; each call returns when every rank has called it and the result is there
-  void sum_host(std::span<double> values);  // in the order of ranks
-  void sum_host(std::span<std::int64_t> values);
-  void max_host(std::span<double> values);  // NaN where any rank has NaN
-  void max_host(std::span<std::int64_t> values);
-  void min_host(std::span<double> values);
-  void min_host(std::span<std::int64_t> values);
+  // Doubles are added in the order of ranks; the largest and the smallest are NaN where any rank has NaN.
+  void sum_host(std::span<double> values) { reduce_host(values, HostReduction::sum); }
+  void sum_host(std::span<std::int64_t> values) { reduce_host(values, HostReduction::sum); }
+  void max_host(std::span<double> values) { reduce_host(values, HostReduction::largest); }
+  void max_host(std::span<std::int64_t> values) { reduce_host(values, HostReduction::largest); }
+  void min_host(std::span<double> values) { reduce_host(values, HostReduction::smallest); }
+  void min_host(std::span<std::int64_t> values) { reduce_host(values, HostReduction::smallest); }
   // root's text on every rank.
   void broadcast_host(std::string& text, int root);
-  // Every rank's text, in the order of ranks, on every rank.
+  // The text of the first rank that has one, on every rank: no rank holds more than that. rank −1: none has one.
+  struct RankText {
+    int rank = -1;
+    std::string text;
+  };
+  RankText first_text(const std::string& text);
+  // Every rank's text, in the order of ranks, on every rank: of groups that don't grow with the job.
   std::vector<std::string> gather_host(const std::string& text);
   // Every rank's text at `root`, which takes them one by one, in the order of ranks: long ones, too. What `take` throws
   // is thrown when all have come.
   void collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take);
+  // Every rank's number at `root`, in the order of ranks; nothing on the others.
+  std::vector<std::int64_t> collect_host(std::int64_t number, int root);
   void barrier();
 
+  // Of this communicator and of all that were split off from it.
+  const HostTraffic& host_traffic() const { return *host_traffic_; }
   // Device bytes that this rank has sent, by the least that each operation needs (core/collectives.hpp).
   const Traffic& traffic() const { return traffic_; }
   std::int64_t bytes_sent() const { return traffic_.total_bytes(); }
@@ -194,7 +212,13 @@ class Communicator {
   virtual void do_broadcast_host(std::byte* data, std::size_t bytes, int root) = 0;
   virtual void do_collect_host(const std::string& text, int root,
                                const std::function<void(const std::string&)>& take) = 0;
+  // all(size) ← every rank's number, at the root.
+  virtual void do_collect_host(std::int64_t number, std::int64_t* all, int root) = 0;
+  // values ← over the ranks. Unless an implementation has its own: each rank gathers the values of all.
+  virtual void do_reduce_host(std::span<double> values, HostReduction reduction);
+  virtual void do_reduce_host(std::span<std::int64_t> values, HostReduction reduction);
   virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
+  virtual std::unique_ptr<Communicator> do_node();
   virtual std::unique_ptr<Communicator> do_part(const std::function<int(int rank)>& number_of);
   virtual std::unique_ptr<Communicator> do_device();
   // By splitting, unless an implementation has grids of its own.
@@ -219,6 +243,13 @@ class Communicator {
                               const std::function<void(const std::string&)>& take) {
     other.do_collect_host(text, root, take);
   }
+  static void collect_host_by(Communicator& other, std::int64_t number, std::int64_t* all, int root) {
+    other.do_collect_host(number, all, root);
+  }
+  template <class T>
+  static void reduce_host_by(Communicator& other, std::span<T> values, HostReduction reduction) {
+    other.do_reduce_host(values, reduction);
+  }
 
  private:
   template <class T, int N>
@@ -226,8 +257,12 @@ class Communicator {
     require(view.dense() || view.rows() <= 1, "a communicator takes dense views only");
     return view.size();
   }
-  template <class T, class Combine>
-  void combine_host(std::span<T> values, Combine combine);
+  template <class T>
+  void reduce_host(std::span<T> values, HostReduction reduction);
+  template <class T>
+  void reduce_gathered(std::span<T> values, HostReduction reduction);
+  // A group that was split off, whose host values count here.
+  std::unique_ptr<Communicator> counted(std::unique_ptr<Communicator> part);
   void transfer(Stream& stream, Transfer t);
   void exchange(Stream& stream, std::span<const Transfer> transfers);
   std::optional<Timeline::Scope> measured(Stream& stream, Collective collective) const {
@@ -245,6 +280,7 @@ class Communicator {
   std::vector<Part> sent_, received_;
   std::vector<std::byte> host_values_;
   Traffic traffic_;
+  std::shared_ptr<HostTraffic> host_traffic_ = std::make_shared<HostTraffic>();
   Timeline* timeline_ = nullptr;
   Group serves_ = Group::scalars;
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "comm/fibers.hpp"
 #include "comm/thread_communicator.hpp"
 #include "core/last_words.hpp"
 
@@ -36,11 +37,16 @@ OnFailure::~OnFailure() {
 }
 
 void WakeWord::sleep(std::uint32_t read) const {
+  if (Fibers* const fibers = Fibers::current()) {
+    if (word_.load() == read) fibers->sleep(&word_);
+    return;
+  }
   syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, read, nullptr, nullptr, 0);
 }
 
 void WakeWord::wake_all() {
   word_.fetch_add(1, std::memory_order_acq_rel);
+  if (Fibers* const fibers = Fibers::current()) return fibers->wake(&word_);
   syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
@@ -50,19 +56,21 @@ Meeting::Meeting(std::shared_ptr<ThreadWorld> world, int size)
       shown_(to_size(size)),
       on_failure_(std::move(world), [this] { changed_.wake_all(); }) {}
 
-void Meeting::arrive(bool may_fail) {
+void Meeting::arrive(bool may_fail, Call call, void* act) {
   std::int64_t mine = 0;
   {
     std::unique_lock lock(mutex_);
     if (may_fail) world_->check();
     mine = round_.load();
-    if (++arrived_ == size_) {
+    if (arrived_ + 1 == size_) {
+      if (call) call(act, shown_);
       arrived_ = 0;
       round_.store(mine + 1);
       lock.unlock();
       changed_.wake_all();
       return;
     }
+    ++arrived_;
   }
   for (;;) {
     const std::uint32_t read = changed_.read();
@@ -80,33 +88,43 @@ void Meeting::arrive(bool may_fail) {
 Mailbox::Mailbox(std::shared_ptr<ThreadWorld> world)
     : world_(world), on_failure_(std::move(world), [this] {
         std::lock_guard lock(mutex_);
-        for (auto& [ranks, way] : ways_) way.changed.notify_all();
+        for (auto& [ranks, way] : ways_) way.changed.wake_all();
       }) {}
+
+template <class Done>
+void Mailbox::wait_until(std::unique_lock<std::mutex>& lock, Way& way, Done done) {
+  while (!done()) {
+    const std::uint32_t read = way.changed.read();
+    lock.unlock();
+    way.changed.sleep(read);
+    lock.lock();
+  }
+}
 
 void Mailbox::show(Message& message) {
   std::lock_guard lock(mutex_);
   way(message).shown.push_back(&message);
-  way(message).changed.notify_all();
+  way(message).changed.wake_all();
 }
 
 void Mailbox::wait(const Message& message) {
   using State = Message::State;
   std::unique_lock lock(mutex_);
-  way(message).changed.wait(
-      lock, [&] { return message.state == State::taken || (message.state == State::shown && world_->failed()); });
+  wait_until(lock, way(message),
+             [&] { return message.state == State::taken || (message.state == State::shown && world_->failed()); });
   if (message.state == State::shown) world_->check();
 }
 
 void Mailbox::abandon(const Message& message) {
   std::unique_lock lock(mutex_);
   std::erase(way(message).shown, &message);
-  way(message).changed.wait(lock, [&] { return message.state != Message::State::being_copied; });
+  wait_until(lock, way(message), [&] { return message.state != Message::State::being_copied; });
 }
 
 void Mailbox::take(int from, int to, std::byte* data, std::size_t bytes) {
   std::unique_lock lock(mutex_);
   Way& here = ways_[{from, to}];
-  here.changed.wait(lock, [&] { return !here.shown.empty() || world_->failed(); });
+  wait_until(lock, here, [&] { return !here.shown.empty() || world_->failed(); });
   world_->check();
   Message& message = *here.shown.front();
   if (message.bytes != bytes)
@@ -118,7 +136,7 @@ void Mailbox::take(int from, int to, std::byte* data, std::size_t bytes) {
   std::memcpy(data, message.data, bytes);
   lock.lock();
   message.state = Message::State::taken;
-  here.changed.notify_all();
+  here.changed.wake_all();
 }
 
 }  // namespace forge

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -51,6 +50,7 @@ class OnFailure {
 // What threads sleep on until it changes, by Linux's futex: a condition variable's waiters would wake to queue for its
 // mutex, and an atomic's wait yields some times first, which takes time from those who compute where ranks are more
 // than cores.
+// Fibers (comm/fibers.hpp) take turns instead, and are woken by fibers of their thread alone.
 class WakeWord {
  public:
   std::uint32_t read() const { return word_.load(std::memory_order_acquire); }
@@ -77,14 +77,24 @@ class Meeting {
     const Leave leave{*this};
     read(shown_);
   }
+  // Every rank calls with its own pointer; act(pointers) runs once, in the rank that comes last, and may write
+  // where they point. Nobody leaves before it has. It must not wait for another rank.
+  template <class Act>
+  void meet_once(int rank, const void* mine, Act act) {
+    shown_[to_size(rank)] = mine;
+    arrive(
+        true, [](void* a, const std::vector<const void*>& shown) { (*static_cast<Act*>(a))(shown); }, &act);
+  }
 
  private:
+  using Call = void (*)(void* act, const std::vector<const void*>& shown);
   struct Leave {
     Meeting& meeting;
     ~Leave() { meeting.arrive(false); }
   };
-  // Returns when all ranks have arrived; withdraws and throws at a failure if it may.
-  void arrive(bool may_fail);
+  // Returns when all ranks have arrived; withdraws and throws at a failure if it may. The last one calls call(act,
+  // pointers), if there is one, before the others go on.
+  void arrive(bool may_fail, Call call = nullptr, void* act = nullptr);
 
   std::shared_ptr<ThreadWorld> world_;
   int size_;
@@ -120,8 +130,11 @@ class Mailbox {
   // From one rank to another one: who waits elsewhere sleeps on.
   struct Way {
     std::deque<Message*> shown;
-    std::condition_variable changed;
+    WakeWord changed;
   };
+  // Sleeps until done(), which is called with the lock.
+  template <class Done>
+  static void wait_until(std::unique_lock<std::mutex>& lock, Way& way, Done done);
   Way& way(const Message& message) { return ways_[{message.from, message.to}]; }
 
   std::shared_ptr<ThreadWorld> world_;

@@ -11,6 +11,8 @@
 
 #include "comm/add.hpp"
 #include "comm/mpi_check.hpp"
+#include "comm/mpi_host.hpp"
+#include "config/node_ranks.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -316,53 +318,24 @@ void MpiCommunicator::do_exchange(Stream& stream, std::span<const Transfer> tran
 }
 
 void MpiCommunicator::do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) {
-  require(bytes < (std::size_t{1} << 31), "host values are short");
-  mpi_check(MPI_Allgather(in, static_cast<int>(bytes), MPI_BYTE, out, static_cast<int>(bytes), MPI_BYTE, impl_->host),
-            "MPI_Allgather");
+  mpi_gather_host(impl_->host, in, out, bytes);
 }
 
-namespace {
-
-constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts with int
-
-}  // namespace
-
 void MpiCommunicator::do_broadcast_host(std::byte* data, std::size_t bytes, int root) {
-  for (std::size_t begin = 0; begin < bytes; begin += piece_bytes)
-    mpi_check(
-        MPI_Bcast(data + begin, static_cast<int>(std::min(piece_bytes, bytes - begin)), MPI_BYTE, root, impl_->host),
-        "MPI_Bcast");
+  mpi_broadcast_host(impl_->host, data, bytes, root);
 }
 
 void MpiCommunicator::do_collect_host(const std::string& text, int root,
                                       const std::function<void(const std::string&)>& take) {
-  constexpr int tag = 0;
-  const auto in_pieces = [](std::size_t bytes, auto f) {
-    for (std::size_t begin = 0; begin < bytes; begin += piece_bytes)
-      f(begin, static_cast<int>(std::min(piece_bytes, bytes - begin)));
-  };
-  if (rank() != root) {
-    const auto length = static_cast<std::int64_t>(text.size());
-    mpi_check(MPI_Send(&length, 1, MPI_INT64_T, root, tag, impl_->host), "MPI_Send");
-    in_pieces(text.size(), [&](std::size_t begin, int n) {
-      mpi_check(MPI_Send(text.data() + begin, n, MPI_BYTE, root, tag, impl_->host), "MPI_Send");
-    });
-    return;
-  }
-  std::string received;
-  for (int r = 0; r < size(); ++r) {
-    if (r == root) {
-      take(text);
-      continue;
-    }
-    std::int64_t length = 0;
-    mpi_check(MPI_Recv(&length, 1, MPI_INT64_T, r, tag, impl_->host, MPI_STATUS_IGNORE), "MPI_Recv");
-    received.resize(to_size(length));
-    in_pieces(received.size(), [&](std::size_t begin, int n) {
-      mpi_check(MPI_Recv(received.data() + begin, n, MPI_BYTE, r, tag, impl_->host, MPI_STATUS_IGNORE), "MPI_Recv");
-    });
-    take(received);
-  }
+  mpi_collect_host(impl_->host, text, root, take);
+}
+
+void MpiCommunicator::do_collect_host(std::int64_t number, std::int64_t* all, int root) {
+  mpi_check(MPI_Gather(&number, 1, MPI_INT64_T, all, 1, MPI_INT64_T, root, impl_->host), "MPI_Gather");
+}
+
+void MpiCommunicator::do_reduce_host(std::span<std::int64_t> values, HostReduction reduction) {
+  mpi_reduce_host(impl_->host, values, reduction);
 }
 
 // The communicator of a part of these ranks, with duplicates of `part`, which is freed.
@@ -376,6 +349,14 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(int color, int key) {
   MPI_Comm part = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split(impl_->host, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
   return part == MPI_COMM_NULL ? nullptr : adopt({part});
+}
+
+std::unique_ptr<Communicator> MpiCommunicator::do_node() {
+  if (asked_node_ranks() > 0) return Communicator::do_node();
+  MPI_Comm node = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(impl_->host, MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  return adopt({node});
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::do_cartesian(const Grid& grid) {

@@ -30,8 +30,12 @@ class MpiCommunicator final : public Communicator {
   void do_exchange(Stream&, std::span<const Transfer>) override;
   void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) override;
   void do_collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take) override;
+  void do_collect_host(std::int64_t number, std::int64_t* all, int root) override;
+  using Communicator::do_reduce_host;  // of doubles
+  void do_reduce_host(std::span<std::int64_t> values, HostReduction reduction) override;
   void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;
   std::unique_ptr<Communicator> do_split(int color, int key) override;
+  std::unique_ptr<Communicator> do_node() override;
   std::unique_ptr<Communicator> do_cartesian(const Grid& grid) override;           // MPI_Cart_create, no reordering
   std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes) override;  // MPI_Cart_sub
 

@@ -141,6 +141,16 @@ class NcclCommunicator final : public Communicator {
                        const std::function<void(const std::string&)>& take) override {
     collect_host_by(*host_, text, root, take);
   }
+  void do_collect_host(std::int64_t number, std::int64_t* all, int root) override {
+    collect_host_by(*host_, number, all, root);
+  }
+  void do_reduce_host(std::span<double> values, HostReduction reduction) override {
+    reduce_host_by(*host_, values, reduction);
+  }
+  void do_reduce_host(std::span<std::int64_t> values, HostReduction reduction) override {
+    reduce_host_by(*host_, values, reduction);
+  }
+  std::unique_ptr<Communicator> do_node() override { return host_->node(); }
   std::unique_ptr<Communicator> do_split(int color, int key) override {
     return with_host(host_->split(color, key), color, key);
   }

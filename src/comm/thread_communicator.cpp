@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/add.hpp"
+#include "comm/fibers.hpp"
 #include "comm/meeting.hpp"
 #include "core/last_words.hpp"
 #include "core/to_size.hpp"
@@ -203,29 +204,52 @@ void ThreadCommunicator::do_collect_host(const std::string& text, int root,
   });
 }
 
+void ThreadCommunicator::do_collect_host(std::int64_t number, std::int64_t* all, int root) {
+  group_->host.meet(rank(), &number, [&](const std::vector<const void*>& shown) {
+    if (rank() != root) return;
+    for (const void* p : shown) *all++ = *static_cast<const std::int64_t*>(p);
+  });
+}
+
+// One rank combines for all.
+template <class T>
+void ThreadCommunicator::reduce_values(std::span<T> values, HostReduction reduction) {
+  group_->host.meet_once(rank(), &values, [&](const std::vector<const void*>& shown) {
+    const auto of_rank = [&](int r) { return *static_cast<const std::span<T>*>(shown[to_size(r)]); };
+    const std::span<T> result = of_rank(0);
+    for (int r = 1; r < size(); ++r) {
+      require(of_rank(r).size() == result.size(), "the ranks of a group combine different numbers of values");
+      for (std::size_t i = 0; i < result.size(); ++i) result[i] = combined(reduction, result[i], of_rank(r)[i]);
+    }
+    for (int r = 1; r < size(); ++r) std::ranges::copy(result, of_rank(r).begin());
+  });
+}
+
+void ThreadCommunicator::do_reduce_host(std::span<double> values, HostReduction reduction) {
+  reduce_values(values, reduction);
+}
+void ThreadCommunicator::do_reduce_host(std::span<std::int64_t> values, HostReduction reduction) {
+  reduce_values(values, reduction);
+}
+
 std::unique_ptr<Communicator> ThreadCommunicator::do_split(int color, int key) {
   struct Choice {
-    int color, key, rank;
+    int color, key, rank = 0, size = 0;
+    std::shared_ptr<Group> group = nullptr;
   };
-  const Choice mine{color, key, rank()};
-  std::vector<Choice> members;
-  group_->host.meet(rank(), &mine, [&](const std::vector<const void*>& shown) {
-    for (const void* p : shown)
-      if (const Choice& c = *static_cast<const Choice*>(p); c.color == color) members.push_back(c);
+  Choice mine{color, key};
+  group_->host.meet_once(rank(), &mine, [&](const std::vector<const void*>& shown) {
+    std::vector<Choice*> all;  // each rank's own `mine`
+    for (const void* p : shown) all.push_back(static_cast<Choice*>(const_cast<void*>(p)));
+    std::ranges::stable_sort(all, {}, [](const Choice* c) { return std::pair(c->color, c->key); });
+    for (auto first = all.begin(); first != all.end();) {
+      const auto end = std::find_if(first, all.end(), [&](const Choice* c) { return c->color != (*first)->color; });
+      const int size = static_cast<int>(end - first);
+      const auto group = (*first)->color < 0 ? nullptr : std::make_shared<Group>(group_->world, size);
+      for (int r = 0; first != end; ++first, ++r) (*first)->rank = r, (*first)->size = size, (*first)->group = group;
+    }
   });
-  std::stable_sort(members.begin(), members.end(), [](const Choice& a, const Choice& b) { return a.key < b.key; });
-  // The first member makes the group, the others take it over.
-  const int size = static_cast<int>(members.size());
-  const int first = members.front().rank;
-  std::shared_ptr<Group> made;
-  if (color >= 0 && first == rank()) made = std::make_shared<Group>(group_->world, size);
-  const std::shared_ptr<Group> shown_group = made;
-  group_->host.meet(rank(), &shown_group, [&](const std::vector<const void*>& shown) {
-    if (color >= 0) made = *static_cast<const std::shared_ptr<Group>*>(shown[to_size(first)]);
-  });
-  if (color < 0) return nullptr;
-  const auto place = std::find_if(members.begin(), members.end(), [&](const Choice& c) { return c.rank == rank(); });
-  return std::make_unique<ThreadCommunicator>(made, static_cast<int>(place - members.begin()), size);
+  return mine.group ? std::make_unique<ThreadCommunicator>(mine.group, mine.rank, mine.size) : nullptr;
 }
 
 std::shared_ptr<void> ThreadCommunicator::do_on_failure(std::function<void()> wake) {
@@ -259,38 +283,67 @@ class FirstFailure {
   bool echo_ = false;
 };
 
+// The ranks of a job in this process: each has its own communicator, and the first failure ends the waiting of all.
+class RanksHere {
+ public:
+  explicit RanksHere(int ranks)
+      : ranks_(ranks),
+        world_(std::make_shared<ThreadWorld>()),
+        group_(std::make_shared<ThreadCommunicator::Group>(world_, ranks)) {
+    require(ranks >= 1, "a run needs at least one rank");
+  }
+
+  void run(int r, const std::function<void(Communicator&)>& rank) const {
+    ThreadCommunicator communicator(group_, r, ranks_);
+    rank(communicator);
+  }
+  void run_guarded(int r, const std::function<void(Communicator&)>& rank) {
+    try {
+      run(r, rank);
+    } catch (const RankFailed& error) {
+      failure_.add(std::current_exception(), true);
+      world_->fail(error.what());
+    } catch (const std::exception& error) {
+      failure_.add(std::current_exception(), false);
+      world_->fail("rank " + std::to_string(r) + ": " + error.what());
+    } catch (...) {
+      failure_.add(std::current_exception(), false);
+      world_->fail("rank " + std::to_string(r) + " threw something unknown");
+    }
+  }
+  void fail(const std::string& text) {
+    failure_.add(std::make_exception_ptr(Error(text)), false);
+    world_->fail(text);
+  }
+  void rethrow() const { failure_.rethrow(); }
+
+ private:
+  int ranks_;
+  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<ThreadCommunicator::Group> group_;
+  FirstFailure failure_;
+};
+
 }  // namespace
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
-  require(ranks >= 1, "a run needs at least one rank");
-  const auto world = std::make_shared<ThreadWorld>();
-  const auto group = std::make_shared<ThreadCommunicator::Group>(world, ranks);
-  FirstFailure failure;
-  const auto run = [&](int r) {
-    select_device(r);
-    ThreadCommunicator communicator(group, r, ranks);
-    rank(communicator);
-  };
-  const auto body = [&](int r) {
-    if (LastWords::wanted()) return run(r);
-    try {
-      run(r);
-    } catch (const RankFailed& error) {
-      failure.add(std::current_exception(), true);
-      world->fail(error.what());
-    } catch (const std::exception& error) {
-      failure.add(std::current_exception(), false);
-      world->fail("rank " + std::to_string(r) + ": " + error.what());
-    } catch (...) {
-      failure.add(std::current_exception(), false);
-      world->fail("rank " + std::to_string(r) + " threw something unknown");
-    }
-  };
+  RanksHere here(ranks);
   {
     std::vector<std::jthread> threads;
-    for (int r = 0; r < ranks; ++r) threads.emplace_back(body, r);
+    for (int r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        select_device(r);
+        LastWords::wanted() ? here.run(r, rank) : here.run_guarded(r, rank);
+      });
   }
-  failure.rethrow();
+  here.rethrow();
+}
+
+void run_fibers(int ranks, const std::function<void(Communicator&)>& rank) {
+  RanksHere here(ranks);
+  Fibers fibers(ranks, [&](int r) { here.run_guarded(r, rank); });
+  fibers.run([&] { here.fail("every rank waits for another one"); });
+  here.rethrow();
 }
 
 }  // namespace forge

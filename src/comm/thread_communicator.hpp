@@ -19,6 +19,11 @@ class RankFailed : public Error {
 // (core/last_words.hpp) nothing is caught, as in processes. Operations on device memory: as device_communicator() says.
 void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank);
 
+// The same in this thread, for jobs of thousands of ranks that compute nothing: each has a stack of its own
+// (comm/fibers.hpp), and one that would wait for another lets the others run. Ranks start no threads. Where all of them
+// wait, the job ends with an Error that says so.
+void run_fibers(int ranks, const std::function<void(Communicator& world)>& rank);
+
 // A group of this rank alone, without MPI.
 std::unique_ptr<Communicator> self_communicator();
 
@@ -40,6 +45,9 @@ class ThreadCommunicator final : public Communicator {
   void do_exchange(Stream&, std::span<const Transfer>) override;
   void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) override;
   void do_collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take) override;
+  void do_collect_host(std::int64_t number, std::int64_t* all, int root) override;
+  void do_reduce_host(std::span<double> values, HostReduction reduction) override;
+  void do_reduce_host(std::span<std::int64_t> values, HostReduction reduction) override;
   void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;
   std::unique_ptr<Communicator> do_split(int color, int key) override;
   std::shared_ptr<void> do_on_failure(std::function<void()> wake) override;
@@ -47,6 +55,8 @@ class ThreadCommunicator final : public Communicator {
  private:
   template <class F>
   void enqueue(Stream& stream, F f);
+  template <class T>
+  void reduce_values(std::span<T> values, HostReduction reduction);
   template <class Combine>
   void reduce_all(Stream& stream, std::byte* data, std::int64_t count, DType type, Combine combine);
 

@@ -101,29 +101,48 @@ std::vector<Sent> calls_in(Communicator& ranks, Group group, const std::vector<S
   return list;
 }
 
-// What the groups' first ranks have measured, on every rank; of equal calls of groups that lie alike the slowest.
-std::vector<CallTime> slowest_of_all(Communicator& world, const std::vector<CallTime>& own) {
+std::string text_of(const std::vector<CallTime>& times) {
   std::ostringstream text;
   text.precision(17);
-  for (const auto& [c, p, seconds] : own)
+  for (const auto& [c, p, seconds] : times)
     text << static_cast<int>(c.group) << " " << static_cast<int>(c.collective) << " " << static_cast<int>(c.type) << " "
          << c.count << " " << p.ranks << " " << p.nodes << " " << p.near << " " << p.groups << " " << seconds << " ";
-  std::map<std::array<std::int64_t, 8>, double> slowest;
-  for (const std::string& others : world.gather_host(text.str())) {
-    std::istringstream in(others);
+  return text.str();
+}
+
+// Of equal calls of groups that lie alike the slowest.
+class SlowestCalls {
+ public:
+  void add(const std::string& times) {
+    std::istringstream in(times);
     for (std::array<std::int64_t, 8> key{};;) {
       for (std::int64_t& number : key) in >> number;
       double seconds = 0;
       if (!(in >> seconds)) break;
-      slowest[key] = std::max(slowest[key], seconds);
+      slowest_[key] = std::max(slowest_[key], seconds);
     }
   }
-  std::vector<CallTime> list;
-  for (const auto& [k, seconds] : slowest)
-    list.push_back({{static_cast<Group>(k[0]), static_cast<Collective>(k[1]), k[3], static_cast<DType>(k[2])},
-                    {static_cast<int>(k[4]), static_cast<int>(k[5]), static_cast<int>(k[6]), static_cast<int>(k[7])},
-                    seconds});
-  return list;
+  std::vector<CallTime> list() const {
+    std::vector<CallTime> list;
+    for (const auto& [k, seconds] : slowest_)
+      list.push_back({{static_cast<Group>(k[0]), static_cast<Collective>(k[1]), k[3], static_cast<DType>(k[2])},
+                      {static_cast<int>(k[4]), static_cast<int>(k[5]), static_cast<int>(k[6]), static_cast<int>(k[7])},
+                      seconds});
+    return list;
+  }
+
+ private:
+  std::map<std::array<std::int64_t, 8>, double> slowest_;
+};
+
+// What the groups' first ranks have measured, on every rank: the first rank puts it together.
+std::vector<CallTime> slowest_of_all(Communicator& world, const std::vector<CallTime>& own) {
+  SlowestCalls slowest;
+  world.collect_host(text_of(own), 0, [&](const std::string& times) { slowest.add(times); });
+  std::string all = text_of(slowest.list());
+  world.broadcast_host(all, 0);
+  slowest.add(all);
+  return slowest.list();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "checkpoint/directory.hpp"
+#include "checkpoint/shared_state.hpp"
 #include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
@@ -70,15 +71,9 @@ std::string examined(Communicator& ranks, F f) {
                    std::string("; the checkpoint may be whole, and nothing was moved aside: the same start "
                                "goes on from it when the file can be read"));
   }
-  std::array<std::int64_t, 2> found{!damage.empty(), !wrong.empty()};
-  ranks.max_host(found);
-  if (found[1] != 0)
-    for (const std::string& text : ranks.gather_host(wrong))
-      if (!text.empty()) throw BadInput(text);
-  if (found[0] != 0)
-    for (const std::string& text : ranks.gather_host(damage))
-      if (!text.empty()) return text;
-  return "";
+  const auto first = ranks.first_text(wrong);
+  if (first.rank >= 0) throw BadInput(first.text);
+  return ranks.first_text(damage).text;
 }
 
 // Every tensor of the session is there, with its shape; types are converted.
@@ -115,7 +110,8 @@ std::string origin(const CheckpointFiles& files) {
 }
 
 // The first candidate that is whole, loaded into what `wanted` leaves of `all`; the others are noted. Of the
-// candidates and `check` the first rank's count: what of the deck doesn't fit.
+// candidates and `check` the first rank's count: what of the deck doesn't fit. A node's first rank reads the tables for
+// the others there.
 template <class Check, class Wanted>
 std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& all,
                                             Wanted wanted, const std::vector<std::string>& candidates, Check check,
@@ -123,24 +119,35 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
   std::string damaged;
   auto count = static_cast<std::int64_t>(candidates.size());
   ranks.max_host({&count, 1});
+  const auto node = ranks.node();
+  const LoadedState parts = split_shared(ranks, all);
   for (std::size_t i = 0; i < to_size(count); ++i) {
     std::string path = ranks.rank() == 0 ? candidates[i] : "";
     ranks.broadcast_host(path, 0);
     std::unique_ptr<CheckpointFiles> files;
     std::vector<StateTensor> state = all;
-    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, datasets_of(all)); });
+    const DatasetFilter needed = datasets_of(ranks.rank() == 0 ? all : parts.own);
+    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, needed, node.get()); });
     if (problem.empty())
       problem = examined(ranks, [&] {
         agree(ranks, *files);
-        if (ranks.rank() == 0) {
-          if (const std::string missing = files->missing(); !missing.empty()) throw BadCheckpoint(missing);
-          check(*files);
-        }
+        const std::string missing = files->missing(ranks.rank(), ranks.size());
+        if (!missing.empty()) throw BadCheckpoint(missing);
+        if (ranks.rank() == 0) check(*files);
         wanted(*files, state);
         compare_tensors(*files, state);
       });
-    if (problem.empty()) problem = examined(ranks, [&] { files->read(state, stream, heartbeat); });
-    if (problem.empty()) return files;
+    const LoadedState loaded = split_like(parts, state);
+    std::string shared;
+    if (problem.empty())
+      problem = examined(ranks, [&] {
+        files->read(loaded.own, stream, heartbeat);
+        if (ranks.rank() == 0) shared = bytes_of_shared(*files, loaded.shared);
+      });
+    if (problem.empty()) {
+      hand_out_shared(ranks, std::move(shared), loaded.shared, stream);
+      return files;
+    }
     damaged += "\n  " + problem;
     notes.push_back("checkpoint " + path + " is not usable: " + problem);
   }

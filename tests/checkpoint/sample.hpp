@@ -121,10 +121,40 @@ inline CheckpointFacts sample_facts(std::int64_t step) {
   return {step, 7 * step, 3 * step, step - 1, 1, ~std::uint64_t{0}, 3, "model: {}\n", "test", "no data"};
 }
 
+// Of format 2, with so many shards a piece.
+inline void write_in_pieces(const std::string& directory, const CheckpointFacts& facts, std::vector<ShardIndex> shards,
+                            std::size_t each) {
+  std::vector<PieceSummary> summaries;
+  for (std::size_t first = 0; first < shards.size(); first += each) {
+    ManifestBuilder builder({});
+    const std::size_t end = std::min(first + each, shards.size());
+    for (std::size_t i = first; i < end; ++i) builder.add(std::move(shards[i]));
+    const Manifest manifest = builder.take();
+    const auto number = static_cast<std::int64_t>(first / each);
+    const std::string path = directory + "/" + piece_name(number);
+    write_piece(path, manifest);
+    summaries.push_back(summary_of(manifest, {number,
+                                              {static_cast<std::int64_t>(first), static_cast<std::int64_t>(end)},
+                                              static_cast<std::int64_t>(manifest.shards.size()),
+                                              fs::file_size(path),
+                                              hash_of_file(path)}));
+  }
+  // Through text, as ranks send it.
+  for (PieceSummary& summary : summaries) summary = piece_summary_from(to_text(summary));
+  write_root(directory + "/" + manifest_name, merged(facts, std::move(summaries)));
+}
+
+// The hash beside a manifest that has been written or changed.
+inline void write_manifest_hash(const fs::path& directory) {
+  std::ofstream(directory / manifest_hash_name, std::ios::binary | std::ios::trunc)
+      << hex_of(hash_of_file(directory / manifest_name)) + "  " + manifest_name + "\n";
+}
+
 // A committed checkpoint of the sample tensors, written by `ranks` ranks; its path. `key` varies what each
-// writes, `salt` the values.
+// writes, `salt` the values. `each`: shards of a piece of the manifest; 0: it is one file.
 inline std::string write_sample(const std::string& directory, std::int64_t step, int ranks,
-                                const ShardOptions& options = {64}, std::uint64_t key = 1, std::uint64_t salt = 0) {
+                                const ShardOptions& options = {64}, std::uint64_t key = 1, std::uint64_t salt = 0,
+                                std::size_t each = 0) {
   const std::string nonce = draw_nonce(), partial = start_step(directory, step, nonce);
   std::vector<ShardIndex> shards;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -137,9 +167,11 @@ inline std::string write_sample(const std::string& directory, std::int64_t step,
     // Through text, as ranks send it.
     shards.push_back(shard_index_from(to_text(write_shard(partial, rank, pieces.tensors, copy_bytes, options))));
   }
-  write_manifest(partial + "/" + manifest_name, merged(sample_facts(step), std::move(shards)));
-  const std::string text = hex_of(hash_of_file(partial + "/" + manifest_name)) + "  " + manifest_name + "\n";
-  FileHandle::open_to_write(partial + "/" + manifest_hash_name).write_at(0, text.data(), text.size());
+  if (each > 0)
+    write_in_pieces(partial, sample_facts(step), std::move(shards), each);
+  else
+    write_manifest(partial + "/" + manifest_name, merged(sample_facts(step), std::move(shards)));
+  write_manifest_hash(partial);
   commit_step(directory, step, nonce);
   return directory + "/" + step_name(step);
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "core/normal.hpp"
@@ -255,58 +256,6 @@ void transfers(Communicator& ranks, Stream::Kind kind) {
   EXPECT_THROW(ranks.group_end(stream), Error);
 }
 
-void host_operations(Communicator& ranks) {
-  const int rank = ranks.rank(), size = ranks.size();
-  const double last = size - 1;
-  std::vector<double> d = {static_cast<double>(rank), -static_cast<double>(rank), 0.5};
-  ranks.sum_host(d);
-  EXPECT_EQ(d, (std::vector<double>{last * size / 2, -last * size / 2, 0.5 * size}));
-  d = {static_cast<double>(rank), rank == size / 2 ? std::nan("") : 1.0};
-  ranks.max_host(d);
-  EXPECT_EQ(d[0], last);
-  EXPECT_TRUE(std::isnan(d[1])) << "a maximum loses a NaN";
-  d = {static_cast<double>(rank) - 3};
-  ranks.min_host(d);
-  EXPECT_EQ(d[0], -3);
-  const std::int64_t large = std::int64_t{1} << 60;  // more than a double holds
-  std::vector<std::int64_t> n = {large + rank, rank};
-  ranks.max_host(n);
-  EXPECT_EQ(n, (std::vector<std::int64_t>{large + size - 1, size - 1}));
-  n = {large + rank};
-  ranks.min_host(n);
-  EXPECT_EQ(n[0], large);
-  n = {rank, 1};
-  ranks.sum_host(n);
-  EXPECT_EQ(n[1], size);
-  for (int root = 0; root < size; ++root) {
-    std::string text =
-        rank == root ? std::string(static_cast<std::size_t>(1000 * root), 'x') + "end" : "something else";
-    ranks.broadcast_host(text, root);
-    EXPECT_EQ(text, std::string(static_cast<std::size_t>(1000 * root), 'x') + "end");
-  }
-  const auto texts = ranks.gather_host(std::string(static_cast<std::size_t>(rank), 'a'));
-  ASSERT_EQ(texts.size(), static_cast<std::size_t>(size));
-  for (int r = 0; r < size; ++r)
-    EXPECT_EQ(texts[static_cast<std::size_t>(r)], std::string(static_cast<std::size_t>(r), 'a'));
-  // To one rank: any lengths, none too; what the rank throws comes after all texts.
-  for (int root = 0; root < size; ++root) {
-    const auto text_of = [](int r) {
-      return std::string(static_cast<std::size_t>(70000 * (r % 3)), char('a' + r % 26));
-    };
-    int taken = 0;
-    ranks.collect_host(text_of(rank), root, [&](const std::string& text) { EXPECT_EQ(text, text_of(taken++)); });
-    EXPECT_EQ(taken, rank == root ? size : 0);
-    bool thrown = false;
-    try {
-      ranks.collect_host("a", root, [](const std::string&) { throw Error("no"); });
-    } catch (const Error&) {
-      thrown = true;
-    }
-    EXPECT_EQ(thrown, rank == root);
-  }
-  ranks.barrier();
-}
-
 void splits(Communicator& ranks) {
   Stream stream;
   const int rank = ranks.rank(), size = ranks.size();
@@ -395,6 +344,7 @@ void everything(Communicator& ranks) {
   splits(ranks);
   overlap(ranks);
   traffic(ranks);
+  host_traffic(ranks);
 }
 
 }  // namespace forge::comm_cases

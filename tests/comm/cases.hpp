@@ -20,6 +20,8 @@ void splits(Communicator& ranks);
 void overlap(Communicator& ranks);
 // What is counted as sent.
 void traffic(Communicator& ranks);
+// What is counted of host values.
+void host_traffic(Communicator& ranks);
 
 // All of them.
 void everything(Communicator& ranks);

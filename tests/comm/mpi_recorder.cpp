@@ -95,8 +95,9 @@ bool inside_mpi() {
 const std::vector<std::string>& known_mpi_functions() {
   static const std::vector<std::string> names{
       // wrapped
-      "MPI_Isend", "MPI_Send", "MPI_Iallreduce", "MPI_Allreduce", "MPI_Iallgather", "MPI_Allgather", "MPI_Ibcast",
-      "MPI_Bcast", "MPI_Irecv", "MPI_Recv", "MPI_Waitall", "MPI_Testall", "MPI_Comm_free", "MPI_Type_size",
+      "MPI_Isend", "MPI_Send", "MPI_Iallreduce", "MPI_Allreduce", "MPI_Iallgather", "MPI_Allgather", "MPI_Gather",
+      "MPI_Ibcast", "MPI_Bcast", "MPI_Irecv", "MPI_Recv", "MPI_Waitall", "MPI_Testall", "MPI_Comm_free",
+      "MPI_Type_size",
       // neither send nor belong to a step
       "MPI_Abort", "MPI_Barrier", "MPI_Cart_create", "MPI_Cart_sub", "MPI_Comm_dup", "MPI_Comm_group", "MPI_Comm_rank",
       "MPI_Comm_set_errhandler", "MPI_Comm_size", "MPI_Comm_split", "MPI_Comm_split_type", "MPI_Error_class",
@@ -145,6 +146,15 @@ int MPI_Allgather(const void* in, int in_count, MPI_Datatype in_type, void* out,
   const Inside inside;
   forge::test::add(comm, count, type, forge::test::as_host_all_gather);
   return PMPI_Allgather(in, in_count, in_type, out, count, type, comm);
+}
+// The least: each sends its own part, but for the root.
+int MPI_Gather(const void* in, int in_count, MPI_Datatype in_type, void* out, int count, MPI_Datatype type, int root,
+               MPI_Comm comm) {
+  const Inside inside;
+  int rank = 0;
+  PMPI_Comm_rank(comm, &rank);
+  forge::test::add(comm, rank == root ? 0 : in_count, in_type, forge::test::as_host_message);
+  return PMPI_Gather(in, in_count, in_type, out, count, type, root, comm);
 }
 int MPI_Ibcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request) {
   const Inside inside;

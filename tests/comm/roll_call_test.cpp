@@ -153,8 +153,8 @@ void expect_exact(const Job& job, double deadline, const std::string& what) {
 // clocks that have nothing in common.
 TEST(RollCall, NamesExactlyTheSilentRanks) {
   std::mt19937 random(12);
-  for (const int size : {1, 2, 3, 4, 7, 8, 33, 200, 1024})
-    for (int round = 0; round < (size > 100 ? 6 : 30); ++round) {
+  for (const int size : {1, 2, 3, 4, 7, 8, 33, 200, 1024, 4096})
+    for (int round = 0; round < (size > 1024 ? 2 : size > 100 ? 6 : 30); ++round) {
       Job job(size, random());
       const int node = 1 + static_cast<int>(random() % 16);
       const auto lost = static_cast<int>(random() % static_cast<unsigned>(size)) / node * node;

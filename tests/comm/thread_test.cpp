@@ -63,6 +63,58 @@ TEST(ThreadRanks, NameTheOddOnes) {
         << text;
 }
 
+// Ranks that take turns in one thread, in the same order every time.
+TEST(Fibers, AllOperations) {
+  for (const int ranks : {1, 3})
+    run_fibers(ranks, [](Communicator& world) {
+      comm_cases::all_operations(world, Stream::Kind::Inline);
+      comm_cases::transfers(world, Stream::Kind::Inline);
+      comm_cases::sums_are_repeatable(world);
+      comm_cases::host_operations(world);
+      comm_cases::splits(world);
+      comm_cases::traffic(world);
+      comm_cases::host_traffic(world);
+    });
+  run_fibers(6, mesh_cases::every_mesh);
+}
+
+TEST(Fibers, AFailureEndsTheWaitingOfAll) {
+  int woken = 0;
+  const auto job = [&](Communicator& world) {
+    const auto group = world.split(world.rank() % 2, 0);
+    if (world.rank() == 5) throw std::runtime_error("rank broke");
+    try {
+      world.barrier();
+    } catch (const RankFailed&) {
+      ++woken;
+      throw;
+    }
+  };
+  EXPECT_THROW(run_fibers(16, job), std::runtime_error);
+  EXPECT_EQ(woken, 15);
+}
+
+// One rank's message is never sent: an error, not a test that hangs. Ranks may wait while they handle an exception.
+TEST(Fibers, NamesAJobThatWaitsForever) {
+  try {
+    run_fibers(4, [](Communicator& world) {
+      Stream stream;
+      double x = 1;
+      try {
+        throw std::runtime_error("of rank " + std::to_string(world.rank()));
+      } catch (const std::runtime_error& error) {
+        world.barrier();
+        EXPECT_EQ(error.what(), "of rank " + std::to_string(world.rank()));
+        if (world.rank() == 3) world.receive(stream, &x, 1, DType::f64, 0);
+      }
+      world.barrier();
+    });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "every rank waits for another one");
+  }
+}
+
 TEST(ThreadRanks, SumsRunInTheOrderOfRanks) {
   run_ranks(3, [](Communicator& ranks) {
     Stream stream;

@@ -1,6 +1,6 @@
-// libFuzzer's input is a manifest.h5. Its hash is made to fit, as whoever wants to do harm would do, and it stands
-// beside real shards: it is refused with BadCheckpoint, or read. Half of the mutations change values of the tables, the
-// others any bytes.
+// libFuzzer's input is a manifest.h5, of format 1 or 2. Its hash is made to fit, as whoever wants to do harm would do,
+// and it stands beside real shards and pieces: it is refused with BadCheckpoint, or read. It is read as a piece of a
+// manifest, too. Half of the mutations change values of the tables, the others any bytes.
 #include <hdf5.h>
 
 #include <algorithm>
@@ -36,6 +36,10 @@ class Fuzzed {
     fs::rename(path_, scratch_.path / "checkpoint");
     path_ = scratch_.path / "checkpoint";
     for (int rank = 0; rank < ranks; ++rank) shards_.push_back(text_of(path_ / shard_name(rank)));
+    // The same shards once more, with a piece of the manifest each.
+    const fs::path other = write_sample(scratch_.path, 2, ranks, {512}, 1, 0, 1);
+    root_ = text_of(other / manifest_name);
+    for (int rank = 0; rank < ranks; ++rank) fs::copy(other / piece_name(rank), path_ / piece_name(rank));
     const hid_t file = H5Fopen((path_ / manifest_name).c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
     for (const char* table : tables) places_.push_back(place_of(file, table));
     hashes_ = place_of(file, "/placement/chunk_hashes");
@@ -43,6 +47,8 @@ class Fuzzed {
   }
 
   const std::string& seed() const { return seed_; }
+  const std::string& root() const { return root_; }
+  std::string piece() const { return text_of(path_ / piece_name(0)); }
   // The same manifest with a text in several chunks, which HDF5 keeps in a fixed array.
   std::string second_seed() const {
     const fs::path other = scratch_.path / "second.h5";
@@ -72,6 +78,7 @@ class Fuzzed {
     put(path_ / manifest_name, manifest);
     const auto bytes = std::as_bytes(std::span(manifest));
     put(path_ / manifest_hash_name, hex_of(sha256(bytes)) + "  " + manifest_name + "\n");
+    read_as_piece(manifest);
     const auto findings = verify_checkpoint(path_, 1);
     int result = 0;
     try {
@@ -97,6 +104,19 @@ class Fuzzed {
       }
     }
     return result;
+  }
+
+  // 1: it is what the root says of its first piece.
+  int read_as_piece(const std::string& bytes) const {
+    try {
+      const ManifestRoot root = read_root(TableFile("root", root_));
+      Manifest manifest;
+      manifest.tensors = root.tensors;
+      read_piece(TableFile("piece", bytes), root, 0, {}, manifest);
+      return 1;
+    } catch (const BadCheckpoint&) {
+      return 0;
+    }
   }
 
   // Values of the tables; then, at times, the hashes of the bytes that they point at.
@@ -167,7 +187,7 @@ class Fuzzed {
 
   Scratch scratch_;
   fs::path path_;
-  std::string seed_;
+  std::string seed_, root_;
   std::vector<std::string> shards_;
   std::vector<Place> places_;
   Place hashes_;
@@ -199,6 +219,9 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     if (fuzzed().run(fuzzed().seed()) != 2) std::abort();
     put(corpus / "first", fuzzed().seed());
     put(corpus / "second", fuzzed().second_seed());
+    if (fuzzed().run(fuzzed().root()) != 2 || fuzzed().read_as_piece(fuzzed().piece()) != 1) std::abort();
+    put(corpus / "third", fuzzed().root());
+    put(corpus / "fourth", fuzzed().piece());
     std::exit(0);
   }
   return 0;

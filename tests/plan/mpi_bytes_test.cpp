@@ -118,11 +118,11 @@ std::string step_difference(const Deck& deck, std::set<std::string>& sending) {
   }
   for (const auto& [ranks, sent] : formula)
     if (sent.total() > 0) return "MPI got nothing of " + bytes_text(sent);
-  // Host values: the step's counts of labels and of documents' tokens, over the ranks that read different data.
+  // Host values: the step's counts of labels and of documents' tokens, added over the ranks that read different data.
   const std::int64_t data = deck.mesh.dp_replicate * deck.mesh.dp_shard;
   std::int64_t host = 0;
   for (const auto& [ranks, bytes] : step.host) host += bytes;
-  if (host != 2 * 8 * (data - 1)) return "host values of " + std::to_string(host) + " B";
+  if (host != 2 * 2 * (data - 1) / data * 8) return "host values of " + std::to_string(host) + " B";
   return "";
 }
 
