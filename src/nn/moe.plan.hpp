@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nn/expert_adapter.plan.hpp"
 #include "nn/mlp.plan.hpp"
 #include "nn/router.plan.hpp"
 
@@ -12,8 +13,11 @@ template <class P>
 struct ExpertParameters {
   View<P, 3> up;    // (N, 2Fe, C) of each expert gate above up
   View<P, 3> down;  // (N, C, Fe)
+  ExpertLowRank<P> up_adapter, down_adapter;
 
   void list(ParameterLister& l);
+  // A unit of their own.
+  void list_adapters(ParameterLister& l);
 };
 
 // Router and shared experts stand in the block's unit.
@@ -41,6 +45,7 @@ struct ExpertBuffers {
   View<T, 2> in;              // (N, C)
   View<T, 2> up;              // (N, 2 Fe / etp) gate and up, then their gradient
   View<T, 2> act;             // (N, Fe / etp)
+  ExpertLowRows<T> up_low, down_low;
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -48,6 +53,8 @@ struct ExpertBuffers {
     l.save(in, "expert rows", m.round_rows, l.spec.C(), l.B);
     l.save(up, "experts' gate and up", m.round_rows, 2 * m.ffn, l.B);
     l.recompute(act, "experts' activation", m.round_rows, m.ffn, l.B);
+    up_low.list(l, BlockProduct::expert_gate_up, m.round_rows);
+    down_low.list(l, BlockProduct::expert_down, m.round_rows);
   }
 };
 
@@ -72,6 +79,7 @@ struct MoeBuffers {
     experts.list(l);
   }
   void list_gradients(BufferLister& l) {
+    if (l.spec.Fs() > 0) shared.list_gradients(l, true);
     router.list_gradients(l);
     if (l.spec.options.shared_expert_gate) l.add(d_shared_gate, "gradient of the shared experts' gate", l.S, 1, l.W);
   }
@@ -107,6 +115,7 @@ struct MoeBackward {
   View<T, 2> d_rows;            // (N, C) of the experts' output, then of their input
   View<T, 2> d_act;             // (N, Fe / etp)
   View<acc_t<T>, 1> d_weights;  // (N)
+  ExpertLowRows<T> d_up_low, d_down_low;
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -116,6 +125,8 @@ struct MoeBackward {
     l.add(d_rows, "gradient of expert rows", m.round_rows, l.spec.C());
     l.add(d_act, "gradient of experts' activation", m.round_rows, m.ffn);
     l.add(d_weights, "gradient of weights of expert rows", m.round_rows, 1);
+    d_up_low.list_gradient(l, BlockProduct::expert_gate_up, m.round_rows);
+    d_down_low.list_gradient(l, BlockProduct::expert_down, m.round_rows);
     dispatch.list(l);
   }
 };
