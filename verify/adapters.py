@@ -4,7 +4,8 @@ import json
 import os
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 
 
 class Expert(torch.nn.Module):
@@ -80,7 +81,15 @@ def attach(model, directory):
     """Puts a directory's adapters beside the matrices of a model, in place: they alone are trained."""
     dtype = next(model.parameters()).dtype
     unpack_experts(model)
-    PeftModel.from_pretrained(model, directory, is_trainable=True, autocast_adapter_dtype=False)
+    config = LoraConfig.from_pretrained(directory)
+    config.inference_mode = False
+    get_peft_model(model, config, autocast_adapter_dtype=False)
+    # Not by PeftModel.from_pretrained, which packs the tensors of experts as transformers does.
+    tensors, trained = load_file(os.path.join(directory, "adapter_model.safetensors")), parameters(model)
+    if tensors.keys() != trained.keys():
+        raise KeyError(f"{directory} has other tensors than the model's adapters")
+    for name, parameter in trained.items():
+        parameter.data.copy_(tensors[name])
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
 

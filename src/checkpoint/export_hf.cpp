@@ -72,8 +72,8 @@ Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
     });
   };
   const std::initializer_list<AdaptedProduct> of_experts{P::expert_gate_up, P::expert_down},
-      others{P::qkv,  P::q_down, P::kv_down,         P::q_up,         P::kv_up, P::attention_out, P::gate_up,
-             P::down, {P::gate_up, true}, {P::down, true}};
+      others{P::qkv,     P::q_down, P::kv_down,         P::q_up,        P::kv_up, P::attention_out,
+             P::gate_up, P::down,   {P::gate_up, true}, {P::down, true}};
   const auto& products = p.expert >= 0 ? of_experts : others;
   if (std::none_of(products.begin(), products.end(), has)) return {};
   const std::string name = "parameters/" + place_of(p, spec.E()).name;

@@ -31,8 +31,8 @@ AdaptedTensors mlp_tensors(const ModelSpec& s, const AdaptedProduct& of) {
   if (is_down)
     return {tensor({"down", "shared.down", "mlp.down"}, names.gpt2 ? "c_proj" : "down_proj", names.down, C, F,
                    split_columns(), Splits{})};
-  const AdaptedTensor up = tensor({"up", "shared.up", "mlp.up"}, names.gpt2 ? "c_fc" : "up_proj", names.up, F, C, {},
-                                  split_rows());
+  const AdaptedTensor up =
+      tensor({"up", "shared.up", "mlp.up"}, names.gpt2 ? "c_fc" : "up_proj", names.up, F, C, {}, split_rows());
   if (!s.gated()) return {up};
   return {tensor({"gate", "shared.gate", "mlp.gate"}, "gate_proj", names.gate, F, C, {}, split_rows()), up};
 }
@@ -77,8 +77,12 @@ AdaptedTensors all_tensors_of(const ModelSpec& s, const AdaptedProduct& of) {
                {},
                split_rows(s.options.nope_dim + s.value_dim())}};
     case BlockProduct::attention_out:
-      return {{"attention.out", {gpt2 ? "attn.c_proj" : "self_attn.o_proj"}, C, s.o_columns(),
-               split_columns(s.value_dim()), Splits{}}};
+      return {{"attention.out",
+               {gpt2 ? "attn.c_proj" : "self_attn.o_proj"},
+               C,
+               s.o_columns(),
+               split_columns(s.value_dim()),
+               Splits{}}};
     case BlockProduct::gate_up:
     case BlockProduct::down:
     case BlockProduct::expert_gate_up:
@@ -126,7 +130,8 @@ bool has_adapters(const ModelSpec& s, std::int64_t layer) {
 }
 
 bool has_expert_adapters(const ModelSpec& s) {
-  return s.E() > 0 && (low_columns(s, BlockProduct::expert_gate_up) > 0 || low_columns(s, BlockProduct::expert_down) > 0);
+  return s.E() > 0 &&
+         (low_columns(s, BlockProduct::expert_gate_up) > 0 || low_columns(s, BlockProduct::expert_down) > 0);
 }
 
 double adapter_scale(const AdapterDeck& adapter) {

@@ -22,8 +22,8 @@ struct AdaptedProduct {
 
 // A tensor of a product's W as the family's checkpoints have it; of each expert's (expert_gate_up, expert_down).
 struct AdaptedTensor {
-  std::string_view name;                // "attention.q"; of an expert's behind its own, "gate"
-  ShortList<std::string_view, 3> hf;    // one behind the other: "self_attn.q_proj"; likewise "gate_proj"
+  std::string_view name;              // "attention.q"; of an expert's behind its own, "gate"
+  ShortList<std::string_view, 3> hf;  // one behind the other: "self_attn.q_proj"; likewise "gate_proj"
   std::int64_t rows = 0, columns = 0;
   Splits a_split, b_split;
   bool adapted = false;  // adapter.targets has it

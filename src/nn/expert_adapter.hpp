@@ -5,16 +5,16 @@
 
 namespace forge {
 
-// The low-rank products beside one of a layer's experts (nn/expert_adapter.plan.hpp), over the rows of a round. They are
-// added before a product's sum over etp. W runs with B, as that of the experts does.
+// The low-rank products beside one of a layer's experts (nn/expert_adapter.plan.hpp), over the rows of a round. They
+// are added before a product's sum over etp. W runs with B, as that of the experts does.
 template <class T>
 struct ExpertAdapter {
   const Context<T>& ctx;
-  BlockProduct product;                  // expert_gate_up or expert_down
-  const ExpertLowRank<const T>& w;       // none: the experts have none here
-  const ExpertLowRank<acc_t<T>>& g;      // none in forward
-  const ExpertRows& rows;                // of the round
-  View<T, 2> u, d_u;                     // (R, n r) of the round; d_u in B alone
+  BlockProduct product;              // expert_gate_up or expert_down
+  const ExpertLowRank<const T>& w;   // none: the experts have none here
+  const ExpertLowRank<acc_t<T>>& g;  // none in forward
+  const ExpertRows& rows;            // of the round
+  View<T, 2> u, d_u;                 // (R, n r) of the round; d_u in B alone
 
   // u = s x A_eᵀ of the rows of each expert e
   void low_rows(View<const T, 2> x) const {

@@ -8,9 +8,9 @@ namespace forge {
 
 // The pure half of nn/expert_adapter.hpp: adapters of experts, each of which has its own A(r, K) and B(N, r) beside its
 // W(N, K): y = W x + s B A x. Of a rank's E / ep experts the A stand one behind the other, and so do the B of each
-// tensor; of gate and up, an expert's two A stand one below the other. etp splits the B of gate and up by rows and the A
-// of down by columns; the A of gate and up and the B of down are whole on each of its ranks, whose gradients are parts
-// of a sum, which step_reductions() of layout/reductions takes. `product`: expert_gate_up or expert_down.
+// tensor; of gate and up, an expert's two A stand one below the other. etp splits the B of gate and up by rows and the
+// A of down by columns; the A of gate and up and the B of down are whole on each of its ranks, whose gradients are
+// parts of a sum, which step_reductions() of layout/reductions takes. `product`: expert_gate_up or expert_down.
 template <class P>
 struct ExpertLowRank {
   View<P, 3> a;                 // (E / ep, n r, K)

@@ -36,9 +36,7 @@ struct Mlp {
   void backward_to_partial(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> partial, bool activates) const;
   void add_weights(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
   void activate(const RowAmaxes& amax) const;
-  Adapter<T> up_adapter() const {
-    return {ctx, {BlockProduct::gate_up, shared}, w.up_adapter, g.up_adapter, b.up_low};
-  }
+  Adapter<T> up_adapter() const { return {ctx, {BlockProduct::gate_up, shared}, w.up_adapter, g.up_adapter, b.up_low}; }
   Adapter<T> down_adapter() const {
     return {ctx, {BlockProduct::down, shared}, w.down_adapter, g.down_adapter, b.down_low};
   }

@@ -80,7 +80,8 @@ void list_mlp_input(Segments& list, const MlpShape& mlp, const MatrixSplit& up, 
   list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2,
                  (gated ? 2 : 1) + activates)
       .written_bytes += codes ? list.R * list.spec.up_columns(ffn) : 0;
-  if (list.c.recompute == Recompute::full && !recomputes_output(list.c)) list_low_rows(list, {BlockProduct::down, mlp.shared});
+  if (list.c.recompute == Recompute::full && !recomputes_output(list.c))
+    list_low_rows(list, {BlockProduct::down, mlp.shared});
   list.block_linear(ProductOf::input_gradient, list.R, up, true);
   list_adapter(list, {BlockProduct::gate_up, mlp.shared}, ProductOf::input_gradient);
 }

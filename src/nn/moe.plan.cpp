@@ -127,7 +127,8 @@ void list_backward_input(Segments& list, Pass pass) {
     list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
   else if (s.Fs() > 0 && output_rows_differ(list.c))
     list.over_rows("copy_rows", list.S, s.C(), 1, 1);
-  if (s.Fs() > 0) list_mlp(list, pass, {s.Fs(), false, true}, true, false, activates && !recomputes_shared_output(list.c));
+  if (s.Fs() > 0)
+    list_mlp(list, pass, {s.Fs(), false, true}, true, false, activates && !recomputes_shared_output(list.c));
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
   list_expert_adapter(list, BlockProduct::expert_down, ProductOf::input_gradient, rows);

@@ -207,8 +207,7 @@ void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, V
                         View<T, 2> c, double alpha, bool adds) {
   if constexpr (std::is_same_v<T, bf16>) {
     const bool by_rows = tb == Transpose::yes;
-    if (impl_->cutlass &&
-        grouped_rows_by_cutlass(stream, impl_->for_cutlass(), groups, by_rows, a, b, c, alpha, adds))
+    if (impl_->cutlass && grouped_rows_by_cutlass(stream, impl_->for_cutlass(), groups, by_rows, a, b, c, alpha, adds))
       return;
     forge::grouped_rows(stream, groups, by_rows, a, b, c, alpha, adds);
   } else

@@ -122,9 +122,8 @@ CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& uni
   for (std::size_t u = 0; u < units.size(); ++u) {
     const LocalUnit& unit = units[u];
     const bool dense = unit.kind == UnitKind::block;
-    const bool gathered =
-        dense ? c.rounding.has_coded_block(unit.layer)
-              : unit.kind == UnitKind::experts && c.rounding.has_coded_experts(unit.layer);
+    const bool gathered = dense ? c.rounding.has_coded_block(unit.layer)
+                                : unit.kind == UnitKind::experts && c.rounding.has_coded_experts(unit.layer);
     if (!gathered && !(dense && keeps && c.rounding.has_block(unit.layer))) continue;
     CodedUnit& coded = all.units[u] = coded_unit(c, unit, tp_rank, etp_rank);
     coded.gathered = gathered;
