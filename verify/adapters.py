@@ -4,12 +4,54 @@ import json
 import os
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+
+
+class Expert(torch.nn.Module):
+    """A gated feed-forward layer with a module for each matrix."""
+
+    def __init__(self, gate_up, down, activation):
+        super().__init__()
+        for name, weight in zip(("gate_proj", "up_proj", "down_proj"), (*gate_up.chunk(2), down)):
+            linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta", dtype=weight.dtype)
+            linear.weight = torch.nn.Parameter(weight.detach().clone())
+            setattr(self, name, linear)
+        self.activation = activation
+
+    def forward(self, x):
+        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Experts(torch.nn.ModuleList):
+    """The experts of a layer by their own names, as transformers had them before it packed them into one tensor."""
+
+    def __init__(self, packed):
+        super().__init__(
+            Expert(gate_up, down, packed.act_fn) for gate_up, down in zip(packed.gate_up_proj, packed.down_proj)
+        )
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        result = torch.zeros_like(hidden_states)
+        for number, expert in enumerate(self):
+            row, place = torch.where(top_k_index == number)
+            if len(row) > 0:
+                result.index_add_(0, row, expert(hidden_states[row]) * top_k_weights[row, place, None])
+        return result
+
+
+def unpack_experts(model):
+    """Gives each expert a module for each matrix, in place: the package peft puts adapters beside modules."""
+    for module in list(model.modules()):
+        packed = getattr(module, "experts", None)
+        if hasattr(packed, "gate_up_proj"):
+            module.experts = Experts(packed)
 
 
 def write(model, directory, options, seed):
     """PEFT's directory of random adapters of a model, none of whose matrices is 0. options: the deck's adapter section."""
     torch.manual_seed(seed)
+    unpack_experts(model)
     config = LoraConfig(
         r=options["rank"],
         lora_alpha=options["alpha"],
@@ -38,7 +80,16 @@ def write(model, directory, options, seed):
 def attach(model, directory):
     """Puts a directory's adapters beside the matrices of a model, in place: they alone are trained."""
     dtype = next(model.parameters()).dtype
-    PeftModel.from_pretrained(model, directory, is_trainable=True, autocast_adapter_dtype=False)
+    unpack_experts(model)
+    config = LoraConfig.from_pretrained(directory)
+    config.inference_mode = False
+    get_peft_model(model, config, autocast_adapter_dtype=False)
+    # Not by PeftModel.from_pretrained, which packs the tensors of experts as transformers does.
+    tensors, trained = load_file(os.path.join(directory, "adapter_model.safetensors")), parameters(model)
+    if tensors.keys() != trained.keys():
+        raise KeyError(f"{directory} has other tensors than the model's adapters")
+    for name, parameter in trained.items():
+        parameter.data.copy_(tensors[name])
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
 

@@ -1021,4 +1021,16 @@ PROBLEMS = {
         },
         optimizer={"learning_rate": 0.01, "warmup_steps": 2, "schedule": "cosine"},
     ),
+    "lora_experts": Problem(
+        shows=(
+            "Adapters of each expert's own gate, up and down, of the shared expert's behind its gate and of dense layers' "
+            "between them, and of queries; routers are frozen. transformers packs a layer's experts into one tensor: for "
+            "the reference each matrix is a module again, as in the files, to which peft gives an adapter."
+        ),
+        config=qwen2_moe(decoder_sparse_step=2, num_experts=8),
+        train=run(28, 4, 2, recompute="selective"),
+        model={"auxiliary_loss_coefficient": 0.02},
+        adapter={"rank": 3, "alpha": 5.0, "targets": ["q_proj", "gate_proj", "up_proj", "down_proj"]},
+        optimizer={"learning_rate": 0.01, "schedule": "cosine", "warmup_steps": 2},
+    ),
 }

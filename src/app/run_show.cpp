@@ -60,7 +60,7 @@ void print_parameters(const RunSetup& s) {
     const UnitKind kind = alike.unit->kind;
     for (const Parameter* p : alike.tensors)
       print_parameter(*p, alike.copies, alike.unit->frozen, update_rule(s.deck.optimizer, kind, *p));
-    if (kind == UnitKind::experts && s.spec.E() > 1)
+    if (is_of_experts(kind) && s.spec.E() > 1)
       std::printf("  … the same for experts 1 to %lld\n", static_cast<long long>(s.spec.E() - 1));
     if (alike.layers.size() < 2) continue;
     const std::vector<std::int64_t> others(alike.layers.begin() + 1, alike.layers.end());
@@ -75,7 +75,7 @@ void print_flops(const RunSetup& s) {
   double forward = 0;
   std::printf("FLOP a token, forward (T = %lld)\n", static_cast<long long>(t));
   auto lines = forward_flops_per_token(s.spec, t);
-  lines.push_back({"adapters", adapter_flops_per_token(s.units)});
+  lines.push_back({"adapters", adapter_flops_per_token(s.spec, s.units)});
   for (const auto& line : lines) forward += line.forward;
   for (const auto& line : lines)
     if (line.forward > 0)

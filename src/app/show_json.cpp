@@ -55,7 +55,7 @@ JsonLine model_json(const RunSetup& s) {
   const std::int64_t tokens = s.deck.train.sequence_tokens;
   for (const FlopsLine& part : forward_flops_per_token(s.spec, tokens))
     if (part.forward > 0) flops.add(part.part, part.forward);
-  if (const double adapters = adapter_flops_per_token(s.units); adapters > 0) flops.add("adapters", adapters);
+  if (const double adapters = adapter_flops_per_token(s.spec, s.units); adapters > 0) flops.add("adapters", adapters);
   model.add("parameters", parameter_count(s.units)).add("active_parameters", active_parameter_count(s.spec));
   model.add("groups", groups).add("forward_flops_per_token", flops);
   return model.add("flops_per_token", training_flops_per_token(s.spec, s.units, tokens))

@@ -47,12 +47,12 @@ std::vector<AlikeUnits> alike_units(const RunSetup& s) {
     if (unit.layer >= 0) alike.layers = {unit.layer};
     const std::string first = unit.name + ".experts.0.";
     for (const Parameter& p : unit.parameters)
-      if (unit.kind != UnitKind::experts || p.name.compare(0, first.size(), first) == 0) alike.tensors.push_back(&p);
+      if (!is_of_experts(unit.kind) || p.name.compare(0, first.size(), first) == 0) alike.tensors.push_back(&p);
     all.push_back(std::move(alike));
   }
   for (AlikeUnits& alike : all)
     alike.copies =
-        std::max<std::int64_t>(1, std::ssize(alike.layers)) * (alike.unit->kind == UnitKind::experts ? s.spec.E() : 1);
+        std::max<std::int64_t>(1, std::ssize(alike.layers)) * (is_of_experts(alike.unit->kind) ? s.spec.E() : 1);
   return all;
 }
 

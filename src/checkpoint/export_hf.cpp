@@ -51,6 +51,7 @@ struct Exported {
   struct Factors {
     std::string a, b;  // (r, K), (N, r) there; "": nothing is merged into it
     double scale = 0;
+    std::int64_t expert = -1;  // whose they are of those of all experts, (E, r, K) and (E, N, r)
   } adapter = {};
 };
 
@@ -70,12 +71,20 @@ std::string type_of(const ModelSpec& spec, const Parameter& p, ExportType type) 
 
 // The adapter of a matrix, which --merge adds to it; empty where the matrix has none.
 Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
-  for (const BlockProduct product : adapted_products)
-    for (const AdaptedTensor& t : tensors_of(spec, product))
-      if (t.adapted && p.name.ends_with("." + std::string(t.name)))
-        return {"parameters/" + p.name + ".lora_a", "parameters/" + p.name + ".lora_b",
-                adapter_scale(spec.options.adapter)};
-  return {};
+  using P = BlockProduct;
+  const auto has = [&](AdaptedProduct product) {
+    const AdaptedTensors tensors = tensors_of(spec, product);
+    return std::any_of(tensors.begin(), tensors.end(), [&](const AdaptedTensor& t) {
+      return t.adapted && p.name.ends_with("." + std::string(t.name));
+    });
+  };
+  const std::initializer_list<AdaptedProduct> of_experts{P::expert_gate_up, P::expert_down},
+      others{P::qkv,     P::q_down, P::kv_down,         P::q_up,        P::kv_up, P::attention_out,
+             P::gate_up, P::down,   {P::gate_up, true}, {P::down, true}};
+  const auto& products = p.expert >= 0 ? of_experts : others;
+  if (std::none_of(products.begin(), products.end(), has)) return {};
+  const std::string name = "parameters/" + place_of(p, spec.E()).name;
+  return {name + ".lora_a", name + ".lora_b", adapter_scale(spec.options.adapter), p.expert};
 }
 
 // Those of adapters, or of all other units.
@@ -83,7 +92,7 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type, b
   std::vector<Exported> tensors;
   for (const Unit& unit : parameter_units(spec))
     for (const Parameter& p : unit.parameters) {
-      if ((unit.kind == UnitKind::adapter) != adapters) continue;
+      if (is_adapter(unit.kind) != adapters) continue;
       const TensorPlace place = place_of(p, spec.E());
       const Box box = place.box({Extents(p.shape.size(), 0), p.shape});
       if (p.hf_packed > 0) {
@@ -157,8 +166,13 @@ void merge(CheckpointFiles& files, const Exported& t, std::vector<float>& w) {
   const auto whole = [&](const std::string& name) {
     const StoredTensor* stored = files.find(name);
     if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + name);
-    return std::pair(stored->shape,
-                     values_of(files, {{name, "F32", stored->shape}, name, {Extents(2, 0), stored->shape}}));
+    Box box{Extents(stored->shape.size(), 0), stored->shape};
+    if (t.adapter.expert >= 0) {
+      box.offset[0] = t.adapter.expert;
+      box.extent[0] = 1;
+    }
+    const Extents shape(stored->shape.end() - 2, stored->shape.end());
+    return std::pair(shape, values_of(files, {{name, "F32", shape}, name, box}));
   };
   const auto [a_shape, a] = whole(t.adapter.a);
   const auto [b_shape, b] = whole(t.adapter.b);
@@ -248,8 +262,8 @@ bool export_hf(const std::string& checkpoint, const std::string& directory, Expo
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
     throw BadInput("forge export: " + obstacle);
-  const bool has_adapters = spec.options.adapter.on(), adapters = has_adapters && !merge;
-  if (merge && !has_adapters)
+  const bool adapted = spec.options.adapter.on(), adapters = adapted && !merge;
+  if (merge && !adapted)
     throw BadInput("forge export --merge: the deck of " + checkpoint +
                    " has no adapters; legal: without --merge, or a checkpoint of adapter.name = lora");
   if (adapters && type == ExportType::coded)

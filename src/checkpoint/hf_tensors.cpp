@@ -221,7 +221,7 @@ std::uint64_t load_units(const std::string& directory, const ModelSpec& spec, st
   std::vector<Communicator*> others;
   std::unique_ptr<HfReader<A>> reader;
   Report report;
-  const auto wanted = [&](const LocalUnit& unit) { return (unit.kind == UnitKind::adapter) == adapters; };
+  const auto wanted = [&](const LocalUnit& unit) { return is_adapter(unit.kind) == adapters; };
   for (const LocalUnit& unit : storage.units()) {
     Communicator* const group = replicas ? replicas(unit) : nullptr;
     others.push_back(group && group->size() > 1 ? group : nullptr);

@@ -98,6 +98,7 @@ void Mesh::make_expert_groups(const MeshGroups& groups) {
   make(Group::expert_matrices, bit(shards) | bit(etp), groups.matrices);
   make(Group::ep_rail, bit(nodes), shape_.ep_nodes > 1);
   make(Group::ep_node, bit(of_node), shape_.ep_nodes > 1);
+  make(Group::expert_gradient_etp, bit(etp), groups.expert_adapters);
 }
 
 void Mesh::connect() {

@@ -44,23 +44,23 @@ void check_with(const Refusals& refuse, const Deck& deck) {
   refuse(!deck.checkpoint.optimizer_from.empty(), "checkpoint", "optimizer_from", "no optimizer_from");
 }
 
-bool is_of_mlp(const std::string& target) {
-  return target == "gate_proj" || target == "up_proj" || target == "down_proj";
-}
-
-// Names of a dense layer's matrices are those of experts' ones, too.
-void check_expert_targets(const Deck& deck, Report& report) {
-  const std::vector<std::string>& targets = deck.model.adapter.targets;
-  if (deck.model.experts == 0 || (!targets.empty() && std::none_of(targets.begin(), targets.end(), is_of_mlp))) return;
-  std::vector<std::string> legal = adapter_targets(deck.model);
-  std::erase_if(legal, is_of_mlp);
-  report.add("adapter.targets = " + value_text(*find_key("adapter", "targets"), deck) +
-             " with model.experts = " + std::to_string(deck.model.experts) +
-             ", whose matrices have no adapters; legal: some of " + words_of(legal));
+// Matrices of feed-forward layers; some families name those of experts otherwise.
+void add_mlp_targets(const ModelDeck& model, std::vector<std::string>& names) {
+  const TensorNames& of = tensor_names(model.family);
+  const bool gated = is_gated(model.activation);
+  if (of.packed) return;  // PEFT has no names for a part of them
+  const std::vector<std::string> plain{"gate_proj", "up_proj", "down_proj"}, experts{of.gate, of.up, of.down};
+  const bool dense = model.first_dense_layers > 0 || model.moe_every > 1 || !model.dense_layers.empty();
+  const bool all_routed = model.experts > 0 && model.shared_expert_ffn == 0 && !dense;
+  if (!all_routed || plain == experts) names.insert(names.end(), plain.begin() + (gated ? 0 : 1), plain.end());
+  if (model.experts > 0 && plain != experts) names.insert(names.end(), experts.begin(), experts.end());
 }
 
 void check_targets(const Deck& deck, Report& report) {
   const std::vector<std::string> legal = adapter_targets(deck.model);
+  if (deck.model.adapter.targets.empty() && tensor_names(deck.model.family).packed)
+    report.add("adapter.targets = [] with model.family = " + std::string(name_of(deck.model.family)) +
+               ", whose experts stand in one tensor; legal: some of " + words_of(legal));
   for (const std::string& target : deck.model.adapter.targets)
     if (std::find(legal.begin(), legal.end(), target) == legal.end())
       report.add("adapter.targets has " + target + ", which is no matrix of attention and MLP of model.family = " +
@@ -76,8 +76,8 @@ std::vector<std::string> adapter_targets(const ModelDeck& model) {
     names = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
   else if (model.attention == AttentionKind::mla)
     names = {"q_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
-  for (const char* name : {"o_proj", "gate_proj", "up_proj", "down_proj"}) names.push_back(name);
-  if (!is_gated(model.activation)) std::erase(names, "gate_proj");
+  names.push_back("o_proj");
+  add_mlp_targets(model, names);
   return names;
 }
 
@@ -103,7 +103,6 @@ void check_adapter(const Deck& deck, bool trains, Report& report) {
   refuse(deck.model.new_rows != NewRows::none, "model", "new_rows",
          "none (a run without adapters writes the model with those rows)");
   check_targets(deck, report);
-  check_expert_targets(deck, report);
   refuse(deck.model.router_bias_rate > 0, "model", "router_bias_rate", "0: routers are frozen, too");
   if (!trains) return;
   check_with(refuse, deck);

@@ -61,9 +61,10 @@ enum class Group {
   matrices,
   expert_matrices,
   ep_rail,  // of ep, in two hops: the ranks of the same place on each node
-  ep_node   // … and those of this node
+  ep_node,  // … and those of this node
+  expert_gradient_etp
 };
-inline constexpr int group_count = 22;
+inline constexpr int group_count = 23;
 
 constexpr std::string_view name_of(Group group) {
   constexpr std::string_view names[group_count] = {"scalars",
@@ -87,7 +88,8 @@ constexpr std::string_view name_of(Group group) {
                                                    "matrices",
                                                    "expert_matrices",
                                                    "ep_rail",
-                                                   "ep_node"};
+                                                   "ep_node",
+                                                   "expert_gradient_etp"};
   return names[static_cast<int>(group)];
 }
 

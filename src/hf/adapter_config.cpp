@@ -27,12 +27,12 @@ std::string listed(const std::set<std::string>& names) {
   return text;
 }
 
-// Of a list of names; of PEFT's word for all linear layers those of the deck.
+// Of a list of names; of PEFT's word for all linear layers those of the deck, where no router is among them.
 void check_targets(const JsonObject& config, const ModelDeck& model) {
   const json* const named = config.find("target_modules");
   const std::set<std::string> own = targets_of(model);
   std::set<std::string> theirs;
-  if (named && named->is_string() && *named == "all-linear") {
+  if (named && named->is_string() && *named == "all-linear" && model.experts == 0) {
     const std::vector<std::string> all = adapter_targets(model);
     theirs = {all.begin(), all.end()};
   } else if (named && named->is_array()) {

@@ -17,7 +17,9 @@ void add_stream(BufferLister& l, auto& member, std::string_view name, Reader las
 struct AnyLayer {
   static constexpr bool recomputes = false;
   static bool does(const StageLayer&, Pass pass) { return pass != W; }
-  static Units reads(const StageLayer& layer, Pass) { return {layer.unit, layer.second, layer.adapter}; }
+  static Units reads(const StageLayer& layer, Pass) {
+    return {layer.unit, layer.second, layer.adapter, layer.expert_adapter};
+  }
   static Units completes(const StageLayer&, Pass) { return {}; }
   static void list_saved(BufferLister&, const StageContent&, const StageLayer&, auto&) {}
   static void list_recomputed(BufferLister&, const StageLayer&, auto&) {}
@@ -60,8 +62,9 @@ struct BlockLayer : AnyLayer {
   static constexpr bool recomputes = true;
   static bool does(const StageLayer& layer, Pass pass) { return pass != W || layer.has_weights(); }
   static Units completes(const StageLayer& layer, Pass pass) {
-    if (pass == Pass::backward) return {layer.second, layer.unit, layer.adapter};
-    return pass == B ? Units{layer.second} : pass == W ? Units{layer.unit, layer.adapter} : Units{};
+    const Units of_experts{layer.second, layer.expert_adapter};
+    if (pass == Pass::backward) return {layer.second, layer.expert_adapter, layer.unit, layer.adapter};
+    return pass == B ? of_experts : pass == W ? Units{layer.unit, layer.adapter} : Units{};
   }
   static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
     if (layer.state > 0 || layer.number > stage.layer(0))

@@ -49,10 +49,10 @@ class LocalUnitBuilder {
     const Parameter& p = unit_.parameters[index];
     start(p);
     const Box whole{Extents(p.shape.size(), 0), p.shape};
-    if (p.split.empty()) return push(index, whole, p.elements(), layout_.tp_rank == 0);
     if (p.expert >= 0 && p.expert / (spec_.E() / layout_.ep) != layout_.ep_rank) return;
     const int ranks = p.expert >= 0 ? layout_.etp : layout_.tp,
               rank = p.expert >= 0 ? layout_.etp_rank : layout_.tp_rank;
+    if (p.split.empty()) return push(index, whole, p.elements(), rank == 0);
     for (const Split& split : p.split) {
       const auto dim = to_size(split.dim);
       const SplitPiece piece = piece_of(split, p.shape[dim], ranks, rank);
@@ -132,6 +132,7 @@ std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit
       case UnitKind::block:
       case UnitKind::experts:
       case UnitKind::adapter:
+      case UnitKind::expert_adapter:
         return unit.layer >= s.layer(0) && unit.layer < s.layer(s.layers + s.mtp_layers);
       case UnitKind::output:
         return s.head;

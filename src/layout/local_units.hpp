@@ -73,8 +73,8 @@ struct LocalUnit {
   std::vector<LocalPiece> pieces;
   std::int64_t elements = 0;           // padding included: a multiple of shards · unit_alignment
   std::int64_t vectors_begin = 0;      // from here: vectors; their gradients are summed over the step where they are
-  std::int64_t replicated_begin = 0;   // from here up to replicated_end: the same on every tp rank; gradients are
-  std::int64_t replicated_end = 0;     // summed over tp
+  std::int64_t replicated_begin = 0;   // from here up to replicated_end: the same on every tp rank, of experts on
+  std::int64_t replicated_end = 0;     // every etp rank; gradients are summed over those
   std::vector<Range> copied;           // key and value heads that tp neighbours share; gradients are summed over those
   std::vector<ParameterGroup> groups;  // where the members of the unit's list stand
   Zero zero;                           // how data-parallel ranks share it
@@ -83,7 +83,7 @@ struct LocalUnit {
   bool frozen = false;                 // weights of the compute type alone: no gradients, nothing is updated
 
   // Experts are shared by other groups of ranks than dense units.
-  bool is_experts() const { return kind == UnitKind::experts; }
+  bool is_experts() const { return is_of_experts(kind); }
   // This rank's range of the flat buffer, among the ranks of its shard group.
   Range shard() const {
     const std::int64_t size = elements / zero.shards;

@@ -76,6 +76,7 @@ struct MeshGroups {
   bool matrices = false;          // those of optimizers that update whole matrices
   bool whole = true;              // gradients are summed over all that hold a unit: ZeRO 0
   bool sharded = true;            // or over shards and replicas, and parameters are gathered: ZeRO 1 to 3
+  bool expert_adapters = false;   // matrices of experts that all of etp have whole are trained
 };
 
 }  // namespace forge

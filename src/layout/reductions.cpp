@@ -17,7 +17,10 @@ StepReductions step_reductions(const LocalUnit& unit) {
   };
   const bool experts = unit.is_experts();
   if (unit.zero.shards_state()) add(experts ? Group::expert_gradient_replicas : Group::gradient_replicas, unit.state());
-  if (experts) return list;  // nothing of them is replicated in any other way
+  if (experts) {  // of them etp replicates matrices of adapters alone
+    add(Group::expert_gradient_etp, {unit.replicated_begin, unit.replicated_end});
+    return list;
+  }
   add(Group::gradient_tp, {unit.replicated_begin, unit.replicated_end});
   for (const Range& copied : unit.copied) add(Group::gradient_copies, copied);
   return list;

@@ -16,7 +16,8 @@ struct Reduction {
 // Over the ranks that share the unit's state or, without ZeRO, all that hold the unit: after each microbatch
 // (Zero::reduce_each), or once a step.
 Reduction reduction_over_shards(const LocalUnit& unit);
-// Behind that, once a step, of the rank's state: over replicas, and over tp for what tp replicates or copies.
+// Behind that, once a step, of the rank's state: over replicas, and over tp, of experts over etp, for what that
+// replicates or copies.
 using StepReductions = ShortList<Reduction, 16>;
 StepReductions step_reductions(const LocalUnit& unit);
 

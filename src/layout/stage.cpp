@@ -23,8 +23,8 @@ void mark_frozen(const StageContent& stage, const std::vector<LocalUnit>& units,
   for (StageLayer& layer : list) {
     layer.frozen = frozen(layer.unit);
     layer.second_frozen = frozen(layer.second);
-    idle =
-        idle && !trains(layer.unit) && !trains(layer.second) && !trains(layer.adapter) && layer.kind != LayerKind::head;
+    const bool adapters = trains(layer.adapter) || trains(layer.expert_adapter);
+    idle = idle && !trains(layer.unit) && !trains(layer.second) && !adapters && layer.kind != LayerKind::head;
     layer.idle = idle;
   }
 }
@@ -40,6 +40,7 @@ std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vecto
   const auto block = [&](std::int64_t layer, int state) {
     list.push_back({LayerKind::block, layer, state, unit(UnitKind::block, layer), unit(UnitKind::experts, layer)});
     list.back().adapter = unit(UnitKind::adapter, layer);
+    list.back().expert_adapter = unit(UnitKind::expert_adapter, layer);
   };
   if (stage.states_in > 1 && stage.ends_model()) list.push_back({LayerKind::arrivals});
   if (stage.embedding) list.push_back({LayerKind::embedding, -1, 0, table, unit(UnitKind::position_table)});

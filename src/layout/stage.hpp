@@ -32,10 +32,11 @@ struct StageLayer {
   // table of mtp_input.
   std::size_t unit = no_unit, second = no_unit;
   std::size_t adapter = no_unit;               // of a block's adapters
+  std::size_t expert_adapter = no_unit;        // of those of its experts
   bool frozen = false, second_frozen = false;  // no gradients of theirs are taken
   bool idle = false;                           // nothing in or below it is trained: it has no backward
 
-  // Whether its pass W has anything to do; experts' runs with B.
+  // Whether its pass W has anything to do; that of experts and of their adapters runs with B.
   bool has_weights() const { return !frozen || adapter != no_unit; }
   // Evaluation has the model's own loss alone.
   bool trains_only() const { return state > 0; }

@@ -86,6 +86,8 @@ PoolClass pool_of(const LocalUnit& unit) {
       return PoolClass::experts;
     case UnitKind::adapter:
       return PoolClass::adapters;
+    case UnitKind::expert_adapter:
+      return PoolClass::expert_adapters;
     default:
       return PoolClass::blocks;
   }

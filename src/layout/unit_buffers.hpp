@@ -46,8 +46,8 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
 // Units take turns in a few buffers of their largest one's size: gradients on their way into the shard, and gathered
 // parameters (in use, and ahead of use). Tables and the output matrix are much larger than a block, and seldom
 // used: they have fewer.
-enum class PoolClass { blocks, tables, experts, adapters };
-inline constexpr int pool_classes = 4;
+enum class PoolClass { blocks, tables, experts, adapters, expert_adapters };
+inline constexpr int pool_classes = 5;
 PoolClass pool_of(const LocalUnit& unit);
 
 struct PoolSize {

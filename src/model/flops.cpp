@@ -51,8 +51,7 @@ double product_flops(const ModelSpec& s, const Unit& unit) {
   for (const Parameter& p : unit.parameters)
     if (p.shape.size() == 2) elements += p.elements();
   const double all = 2 * static_cast<double>(elements);
-  return unit.kind == UnitKind::experts ? all * static_cast<double>(s.experts_per_token()) / static_cast<double>(s.E())
-                                        : all;
+  return is_of_experts(unit.kind) ? all * static_cast<double>(s.experts_per_token()) / static_cast<double>(s.E()) : all;
 }
 
 // The lowest layer with something to train; 0 where a table below it is trained, L where none of the layers is.
@@ -67,15 +66,15 @@ std::int64_t lowest_trained(const ModelSpec& s, const std::vector<Unit>& units) 
 
 }  // namespace
 
-double adapter_flops_per_token(const std::vector<Unit>& units) {
-  std::int64_t elements = 0;
+double adapter_flops_per_token(const ModelSpec& s, const std::vector<Unit>& units) {
+  double sum = 0;
   for (const Unit& unit : units)
-    if (unit.kind == UnitKind::adapter) elements += parameter_count({unit});
-  return 2 * static_cast<double>(elements);
+    if (is_adapter(unit.kind)) sum += product_flops(s, unit);
+  return sum;
 }
 
 double training_flops_per_token(const ModelSpec& s, const std::vector<Unit>& units, std::int64_t sequence_tokens) {
-  double sum = 3 * adapter_flops_per_token(units);
+  double sum = 3 * adapter_flops_per_token(s, units);
   for (const auto& line : forward_flops_per_token(s, sequence_tokens)) sum += 3 * line.forward;
   const std::int64_t lowest = lowest_trained(s, units);
   for (const Unit& unit : units) {

@@ -17,8 +17,8 @@ struct FlopsLine {
 // counts with its own uses of the head. Norms, rotations and activations are left out, as everybody's MFU does.
 std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& spec, std::int64_t sequence_tokens);
 
-// Forward, of adapters; 0: there are none.
-double adapter_flops_per_token(const std::vector<Unit>& units);
+// Forward, of adapters, of the experts' those of the experts that the token goes to; 0: there are none.
+double adapter_flops_per_token(const ModelSpec& spec, const std::vector<Unit>& units);
 
 // Forward and backward, without recomputation, as which a pair's second run of the head counts: the figure that mfu
 // divides by. Frozen units of these, all of the model's, have no gradients, and below the lowest layer that is trained

@@ -44,7 +44,7 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   if (!declares()) return;
   Parameter p;
   p.name = joined(unit_->name + ".", t.name);
-  const std::string peft = kind == UnitKind::adapter ? "base_model.model." : "";
+  const std::string peft = is_adapter(kind) ? "base_model.model." : "";
   if (!t.hf.empty()) p.hf_name = joined(peft + (layer >= 0 ? hf_block_name(spec, layer) : ""), t.hf);
   p.hf_transposed = t.transposed;
   p.hf_offset = t.offset;

@@ -25,8 +25,8 @@ UniformNumbers uniform_values(std::uint64_t seed, const Parameter& parameter) {
 }
 
 std::string_view name_of(UnitKind kind) {
-  constexpr std::string_view names[] = {"token_table", "position_table", "block",  "experts",
-                                        "output",      "final_norm",     "adapter"};
+  constexpr std::string_view names[] = {"token_table", "position_table", "block",   "experts",
+                                        "output",      "final_norm",     "adapter", "expert_adapter"};
   return names[to_size(kind)];
 }
 

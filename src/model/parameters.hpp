@@ -53,8 +53,15 @@ struct Parameter {
   bool decays() const { return shape.size() >= 2; }
 };
 
-enum class UnitKind { token_table, position_table, block, experts, output, final_norm, adapter };
+enum class UnitKind { token_table, position_table, block, experts, output, final_norm, adapter, expert_adapter };
 std::string_view name_of(UnitKind kind);
+constexpr bool is_adapter(UnitKind kind) {
+  return kind == UnitKind::adapter || kind == UnitKind::expert_adapter;
+}
+// Whether an expert has its own part of the unit.
+constexpr bool is_of_experts(UnitKind kind) {
+  return kind == UnitKind::experts || kind == UnitKind::expert_adapter;
+}
 
 // The members of a unit's structs as a rank lays them out, in the order of their lists.
 struct ParameterGroup {
@@ -66,7 +73,7 @@ struct ParameterGroup {
 // Parameters that are gathered, reduced and updated together. How a rank lays them out: layout/local_units.hpp.
 struct Unit {
   UnitKind kind;
-  std::int64_t layer = -1;  // of a block, its experts or its adapters
+  std::int64_t layer = -1;  // of a block, its experts or the adapters of either
   std::string name;
   std::vector<Parameter> parameters;
   std::size_t groups = 0;  // members of its list

@@ -13,8 +13,7 @@ namespace {
 
 // Tables, the output matrix and vectors aren't matrices in the sense of optimizers that need whole ones.
 bool can_be_whole(UnitKind kind, const Parameter& parameter) {
-  return (kind == UnitKind::block || kind == UnitKind::experts || kind == UnitKind::adapter) &&
-         !holds_vectors(parameter.section);
+  return (kind == UnitKind::block || is_of_experts(kind) || is_adapter(kind)) && !holds_vectors(parameter.section);
 }
 
 const OptimizerGroup* group_of(const OptimizerDeck& deck, const std::string& name) {
@@ -40,9 +39,8 @@ UpdateRule update_rule(const OptimizerDeck& deck, UnitKind kind, const Parameter
 }
 
 void freeze(const std::vector<std::string>& patterns, std::vector<Unit>& units) {
-  const auto is_adapter = [](const Unit& unit) { return unit.kind == UnitKind::adapter; };
-  if (std::any_of(units.begin(), units.end(), is_adapter)) {
-    for (Unit& unit : units) unit.frozen = !is_adapter(unit);
+  if (std::any_of(units.begin(), units.end(), [](const Unit& unit) { return is_adapter(unit.kind); })) {
+    for (Unit& unit : units) unit.frozen = !is_adapter(unit.kind);
     return;
   }
   std::vector<bool> used(patterns.size(), false);

@@ -13,7 +13,7 @@ namespace forge {
 template <class T>
 struct Adapter {
   const Context<T>& ctx;
-  BlockProduct product;
+  AdaptedProduct product;
   const LowRank<const T>& w;   // none in W
   const LowRank<acc_t<T>>& g;  // none in forward
   const LowRows<T>& rows;

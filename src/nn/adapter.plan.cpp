@@ -13,33 +13,57 @@ std::string_view last_part(std::string_view name) {
   return name.substr(name.rfind('.') + 1);
 }
 
-AdaptedTensors all_tensors_of(const ModelSpec& s, BlockProduct product) {
+// Those of a feed-forward layer, of the shared experts or of each expert.
+AdaptedTensors mlp_tensors(const ModelSpec& s, const AdaptedProduct& of) {
+  const TensorNames& names = tensor_names(s.options.family);
+  const bool is_down = of.product == BlockProduct::down || of.product == BlockProduct::expert_down;
+  const bool of_expert = of.product == BlockProduct::expert_gate_up || of.product == BlockProduct::expert_down;
+  const std::int64_t C = s.C(), F = of_expert ? s.Fe() : of.shared ? s.Fs() : s.F();
+  if (F == 0) return {};
+  const auto tensor = [&](const std::array<std::string_view, 3>& own, std::string_view hf, std::string_view expert,
+                          std::int64_t rows, std::int64_t columns, const Splits& a, const Splits& b) {
+    AdaptedTensor t{of_expert ? own[0] : of.shared ? own[1] : own[2], {}, rows, columns, a, b};
+    if (!of_expert) t.hf.push_back(of.shared ? names.moe : "mlp.");
+    if (of.shared) t.hf.push_back(names.shared);
+    t.hf.push_back(of_expert ? expert : hf);
+    return t;
+  };
+  if (is_down)
+    return {tensor({"down", "shared.down", "mlp.down"}, names.gpt2 ? "c_proj" : "down_proj", names.down, C, F,
+                   split_columns(), Splits{})};
+  const AdaptedTensor up =
+      tensor({"up", "shared.up", "mlp.up"}, names.gpt2 ? "c_fc" : "up_proj", names.up, F, C, {}, split_rows());
+  if (!s.gated()) return {up};
+  return {tensor({"gate", "shared.gate", "mlp.gate"}, "gate_proj", names.gate, F, C, {}, split_rows()), up};
+}
+
+AdaptedTensors all_tensors_of(const ModelSpec& s, const AdaptedProduct& of) {
   const bool gpt2 = tensor_names(s.options.family).gpt2;
-  const std::int64_t C = s.C(), D = s.D(), q = s.q_columns(), kv = s.kv_columns(), F = s.F();
+  const std::int64_t C = s.C(), D = s.D(), q = s.q_columns(), kv = s.kv_columns();
   const bool lora = s.q_lora() > 0;
-  switch (product) {
+  switch (of.product) {
     case BlockProduct::qkv:
       if (s.mla()) return {};
       if (gpt2)
         return {{"attention.qkv",
-                 "attn.c_attn",
+                 {"attn.c_attn"},
                  s.qkv_columns(),
                  C,
                  {},
                  {{0, D, false, 0, q}, {0, D, true, q, kv}, {0, D, true, q + kv, kv}}}};
-      return {{"attention.q", "self_attn.q_proj", q, C, {}, split_rows(D)},
-              {"attention.k", "self_attn.k_proj", kv, C, {}, {{0, D, true}}},
-              {"attention.v", "self_attn.v_proj", kv, C, {}, {{0, D, true}}}};
+      return {{"attention.q", {"self_attn.q_proj"}, q, C, {}, split_rows(D)},
+              {"attention.k", {"self_attn.k_proj"}, kv, C, {}, {{0, D, true}}},
+              {"attention.v", {"self_attn.v_proj"}, kv, C, {}, {{0, D, true}}}};
     case BlockProduct::q_down:
       if (!s.mla() || !lora) return {};
-      return {{"attention.q_down", "self_attn.q_a_proj", s.q_lora(), C, {}, {}}};
+      return {{"attention.q_down", {"self_attn.q_a_proj"}, s.q_lora(), C, {}, {}}};
     case BlockProduct::kv_down:
       if (!s.mla()) return {};
-      return {{"attention.kv_down", "self_attn.kv_a_proj_with_mqa", s.kv_down_columns(), C, {}, {}}};
+      return {{"attention.kv_down", {"self_attn.kv_a_proj_with_mqa"}, s.kv_down_columns(), C, {}, {}}};
     case BlockProduct::q_up:
       if (!s.mla()) return {};
       return {{lora ? "attention.q_up" : "attention.q",
-               lora ? "self_attn.q_b_proj" : "self_attn.q_proj",
+               {lora ? "self_attn.q_b_proj" : "self_attn.q_proj"},
                q,
                s.q_up_inputs(),
                {},
@@ -47,21 +71,23 @@ AdaptedTensors all_tensors_of(const ModelSpec& s, BlockProduct product) {
     case BlockProduct::kv_up:
       if (!s.mla()) return {};
       return {{"attention.kv_up",
-               "self_attn.kv_b_proj",
+               {"self_attn.kv_b_proj"},
                s.kv_up_columns(),
                s.kv_lora(),
                {},
                split_rows(s.options.nope_dim + s.value_dim())}};
     case BlockProduct::attention_out:
-      return {{"attention.out", gpt2 ? "attn.c_proj" : "self_attn.o_proj", C, s.o_columns(),
-               split_columns(s.value_dim()), Splits{}}};
+      return {{"attention.out",
+               {gpt2 ? "attn.c_proj" : "self_attn.o_proj"},
+               C,
+               s.o_columns(),
+               split_columns(s.value_dim()),
+               Splits{}}};
     case BlockProduct::gate_up:
-      if (s.gated())
-        return {{"mlp.gate", "mlp.gate_proj", F, C, {}, split_rows()},
-                {"mlp.up", "mlp.up_proj", F, C, {}, split_rows()}};
-      return {{"mlp.up", gpt2 ? "mlp.c_fc" : "mlp.up_proj", F, C, {}, split_rows()}};
     case BlockProduct::down:
-      return {{"mlp.down", gpt2 ? "mlp.c_proj" : "mlp.down_proj", C, F, split_columns(), Splits{}}};
+    case BlockProduct::expert_gate_up:
+    case BlockProduct::expert_down:
+      return mlp_tensors(s, of);
     default:
       return {};
   }
@@ -69,26 +95,43 @@ AdaptedTensors all_tensors_of(const ModelSpec& s, BlockProduct product) {
 
 }  // namespace
 
-AdaptedTensors tensors_of(const ModelSpec& s, BlockProduct product) {
+NameParts with_end(const ShortList<std::string_view, 3>& parts, std::string_view end) {
+  NameParts name;
+  for (const std::string_view part : parts) name.push_back(part);
+  name.push_back(end);
+  return name;
+}
+
+AdaptedTensors tensors_of(const ModelSpec& s, AdaptedProduct product) {
   AdaptedTensors tensors = all_tensors_of(s, product);
   const AdapterDeck& adapter = s.options.adapter;
   const std::vector<std::string>& targets = adapter.targets;
   for (AdaptedTensor& t : tensors)
     t.adapted = adapter.on() &&
-                (targets.empty() || std::find(targets.begin(), targets.end(), last_part(t.hf)) != targets.end());
+                (targets.empty() || std::find(targets.begin(), targets.end(), last_part(t.hf.back())) != targets.end());
   return tensors;
 }
 
-std::int64_t low_columns(const ModelSpec& s, BlockProduct product) {
+std::int64_t low_columns(const ModelSpec& s, AdaptedProduct product) {
   if (!s.options.adapter.on()) return 0;
   std::int64_t count = 0;
   for (const AdaptedTensor& t : tensors_of(s, product)) count += t.adapted;
   return count * s.options.adapter.rank;
 }
 
-bool has_adapters(const ModelSpec& s) {
-  return std::any_of(adapted_products.begin(), adapted_products.end(),
-                     [&](BlockProduct product) { return low_columns(s, product) > 0; });
+bool has_adapters(const ModelSpec& s, std::int64_t layer) {
+  using P = BlockProduct;
+  const auto any = [&](std::initializer_list<AdaptedProduct> products) {
+    return std::any_of(products.begin(), products.end(), [&](AdaptedProduct p) { return low_columns(s, p) > 0; });
+  };
+  const bool shared = s.is_moe(layer);
+  return any({P::qkv, P::q_down, P::kv_down, P::q_up, P::kv_up, P::attention_out}) ||
+         any({{P::gate_up, shared}, {P::down, shared}});
+}
+
+bool has_expert_adapters(const ModelSpec& s) {
+  return s.E() > 0 &&
+         (low_columns(s, BlockProduct::expert_gate_up) > 0 || low_columns(s, BlockProduct::expert_down) > 0);
 }
 
 double adapter_scale(const AdapterDeck& adapter) {
@@ -98,7 +141,7 @@ double adapter_scale(const AdapterDeck& adapter) {
 
 // A as PEFT's: uniform within 1 / sqrt(K), which PyTorch calls Kaiming's with a = sqrt(5); B = 0.
 template <class P>
-void LowRank<P>::list(ParameterLister& l, BlockProduct product) {
+void LowRank<P>::list(ParameterLister& l, AdaptedProduct product) {
   const std::int64_t columns = low_columns(l.spec, product), r = l.spec.options.adapter.rank;
   if (columns == 0) return;
   const AdaptedTensors tensors = tensors_of(l.spec, product);
@@ -106,14 +149,14 @@ void LowRank<P>::list(ParameterLister& l, BlockProduct product) {
   for (const AdaptedTensor& t : tensors)
     if (t.adapted)
       l.tensor({{t.name, ".lora_a"},
-                {t.hf, ".lora_A.weight"},
+                with_end(t.hf, ".lora_A.weight"),
                 {r, t.columns},
                 t.a_split,
                 Initial::uniform,
                 1 / std::sqrt(static_cast<double>(t.columns))});
   std::size_t i = 0;
   for (const AdaptedTensor& t : tensors)
-    if (t.adapted) l.add(b[i++], {{t.name, ".lora_b"}, {t.hf, ".lora_B.weight"}, {t.rows, r}, t.b_split});
+    if (t.adapted) l.add(b[i++], {{t.name, ".lora_b"}, with_end(t.hf, ".lora_B.weight"), {t.rows, r}, t.b_split});
 }
 
 #define FORGE_INSTANTIATE(T)        \
@@ -122,14 +165,14 @@ void LowRank<P>::list(ParameterLister& l, BlockProduct product) {
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
-void list_low_rows(Segments& list, BlockProduct product) {
+void list_low_rows(Segments& list, AdaptedProduct product) {
   const std::int64_t columns = low_columns(list.spec, product);
-  if (columns > 0) list.linear(rows_of(list, product), columns, tensors_of(list.spec, product)[0].columns);
+  if (columns > 0) list.linear(rows_of(list, product.product), columns, tensors_of(list.spec, product)[0].columns);
 }
 
-void list_adapter(Segments& list, BlockProduct product, ProductOf of) {
+void list_adapter(Segments& list, AdaptedProduct product, ProductOf of) {
   const std::int64_t columns = low_columns(list.spec, product), r = list.spec.options.adapter.rank,
-                     R = rows_of(list, product);
+                     R = rows_of(list, product.product);
   if (columns == 0) return;
   const AdaptedTensors tensors = tensors_of(list.spec, product);
   const std::int64_t K = tensors[0].columns;

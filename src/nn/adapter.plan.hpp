@@ -12,26 +12,34 @@ namespace forge {
 // "LoRA"; as PEFT stores them). Beside W(N, K) stand A(r, K) and B(N, r): y = W x + s B A x. Of the tensors in one W
 // (q, k and v; gate and up) each has its own: the A stand one below the other, the B in the rows of theirs.
 
-// A tensor of a product's W as the family's checkpoints have it.
+// A product of a block; of the shared experts, whose products are those of a feed-forward layer, too.
+struct AdaptedProduct {
+  BlockProduct product;
+  bool shared = false;
+
+  AdaptedProduct(BlockProduct of, bool of_shared = false) : product(of), shared(of_shared) {}
+};
+
+// A tensor of a product's W as the family's checkpoints have it; of each expert's (expert_gate_up, expert_down).
 struct AdaptedTensor {
-  std::string_view name, hf;  // "attention.q", "self_attn.q_proj"
+  std::string_view name;              // "attention.q"; of an expert's behind its own, "gate"
+  ShortList<std::string_view, 3> hf;  // one behind the other: "self_attn.q_proj"; likewise "gate_proj"
   std::int64_t rows = 0, columns = 0;
   Splits a_split, b_split;
   bool adapted = false;  // adapter.targets has it
 };
 using AdaptedTensors = ShortList<AdaptedTensor, 3>;
+NameParts with_end(const ShortList<std::string_view, 3>& parts, std::string_view end);
 // All of them, in the order of W's rows; of this rank where the spec is. Of the products that the model's blocks have.
-AdaptedTensors tensors_of(const ModelSpec& spec, BlockProduct product);
+AdaptedTensors tensors_of(const ModelSpec& spec, AdaptedProduct product);
 // r times the number of those that have an adapter: rows of the stacked A.
-std::int64_t low_columns(const ModelSpec& spec, BlockProduct product);
-// Whether a block of the model has any.
-bool has_adapters(const ModelSpec& spec);
+std::int64_t low_columns(const ModelSpec& spec, AdaptedProduct product);
+// Whether this block has any, but for those of experts; whether experts have.
+bool has_adapters(const ModelSpec& spec, std::int64_t layer);
+bool has_expert_adapters(const ModelSpec& spec);
 // s: alpha / r, or alpha / sqrt(r).
 double adapter_scale(const AdapterDeck& adapter);
 
-inline constexpr std::array adapted_products{BlockProduct::qkv,     BlockProduct::q_down, BlockProduct::kv_down,
-                                             BlockProduct::q_up,    BlockProduct::kv_up,  BlockProduct::attention_out,
-                                             BlockProduct::gate_up, BlockProduct::down};
 // Rows of a product on a tp rank: R, or S of the down-projections of latent attention, which every rank has whole.
 template <class L>
 std::int64_t rows_of(const L& list, BlockProduct product) {
@@ -43,7 +51,7 @@ struct LowRank {
   View<P, 2> a;                 // (n r, K)
   std::array<View<P, 2>, 3> b;  // (N of the tensor, r), of those that have one, in their order
 
-  void list(ParameterLister& l, BlockProduct product);
+  void list(ParameterLister& l, AdaptedProduct product);
 };
 
 // x Aᵀ of a product, which forward saves for the gradient of B, and its gradient, which B saves for the gradient of A.
@@ -51,19 +59,19 @@ template <class T>
 struct LowRows {
   View<T, 2> u, d_u;  // (R, n r), or (S, n r)
 
-  void list(BufferLister& l, BlockProduct product) {
-    if (const std::int64_t columns = low_columns(l.spec, product); columns > 0)
-      l.save(u, "low-rank rows", rows_of(l, product), columns, l.W);
+  void list(BufferLister& l, AdaptedProduct of) {
+    if (const std::int64_t columns = low_columns(l.spec, of); columns > 0)
+      l.save(u, "low-rank rows", rows_of(l, of.product), columns, l.W);
   }
-  void list_gradients(BufferLister& l, BlockProduct product) {
-    if (const std::int64_t columns = low_columns(l.spec, product); columns > 0)
-      l.add(d_u, "gradient of low-rank rows", rows_of(l, product), columns, l.W);
+  void list_gradients(BufferLister& l, AdaptedProduct of) {
+    if (const std::int64_t columns = low_columns(l.spec, of); columns > 0)
+      l.add(d_u, "gradient of low-rank rows", rows_of(l, of.product), columns, l.W);
   }
 };
 
 // Forward, B and W of the adapters of a product.
-void list_adapter(Segments& list, BlockProduct product, ProductOf of);
+void list_adapter(Segments& list, AdaptedProduct product, ProductOf of);
 // x Aᵀ alone, which recomputation makes anew.
-void list_low_rows(Segments& list, BlockProduct product);
+void list_low_rows(Segments& list, AdaptedProduct product);
 
 }  // namespace forge

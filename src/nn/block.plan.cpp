@@ -51,7 +51,7 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
     if (s.is_moe(layer)) return list_moe(list, pass, recompute);
     const bool of_input = pass == Pass::backward_input || pass == Pass::backward;
     if (of_input) list_output_gradient(list);
-    list_mlp(list, pass, s.F(), s.options.mlp_bias, !recompute || recomputes_output(list.c), false,
+    list_mlp(list, pass, {s.F(), s.options.mlp_bias}, !recompute || recomputes_output(list.c), false,
              activates_in_backward(list.c, list.rounds));
   };
   list.rounds = list.c.rounding.has_block(layer);

@@ -34,6 +34,7 @@ struct BlockParameters {
     const ModelSpec& s = l.spec;
     if (l.kind == UnitKind::experts) return moe.experts.list(l);
     if (l.kind == UnitKind::adapter) return list_adapters(l);
+    if (l.kind == UnitKind::expert_adapter) return moe.experts.list_adapters(l);
     const auto list = [&](auto& half) { half.list(l); };
     of_attention(s, *this, list);
     if (s.norms_before())
@@ -56,8 +57,10 @@ struct BlockParameters {
       attention.qkv_adapter.list(l, BlockProduct::qkv);
     }
     of_attention(l.spec, *this, [&](auto& half) { half.out_adapter.list(l, BlockProduct::attention_out); });
-    mlp.up_adapter.list(l, BlockProduct::gate_up);
-    mlp.down_adapter.list(l, BlockProduct::down);
+    const bool shared = l.spec.is_moe(l.layer);
+    MlpParameters<P>& feed_forward = shared ? moe.shared : mlp;
+    feed_forward.up_adapter.list(l, {BlockProduct::gate_up, shared});
+    feed_forward.down_adapter.list(l, {BlockProduct::down, shared});
   }
 };
 

@@ -111,8 +111,9 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
       case UnitKind::block:
         blocks_.emplace_back();
         [[fallthrough]];
-      case UnitKind::experts:  // right behind its block, like the next
+      case UnitKind::experts:  // right behind its block, like the next two
       case UnitKind::adapter:
+      case UnitKind::expert_adapter:
         bind(blocks_.back(), spec_, units[u], weights[u]);
         break;
       case UnitKind::output:

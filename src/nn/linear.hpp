@@ -81,15 +81,20 @@ void linear_backward_weight(const Context<T>& ctx, View<const T, 2> dy, View<con
   ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, factor_of_sums(ctx, dw), dw);
 }
 
-// Products of experts' rows with a weight each, y(R,N) = x(R,K) Wᵀ or else W: one launch where the
+// Products of experts' rows with a weight each, y(R,N) = or += scale x(R,K) Wᵀ or else W: one launch where the
 // context groups them. A generation's few rows have their own kernel.
+struct ExpertSum {
+  double scale = 1;
+  bool adds = false;
+};
 template <class T>
 void expert_rows(const Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<const T, 2> x, View<const T, 3> w,
-                 View<T, 2> y, bool rounded) {
+                 View<T, 2> y, bool rounded, const ExpertSum& sum = {}) {
   const bool grouped = ctx.buffers.grouped;
   note_experts<T>(ctx, false, rows, y.columns(), x.columns(), rounded, grouped);
-  if (grouped) return ctx.gemm.template grouped_rows<T>(ctx.stream, rows.groups, tb, x, w, y);
-  if (ctx.cache && tb == Transpose::yes && x.rows() <= few_rows && few_rows_pay(dtype_of<T>)) {
+  if (grouped) return ctx.gemm.template grouped_rows<T>(ctx.stream, rows.groups, tb, x, w, y, sum.scale, sum.adds);
+  const bool plain = sum.scale == 1 && !sum.adds;
+  if (plain && ctx.cache && tb == Transpose::yes && x.rows() <= few_rows && few_rows_pay(dtype_of<T>)) {
     for (std::int64_t e = 0; e < w.rows(); ++e) {
       const std::int64_t begin = rows.offsets[to_size(e)], end = rows.offsets[to_size(e) + 1];
       const View<const T, 2> matrix(w.row(e), {{w.extent(1), w.extent(2)}});
@@ -97,7 +102,7 @@ void expert_rows(const Context<T>& ctx, const ExpertRows& rows, Transpose tb, Vi
     }
     return;
   }
-  ctx.gemm.template grouped_rows<T, T>(ctx.stream, rows.offsets, tb, 1.0, x, w, 0.0, y);
+  ctx.gemm.template grouped_rows<T, T>(ctx.stream, rows.offsets, tb, sum.scale, x, w, sum.adds ? 1.0 : 0.0, y);
 }
 
 // The same of this rank's experts; W(E / ep, N, K).

@@ -70,35 +70,38 @@ void list_activation(Segments& list, std::int64_t ffn, bool codes) {
 namespace {
 
 // B up to this tp rank's part of the input's gradient, with all rows of the output's.
-void list_mlp_input(Segments& list, std::int64_t ffn, const MatrixSplit& up, const MatrixSplit& down, bool activates) {
+void list_mlp_input(Segments& list, const MlpShape& mlp, const MatrixSplit& up, const MatrixSplit& down,
+                    bool activates) {
   const bool gated = list.spec.gated();
+  const std::int64_t ffn = mlp.ffn;
   const bool codes = list.join_codes(ProductOf::input_gradient, list.R, down, up);
   list.block_linear(ProductOf::input_gradient, list.R, down);
-  list_adapter(list, BlockProduct::down, ProductOf::input_gradient);
+  list_adapter(list, {BlockProduct::down, mlp.shared}, ProductOf::input_gradient);
   list.over_rows(gated ? "swiglu_backward" : "pointwise_backward", list.R, ffn, gated ? 3 : 2,
                  (gated ? 2 : 1) + activates)
       .written_bytes += codes ? list.R * list.spec.up_columns(ffn) : 0;
-  if (list.c.recompute == Recompute::full && !recomputes_output(list.c)) list_low_rows(list, BlockProduct::down);
+  if (list.c.recompute == Recompute::full && !recomputes_output(list.c))
+    list_low_rows(list, {BlockProduct::down, mlp.shared});
   list.block_linear(ProductOf::input_gradient, list.R, up, true);
-  list_adapter(list, BlockProduct::gate_up, ProductOf::input_gradient);
+  list_adapter(list, {BlockProduct::gate_up, mlp.shared}, ProductOf::input_gradient);
 }
 
-void list_mlp_weight(Segments& list, std::int64_t ffn, bool biases, const MatrixSplit& up, const MatrixSplit& down) {
+void list_mlp_weight(Segments& list, const MlpShape& mlp, const MatrixSplit& up, const MatrixSplit& down) {
   if (!list.frozen) list.join_codes(ProductOf::weight_gradient, list.R, down, up);
   if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, down);
-  list_adapter(list, BlockProduct::down, ProductOf::weight_gradient);
+  list_adapter(list, {BlockProduct::down, mlp.shared}, ProductOf::weight_gradient);
   if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, up);
-  list_adapter(list, BlockProduct::gate_up, ProductOf::weight_gradient);
-  if (!biases || list.frozen) return;
+  list_adapter(list, {BlockProduct::gate_up, mlp.shared}, ProductOf::weight_gradient);
+  if (!mlp.biases || list.frozen) return;
   list.column_sums("column_sum", list.S, list.spec.C(), 1);
-  list.column_sums("column_sum", list.R, list.spec.up_columns(ffn), 1);
+  list.column_sums("column_sum", list.R, list.spec.up_columns(mlp.ffn), 1);
 }
 
 }  // namespace
 
-void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output, bool gate, bool activates) {
+void list_mlp(Segments& list, Pass pass, const MlpShape& mlp, bool output, bool gate, bool activates) {
   const ModelSpec& s = list.spec;
-  const std::int64_t C = s.C();
+  const std::int64_t C = s.C(), ffn = mlp.ffn;
   const MatrixSplit up_split = mlp_up_split(s, ffn), down_split = mlp_down_split(s, ffn);
   bool codes = false;  // of the activation's rows
   list.gather_rows(C);
@@ -106,8 +109,8 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
     case Pass::forward:
       codes = output && list.join_codes(ProductOf::output, list.R, up_split, down_split);
       list.block_linear(ProductOf::output, list.R, up_split, list.c.tp == 1 && s.norms_before());
-      if (biases) list.over_rows("add_bias", list.R, s.up_columns(ffn), 1, 1);
-      list_adapter(list, BlockProduct::gate_up, ProductOf::output);
+      if (mlp.biases) list.over_rows("add_bias", list.R, s.up_columns(ffn), 1, 1);
+      list_adapter(list, {BlockProduct::gate_up, mlp.shared}, ProductOf::output);
       if (output || !activates_in_backward(list.c, list.rounds)) list_activation(list, ffn, codes);
       if (gate) {
         list.linear_to_sums(list.S, 1, C);
@@ -115,21 +118,21 @@ void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool out
       }
       if (!output) return;
       list.block_linear(ProductOf::output, list.R, down_split, true);
-      list_adapter(list, BlockProduct::down, ProductOf::output);
+      list_adapter(list, {BlockProduct::down, mlp.shared}, ProductOf::output);
       list.reduce_rows(C);
-      if (biases) list.over_rows("add_bias", list.S, C, 1, 1);
+      if (mlp.biases) list.over_rows("add_bias", list.S, C, 1, 1);
       return;
     case Pass::backward_input:
-      list_mlp_input(list, ffn, up_split, down_split, activates);
+      list_mlp_input(list, mlp, up_split, down_split, activates);
       return list.reduce_rows(C);
     case Pass::backward_weight:
-      return list_mlp_weight(list, ffn, biases, up_split, down_split);
+      return list_mlp_weight(list, mlp, up_split, down_split);
     case Pass::backward:
       if (!keeps_gathered(list.c)) list.gather_behind(C);
-      list_mlp_input(list, ffn, up_split, down_split, activates);
+      list_mlp_input(list, mlp, up_split, down_split, activates);
       list.wait_behind();
       list.reduce_behind(C);
-      list_mlp_weight(list, ffn, biases, up_split, down_split);
+      list_mlp_weight(list, mlp, up_split, down_split);
       list.wait_behind();
   }
 }

@@ -37,13 +37,13 @@ struct MlpBuffers {
     const char* name = shared ? (gated ? "shared gate and up" : "shared up") : (gated ? "gate and up" : "up");
     l.save(up, name, l.R, l.spec.up_columns(ffn), l.W);
     l.recompute(act, shared ? "shared activation" : "activation", l.R, ffn, l.W);
-    up_low.list(l, BlockProduct::gate_up);
-    down_low.list(l, BlockProduct::down);
+    up_low.list(l, {BlockProduct::gate_up, shared});
+    down_low.list(l, {BlockProduct::down, shared});
   }
   void list(BufferLister& l) { list(l, l.spec.F(), false); }
-  void list_gradients(BufferLister& l) {
-    up_low.list_gradients(l, BlockProduct::gate_up);
-    down_low.list_gradients(l, BlockProduct::down);
+  void list_gradients(BufferLister& l, bool shared = false) {
+    up_low.list_gradients(l, {BlockProduct::gate_up, shared});
+    down_low.list_gradients(l, {BlockProduct::down, shared});
   }
   void list_gathered(BufferLister& l) { l.add(all_in, "norm 2 output of all tp ranks", l.R, l.spec.C(), l.W); }
 };
@@ -64,9 +64,13 @@ inline bool activates_in_backward(const BufferContext& c, bool rounded) {
 MatrixSplit mlp_up_split(const ModelSpec& spec, std::int64_t ffn);
 MatrixSplit mlp_down_split(const ModelSpec& spec, std::int64_t ffn);
 
-// A feed-forward layer of `ffn` columns; `output`: with the last product, `gate`: and that of a gate before it;
-// `activates`: B makes the activation.
-void list_mlp(Segments& list, Pass pass, std::int64_t ffn, bool biases, bool output = true, bool gate = false,
+// A feed-forward layer of a dense block, or the shared experts.
+struct MlpShape {
+  std::int64_t ffn;
+  bool biases = false, shared = false;
+};
+// `output`: with the last product, `gate`: and that of a gate before it; `activates`: B makes the activation.
+void list_mlp(Segments& list, Pass pass, const MlpShape& mlp, bool output = true, bool gate = false,
               bool activates = false);
 // Its activation, forward; `codes`: which leaves those of its rows, too.
 void list_activation(Segments& list, std::int64_t ffn, bool codes = false);

@@ -10,7 +10,7 @@ namespace {
 // The rows of a round.
 template <class T>
 ExpertBuffers<T> first_rows(const ExpertBuffers<T>& b, std::int64_t rows) {
-  return {b.weights.slice(0, rows), b.in.slice(0, rows), b.up.slice(0, rows), b.act.slice(0, rows)};
+  return {b.weights.slice(0, rows), b.in.slice(0, rows), b.up.slice(0, rows), b.act.slice(0, rows), {}, {}};
 }
 
 // Rows that travel while the shared experts compute, in a stream of their own, where there are both.
@@ -81,6 +81,7 @@ void Moe<T>::experts_to_activation(const Context<T>& of_round, Dispatch<T>& disp
   const ExpertBuffers<T> rows = first_rows(b.experts, sorted.count());
   block_expert_forward<T>(of_round, sorted, up_split(), rows.in, w.experts.up, rows.up);
   if (has_biases()) expert_bias_forward<T>(ctx.stream, sorted.groups, w.experts.up_bias, up_biases(), {}, rows.up);
+  up_adapter(sorted).forward(rows.in, rows.up);
   if (activates) weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act, gate_of(ctx.spec()));
 }
 
@@ -130,6 +131,7 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
     if (has_biases())
       expert_bias_forward<T>(ctx.stream, sorted.groups, w.experts.down_bias, down_biases(),
                              first_rows(b.experts, sorted.count()).weights, out);
+    down_adapter(sorted).forward(act, out);
     dispatch->give_back(round, out, {});
   }
   dispatch->sum_rows(has_shared(), y);
@@ -184,7 +186,8 @@ void Moe<T>::shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, 
 //   d_act = d_out Wdown;  dWdown += d_outᵀ act;  dWup += d_upᵀ in;  d_in = d_up Wup
 // and with biases, of rows with weights w:
 //   d_w += <bdown, d_out>;  dbdown += Σ w d_out;  dbup += Σ d_up
-// `activates`: act is made here.
+// and those of their adapters. `activates`: act is made here. What forward left of down's low-rank rows is there in the
+// first round alone, and not where full recomputation dropped it.
 template <class T>
 void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round, bool activates) const {
   const ExpertRows sorted = dispatch.rows(round);
@@ -192,14 +195,20 @@ void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, in
   const ExpertBuffers<T> rows = first_rows(b.experts, n);
   const View<T, 2> d_out = s.d_rows.slice(0, n), d_act = s.d_act.slice(0, n);
   const View<A, 1> d_weights = s.d_weights.slice(0, n);
+  const ExpertAdapter<T> up = up_adapter(sorted, s.d_up_low.of(n)), down = down_adapter(sorted, s.d_down_low.of(n));
   block_expert_backward_input<T>(ctx, sorted, down_split(), d_out, w.experts.down, d_act);
+  down.backward_input(d_out, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights,
                               activates ? rows.act : View<T, 2>(), gate_of(ctx.spec()));
   if (has_biases()) biases_backward(sorted.groups, rows, d_out, d_weights);
   expert_backward_weight<T>(ctx, sorted, d_out, rows.act, g.experts.down);
   expert_backward_weight<T>(ctx, sorted, rows.up, rows.in, g.experts.up);
+  if (round > 0 || ctx.buffers.recompute == Recompute::full) down.low_rows(rows.act);
+  down.backward_weight(d_out, rows.act);
   const View<T, 2> d_in = dispatch.outbox(round, s.d_rows);
   block_expert_backward_input<T>(ctx, sorted, up_split(), rows.up, w.experts.up, d_in);
+  up.backward_input(rows.up, d_in);
+  up.backward_weight(rows.up, rows.in);
   dispatch.give_back(round, d_in, d_weights);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "nn/dispatch.hpp"
+#include "nn/expert_adapter.hpp"
 #include "nn/mlp.hpp"
 #include "nn/moe.plan.hpp"
 #include "nn/router.hpp"
@@ -50,7 +51,16 @@ struct Moe {
   MatrixSplit up_split() const { return expert_up_split(ctx.spec(), b.experts.act.columns()); }
   MatrixSplit down_split() const { return expert_down_split(ctx.spec(), b.experts.act.columns()); }
   Router<T> router() const { return {ctx, layer, batch, b.router}; }
-  Mlp<T> shared() const { return {ctx, b.shared, w.shared, g.shared}; }
+  Mlp<T> shared() const { return {ctx, b.shared, w.shared, g.shared, true}; }
+  // Over the rows of a round; gradients of low-rank rows in B alone.
+  ExpertAdapter<T> up_adapter(const ExpertRows& rows, View<T, 2> d_u = {}) const {
+    const View<T, 2> u = b.experts.up_low.of(rows.count());
+    return {ctx, BlockProduct::expert_gate_up, w.experts.up_adapter, g.experts.up_adapter, rows, u, d_u};
+  }
+  ExpertAdapter<T> down_adapter(const ExpertRows& rows, View<T, 2> d_u = {}) const {
+    const View<T, 2> u = b.experts.down_low.of(rows.count());
+    return {ctx, BlockProduct::expert_down, w.experts.down_adapter, g.experts.down_adapter, rows, u, d_u};
+  }
   View<double, 1> load() const;
   // As what rows are sent to the experts; none: as they are.
   std::optional<ScaledOperand> codes(ProductOf of, std::int64_t rows) const;

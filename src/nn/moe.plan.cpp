@@ -59,6 +59,12 @@ void ExpertParameters<P>::list(ParameterLister& l) {
 }
 
 template <class P>
+void ExpertParameters<P>::list_adapters(ParameterLister& l) {
+  up_adapter.list(l, BlockProduct::expert_gate_up);
+  down_adapter.list(l, BlockProduct::expert_down);
+}
+
+template <class P>
 void MoeParameters<P>::list(ParameterLister& l) {
   const ModelSpec& s = l.spec;
   const TensorNames names = l.names();
@@ -137,15 +143,17 @@ void list_forward(Segments& list, bool recompute) {
   list_router(list, Pass::forward);
   list_sort(list);
   list_to_experts(list, ProductOf::output);
-  if (s.Fs() > 0) list_mlp(list, Pass::forward, s.Fs(), false, !recompute || gate, gate);
+  if (s.Fs() > 0) list_mlp(list, Pass::forward, {s.Fs(), false, true}, !recompute || gate, gate);
   if (gate && !recompute) list.over_rows("gate_rows", list.S, s.C(), 1, 1);
   list.expert_linear(ProductOf::output, rows, expert_up_split(s, ffn));
   if (s.options.expert_bias) list.over_rows("expert_bias_forward", rows, s.up_columns(ffn), 1, 1);
+  list_expert_adapter(list, BlockProduct::expert_gate_up, ProductOf::output, rows);
   if (!recompute || !activates_in_backward(list.c, list.rounds))
     list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);
   if (recompute) return;
   list.expert_linear(ProductOf::output, rows, expert_down_split(s, ffn));
   if (s.options.expert_bias) list.over_rows("expert_bias_forward", rows, bias_columns, 1, 1);
+  list_expert_adapter(list, BlockProduct::expert_down, ProductOf::output, rows);
   list_rows_back(list, s.Fs() > 0, false);
 }
 
@@ -162,9 +170,11 @@ void list_backward_input(Segments& list, Pass pass) {
     list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
   else if (s.Fs() > 0 && output_rows_differ(list.c))
     list.over_rows("copy_rows", list.S, s.C(), 1, 1);
-  if (s.Fs() > 0) list_mlp(list, pass, s.Fs(), false, true, false, activates && !recomputes_shared_output(list.c));
+  if (s.Fs() > 0)
+    list_mlp(list, pass, {s.Fs(), false, true}, true, false, activates && !recomputes_shared_output(list.c));
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
+  list_expert_adapter(list, BlockProduct::expert_down, ProductOf::input_gradient, rows);
   list.over_rows("weighted_swiglu_backward", rows, ffn, 3, 2 + activates);
   if (biases) list.over_rows("expert_bias_weights", rows, bias_columns, 1, 0);
   if (!list.frozen_experts) {
@@ -175,7 +185,11 @@ void list_backward_input(Segments& list, Pass pass) {
     list.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, ffn));
     list.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, ffn));
   }
+  if (list.c.recompute == Recompute::full) list_expert_low_rows(list, BlockProduct::expert_down, rows);
+  list_expert_adapter(list, BlockProduct::expert_down, ProductOf::weight_gradient, rows);
   list.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, ffn));
+  list_expert_adapter(list, BlockProduct::expert_gate_up, ProductOf::input_gradient, rows);
+  list_expert_adapter(list, BlockProduct::expert_gate_up, ProductOf::weight_gradient, rows);
   list_rows_back(list, s.Fs() > 0, true);
   list_router(list, Pass::backward_input);
 }
@@ -187,7 +201,7 @@ void list_moe(Segments& list, Pass pass, bool recompute) {
   if (pass != Pass::backward_weight) list_backward_input(list, pass);
   if (pass == Pass::backward_input) return;
   if (!list.frozen) list_router(list, Pass::backward_weight);
-  if (pass == Pass::backward_weight && list.spec.Fs() > 0) list_mlp(list, pass, list.spec.Fs(), false);
+  if (pass == Pass::backward_weight && list.spec.Fs() > 0) list_mlp(list, pass, {list.spec.Fs(), false, true});
   if (list.spec.options.shared_expert_gate && !list.frozen) list.linear_backward_weight(list.S, 1, list.spec.C());
 }
 

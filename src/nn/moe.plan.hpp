@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/bias_columns.hpp"
+#include "nn/expert_adapter.plan.hpp"
 #include "nn/mlp.plan.hpp"
 #include "nn/router.plan.hpp"
 
@@ -17,8 +18,11 @@ struct ExpertParameters {
   // rounded up.
   View<P, 2> up_bias;    // (N, 2Fe)
   View<P, 2> down_bias;  // (N, C / etp)
+  ExpertLowRank<P> up_adapter, down_adapter;
 
   void list(ParameterLister& l);
+  // A unit of their own.
+  void list_adapters(ParameterLister& l);
 };
 
 // Router and shared experts stand in the block's unit.
@@ -49,6 +53,7 @@ struct ExpertBuffers {
   View<T, 2> in;              // (N, C)
   View<T, 2> up;              // (N, 2 Fe / etp) gate and up, then their gradient
   View<T, 2> act;             // (N, Fe / etp)
+  ExpertLowRows<T> up_low, down_low;
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -56,6 +61,8 @@ struct ExpertBuffers {
     l.save(in, "expert rows", m.round_rows, l.spec.C(), l.B);
     l.save(up, "experts' gate and up", m.round_rows, 2 * m.ffn, l.B);
     l.recompute(act, "experts' activation", m.round_rows, m.ffn, l.B);
+    up_low.list(l, BlockProduct::expert_gate_up, m.round_rows);
+    down_low.list(l, BlockProduct::expert_down, m.round_rows);
   }
 };
 
@@ -80,6 +87,7 @@ struct MoeBuffers {
     experts.list(l);
   }
   void list_gradients(BufferLister& l) {
+    if (l.spec.Fs() > 0) shared.list_gradients(l, true);
     router.list_gradients(l);
     if (l.spec.options.shared_expert_gate) l.add(d_shared_gate, "gradient of the shared experts' gate", l.S, 1, l.W);
   }
@@ -115,6 +123,7 @@ struct MoeBackward {
   View<T, 2> d_rows;            // (N, C) of the experts' output, then of their input
   View<T, 2> d_act;             // (N, Fe / etp)
   View<acc_t<T>, 1> d_weights;  // (N)
+  ExpertLowRows<T> d_up_low, d_down_low;
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -124,6 +133,8 @@ struct MoeBackward {
     l.add(d_rows, "gradient of expert rows", m.round_rows, l.spec.C());
     l.add(d_act, "gradient of experts' activation", m.round_rows, m.ffn);
     l.add(d_weights, "gradient of weights of expert rows", m.round_rows, 1);
+    d_up_low.list_gradient(l, BlockProduct::expert_gate_up, m.round_rows);
+    d_down_low.list_gradient(l, BlockProduct::expert_down, m.round_rows);
     dispatch.list(l);
   }
 };

@@ -176,16 +176,20 @@ void Segments::add_codes(const ScaledProduct& p, std::int64_t numbers) {
 }
 
 void Segments::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
-  const bool sums = of == ProductOf::weight_gradient, input = of == ProductOf::input_gradient;
-  const std::int64_t N = w.rows.count(), K = w.columns.count();
   const bool rounded = rounds && rounds_experts(c.rounding, of);
   if (rounded) {
     ScaledProduct p = scaled_experts(c, of, rows, w, 0);
     p.coded = coded_experts;
     add_scaled(p, false);
   }
-  add(ExpertProduct{sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(), rounded,
-                    c.grouped, of, c.cutlass});
+  expert_product(of, rows, w.rows.count(), w.columns.count(), rounded);
+}
+
+void Segments::expert_product(ProductOf of, std::int64_t rows, std::int64_t out, std::int64_t in, bool rounded) {
+  const bool sums = of == ProductOf::weight_gradient, input = of == ProductOf::input_gradient;
+  const bool described = c.cutlass && in % 8 == 0 && out % 8 == 0;  // else not by CUTLASS
+  add(ExpertProduct{sums, spec.E() / c.ep, rows, input ? in : out, input ? out : in, value(), sums ? sum() : value(),
+                    rounded, c.grouped, of, described});
 }
 
 void Segments::add_amaxes(const ScaledOperand& x, std::int64_t matrices) {

@@ -157,8 +157,9 @@ class Segments {
   // Before block_linear() of the one and of the next: the launch that makes the codes of both where joins_codes().
   // There the kernel before the next one makes those of its first operand, but for gradients of weights. Says whether.
   bool join_codes(ProductOf of, std::int64_t rows, const MatrixSplit& w, const MatrixSplit& next);
-  // The same of this rank's experts.
+  // The same of this rank's experts; and of weights (out, in) that are never rounded.
   void expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
+  void expert_product(ProductOf of, std::int64_t rows, std::int64_t out, std::int64_t in, bool rounded = false);
   // A kernel that reads and writes so many arrays (rows, columns) of the compute type, and others of the accumulation
   // type.
   RowKernel& over_rows(std::string_view name, std::int64_t rows, std::int64_t columns, std::int64_t reads,

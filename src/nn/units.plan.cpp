@@ -20,7 +20,9 @@ std::vector<Unit> parameter_units(const ModelSpec& spec) {
     const std::string name = "layers." + std::to_string(layer);
     add(UnitKind::block, layer, name, BlockParameters<P>());
     if (spec.is_moe(layer)) add(UnitKind::experts, layer, name, BlockParameters<P>());
-    if (has_adapters(spec)) add(UnitKind::adapter, layer, name, BlockParameters<P>());
+    if (has_adapters(spec, layer)) add(UnitKind::adapter, layer, name, BlockParameters<P>());
+    if (spec.is_moe(layer) && has_expert_adapters(spec))
+      add(UnitKind::expert_adapter, layer, name, BlockParameters<P>());
   }
   if (!spec.options.tied_embeddings) add(UnitKind::output, -1, "head", HeadParameters<P>());
   add(UnitKind::final_norm, -1, "head", HeadParameters<P>());
@@ -51,7 +53,7 @@ std::int64_t active_parameter_count(const ModelSpec& spec) {
     if (unit.layer >= spec.L() || unit.kind == UnitKind::position_table) continue;
     if (unit.kind == UnitKind::token_table && !spec.options.tied_embeddings) continue;
     const std::int64_t elements = parameter_count({unit});
-    n += unit.kind == UnitKind::experts ? elements / spec.E() * spec.experts_per_token() : elements;
+    n += is_of_experts(unit.kind) ? elements / spec.E() * spec.experts_per_token() : elements;
   }
   return n;
 }

@@ -7,7 +7,8 @@ namespace forge {
 // All units in the order of the forward pass: token table, learned positions, blocks, output matrix, final norm. A tied
 // output matrix is the token table. A layer with experts is two units: its block, whose feed-forward part is the router
 // and the shared experts, and right behind it the experts: gate and up of expert 0, of expert 1, …, then every expert's
-// down. The blocks of multi-token prediction, with what each has besides, follow the others as layers L, L + 1, ….
+// down. Adapters are units behind these, those of experts apart. The blocks of multi-token prediction, with what each
+// has besides, follow the others as layers L, L + 1, ….
 std::vector<Unit> parameter_units(const ModelSpec& spec);
 
 // "" where a Hugging Face directory can express the model, all of these parameters included, else why not.

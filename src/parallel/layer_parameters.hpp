@@ -27,7 +27,8 @@ struct LayerParameters {
     if (run.pass == Pass::backward_weight) return w;
     bind_weights(w, run.layer->unit);
     if (has_experts()) bind_weights(w, run.layer->second);
-    if (run.layer->adapter != no_unit) bind_weights(w, run.layer->adapter);
+    for (const std::size_t adapter : {run.layer->adapter, run.layer->expert_adapter})
+      if (adapter != no_unit) bind_weights(w, adapter);
     return w;
   }
   // What it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds
@@ -43,10 +44,11 @@ struct LayerParameters {
       const RankUnit<T>& experts = unit(run.layer->second);
       bind<acc_t<T>>(g, spec, experts.local, experts.matrices(), experts.vector_sums());
     }
-    if (run.layer->adapter != no_unit && of_matrices) {
-      const RankUnit<T>& adapter = unit(run.layer->adapter);
-      bind(g, spec, adapter.local, adapter.matrices());
-    }
+    const auto bind_adapter = [&](std::size_t u, bool wanted) {
+      if (u != no_unit && wanted) bind(g, spec, unit(u).local, unit(u).matrices());
+    };
+    bind_adapter(run.layer->adapter, of_matrices);
+    bind_adapter(run.layer->expert_adapter, of_experts);
     return g;
   }
   // Both of the final norm, or of the norm behind a depth's block.

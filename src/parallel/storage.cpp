@@ -144,7 +144,7 @@ void ParameterStorage<T>::draw(Stream& stream, std::size_t u, std::uint64_t seed
 template <class T>
 void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed, bool adapters_only) {
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    if (adapters_only && units_[u].kind != UnitKind::adapter) continue;
+    if (adapters_only && !is_adapter(units_[u].kind)) continue;
     const RankUnit<T>& unit = storage_[u];
     if (unit.master_is_copy)
       draw(stream, u, seed, unit.state, unit.copy);

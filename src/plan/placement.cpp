@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/to_size.hpp"
+#include "nn/adapter.plan.hpp"
 
 namespace forge {
 
@@ -16,6 +17,7 @@ std::vector<int> expert_group(const MeshShape& m, Group group, int rank) {
     case Group::ep:
       return grid.group_of(rank, nodes | of_node);
     case Group::etp:
+    case Group::expert_gradient_etp:
       return grid.group_of(rank, etp);
     case Group::expert_gradients:
       return grid.group_of(rank, replicas | shards);
@@ -164,6 +166,7 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::expert_matrices, m.expert_shards() * m.etp);
   set(Group::ep_rail, m.ep_nodes);
   set(Group::ep_node, m.ep_nodes > 1 ? m.ep_node_ranks() : 1);
+  set(Group::expert_gradient_etp, has_expert_adapters(whole) ? m.etp : 1);
   return sizes;
 }
 

@@ -110,7 +110,8 @@ MeshGroups groups_of(const RunSetup& setup) {
           row_of(setup.deck.optimizer.name).shares_matrices() || gathers_codes(setup.deck) ||
               setup.buffers.rounding.keeps_amaxes(),
           !sharded,
-          sharded};
+          sharded,
+          has_expert_adapters(setup.spec)};
 }
 
 }  // namespace forge

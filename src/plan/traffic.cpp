@@ -183,17 +183,21 @@ std::vector<std::vector<std::pair<std::string, Traffic>>> plan_traffic_of_shards
                                                                                  const std::vector<int>& shards) {
   const GroupSizes sizes = group_sizes(whole, mesh, share);
   TrafficOfTasks alike(c, share, sizes);
+  // Where shards differ: in what is summed once a step of a part of their own.
+  const auto differs = [](const LocalUnit& unit) { return unit.kind != UnitKind::experts; };
   std::vector<Task> others;
   each_task(c, share, schedule, [&](const Task& task) {
-    if (task.op == TaskOp::reduce_gradients && task.last && !share.units[task.unit].is_experts())
+    if (task.op == TaskOp::reduce_gradients && task.last && differs(share.units[task.unit]))
       others.push_back(task);
     else
       alike.add(task);
   });
   std::vector<GroupTraffic> list;
   for (const int shard : shards) {
+    const int rank = share.pp_rank * (mesh.world() / mesh.pp) + shard * mesh.tp;
+    const int edp = mesh.expert().coordinate(rank, static_cast<int>(ExpertAxis::edp));
     for (LocalUnit& unit : share.units)
-      if (!unit.is_experts()) unit.zero.shard = shard;
+      if (differs(unit)) unit.zero.shard = unit.is_experts() ? edp % mesh.expert_shards() : shard;
     TrafficOfTasks sum(c, share, sizes, alike.traffic());
     for (const Task& task : others) sum.add(task);
     list.push_back(sum.traffic());

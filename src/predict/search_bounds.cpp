@@ -29,8 +29,8 @@ Bounds::Bounds(const Machine& machine, const Deck& deck, int ranks)
     for (const Parameter& p : unit.parameters) elements += static_cast<double>(p.elements());
     const bool table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
     if (table) continue;
-    (unit.kind == UnitKind::experts ? size_.experts : size_.dense) += elements;
-    if (unit.kind != UnitKind::experts) size_.block = std::max(size_.block, elements);
+    (is_of_experts(unit.kind) ? size_.experts : size_.dense) += elements;
+    if (!is_of_experts(unit.kind)) size_.block = std::max(size_.block, elements);
   }
 }
 

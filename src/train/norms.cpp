@@ -49,6 +49,8 @@ std::string name_in_reports(const Unit& unit) {
       return unit.name + ".experts";
     case UnitKind::adapter:
       return unit.name + ".adapter";
+    case UnitKind::expert_adapter:
+      return unit.name + ".experts.adapter";
     case UnitKind::final_norm:
       return unit.name + ".norm";
     case UnitKind::position_table:

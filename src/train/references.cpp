@@ -128,7 +128,7 @@ struct WeightSums {
 template <class T>
 void add_unit(const ParameterStorage<T>& storage, std::size_t u, Stream& stream, WeightSums& sums) {
   const RankUnit<T>& s = storage.unit(u);
-  const bool adapter = s.local.kind == UnitKind::adapter;
+  const bool adapter = is_adapter(s.local.kind);
   std::uint64_t& sum = adapter ? sums.adapters : sums.model;
   const auto add = [&](const auto& weights) {
     using V = std::remove_const_t<std::remove_pointer_t<decltype(weights.data)>>;

@@ -70,6 +70,32 @@ expect 0 "written to" "$forge" export "$work/saved_latent" --output "$work/laten
 expect 0 "bits per token" "$forge" evaluate "$other" "${common[@]}" --set "model.hf=$work/latent_merged" "${none[@]}"
 near "the merged model of latent attention" 1e-6
 
+# Each expert's own, a shared one's and dense layers'; four steps on four ranks, three on one.
+experts=verify/lora_experts/input.yaml
+common=(--set "data.validation_files=[verify/lora_experts/tokens.bin]" --set train.validation_sequences=6
+  --set machine.workspace_mib=1 --set machine.peak_tflops=1)
+saved=("${common[@]}" --set "checkpoint.directory=$work/saved_experts" --set "output.directory=$work/run_experts")
+if has_thread_ranks; then
+  expect 0 "saved step_00000004" "$forge" "$experts" "${saved[@]}" --set train.steps=4 --ranks 4 --set mesh.ep=2 \
+    --set mesh.etp=2 --set mesh.tp=2 --set mesh.dp_shard=2 --set train.zero_stage=3 --set train.microbatch_sequences=1
+else
+  expect 0 "saved step_00000004" "$forge" "$experts" "${saved[@]}" --set train.steps=4
+fi
+expect 0 "saved step_00000007" "$forge" "$experts" "${saved[@]}" --set train.steps=7 --restart latest
+expect 0 "bits per token" "$forge" evaluate "$experts" "${saved[@]}" --checkpoint latest
+trained=$(loss)
+expect 0 "written to" "$forge" export "$work/saved_experts" --output "$work/expert_adapter"
+grep -q 'mlp.experts.3.down_proj.lora_B.weight' "$work/expert_adapter/adapter_model.safetensors" ||
+  fail "the adapter has no tensor of an expert's"
+expect 0 "bits per token" "$forge" evaluate "$experts" "${common[@]}" --set "adapter.load=$work/expert_adapter"
+near "the exported adapter of experts" 1e-6
+expect 0 "written to" "$forge" export "$work/saved_experts" --output "$work/experts_merged" --merge
+expect 0 "bits per token" "$forge" evaluate "$experts" "${common[@]}" --set "model.hf=$work/experts_merged" "${none[@]}"
+near "the merged model with experts" 1e-6
+texts=$("$forge" generate "$experts" "${saved[@]}" --checkpoint latest "${prompt[@]}" 2> /dev/null)
+again=$("$forge" generate "$experts" "${common[@]}" --set "model.hf=$work/experts_merged" "${none[@]}" "${prompt[@]}" 2> /dev/null)
+[ -n "$texts" ] && [ "$again" = "$texts" ] || fail "the merged model with experts goes on with '$again', not '$texts'"
+
 # Refused.
 expect 2 "adapter.rank = 4 without adapter.name = lora" "$forge" show "$deck" --set adapter.name=none
 expect 2 "r = 4; legal: adapter.rank = 5" "$forge" evaluate "$deck" "${common[@]}" --set adapter.rank=5
@@ -78,9 +104,15 @@ for key in adapter.dropout=0.1 optimizer.name=soap optimizer.name=adafactor opti
   "train.frozen=[layers.*]" model.mtp_depth=1 output.save_hf=true; do
   expect 2 "adapter.name = lora with ${key%%=*} = " "$forge" show inputs/finetune_lora_8b.yaml --set "$key"
 done
-expect 2 "adapter.targets = [] with model.experts = 8, whose matrices have no adapters; legal: some of q_proj | k_proj" \
-  "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora
-expect 2 "legal: some of q_proj | kv_a_proj_with_mqa | kv_b_proj | o_proj" \
-  "$forge" show inputs/deepseek_v2_lite_8gpu.yaml --set adapter.name=lora --set "adapter.targets=[q_proj, up_proj]"
-expect 0 "fits on" "$forge" show inputs/deepseek_v2_lite_8gpu.yaml --set adapter.name=lora --set "adapter.targets=[q_proj, kv_b_proj]"
+expect 2 "adapter.targets has gate, which is no matrix of attention and MLP of model.family = mixtral; legal: q_proj | k_proj | v_proj | o_proj | w1 | w3 | w2, or []" \
+  "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora --set "adapter.targets=[gate]"
+python3 - "$work/expert_adapter/adapter_config.json" << 'PY'
+import json, sys
+config = json.load(open(sys.argv[1])) | {"target_modules": "all-linear"}
+json.dump(config, open(sys.argv[1], "w"))
+PY
+expect 2 'target_modules = "all-linear", and adapter.targets are' "$forge" evaluate "$experts" "${common[@]}" \
+  --set "adapter.load=$work/expert_adapter"
+expect 0 "layers.0.experts.0.gate.lora_a" "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora
+expect 0 "fits on" "$forge" show inputs/deepseek_v2_lite_8gpu.yaml --set adapter.name=lora --set "adapter.targets=[q_proj, up_proj]"
 finish

@@ -109,6 +109,9 @@ std::vector<Case> cases() {
   all.back().model.train.frozen = {"embedding.*", "layers.0.*", "layers.3.*"};
   all.push_back({"qwen2_adapters", dense[3].deck, thinned(dense_layouts(), 4)});
   all.back().model.model.adapter.name = AdapterName::lora;
+  all.push_back({"deepseek_adapters", moe[2].deck, thinned(moe_layouts_of_restarts(), 4)});
+  all.back().model.model.adapter.name = AdapterName::lora;
+  all.back().model.model.router_bias_rate = 0;
 #endif
   // Where a third of the volume is wanted, models have one third after the other of the layouts.
   for (std::size_t i = 0; i < all.size() && third_volume(); ++i)

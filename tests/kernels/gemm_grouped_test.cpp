@@ -178,11 +178,13 @@ TYPED_TEST(GroupedTest, BeginsThatTheStreamFindsGiveTheSameBits) {
       Stream s(2, kind);
       gemm.grouped_rows<T, T>(s, clamped, Transpose::yes, 1.0, x.view(), weights, 0.0, y.view());
       gemm.grouped_rows<T, T>(s, clamped, Transpose::no, 1.0, dy.view(), weights, 0.0, dx.view());
+      gemm.grouped_rows<T, T>(s, clamped, Transpose::yes, 0.7, x.view(), weights, 1.0, y.view());
       gemm.grouped_sums<T, A>(s, clamped, 1.0, dy.view(), x.view(), 1.0, View<A, 3>(dw.data(), {{G, N, K}}));
       s.submit([&] { found = order; });
       const RowGroups groups{G, found.data(), begin, end};
       gemm.grouped_rows<T>(s, groups, Transpose::yes, x.view(), weights, late_y.view());
       gemm.grouped_rows<T>(s, groups, Transpose::no, dy.view(), weights, late_dx.view());
+      gemm.grouped_rows<T>(s, groups, Transpose::yes, x.view(), weights, late_y.view(), 0.7, true);
       gemm.grouped_sums<T>(s, groups, dy.view(), x.view(), true, View<A, 3>(late_dw.data(), {{G, N, K}}));
       s.synchronize();
       EXPECT_EQ(late_y.read(s), y.read(s));

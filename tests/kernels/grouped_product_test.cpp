@@ -56,9 +56,10 @@ class Kernels {
   explicit Kernels(bool cutlass = false) : cutlass_(cutlass), memory_(cutlass ? workspace_bytes : 1) {}
 
   bool rows(Stream& s, const RowGroups& groups, bool by_rows, View<const bf16, 2> a, View<const bf16, 3> b,
-            View<bf16, 2> c) const {
-    if (cutlass_) return grouped_rows_by_cutlass(s, {memory_.data(), workspace_bytes}, groups, by_rows, a, b, c);
-    grouped_rows(s, groups, by_rows, a, b, c);
+            View<bf16, 2> c, double alpha, bool adds) const {
+    const CutlassWorkspace workspace{memory_.data(), workspace_bytes};
+    if (cutlass_) return grouped_rows_by_cutlass(s, workspace, groups, by_rows, a, b, c, alpha, adds);
+    grouped_rows(s, groups, by_rows, a, b, c, alpha, adds);
     return true;
   }
   bool sums(Stream& s, const RowGroups& groups, View<const bf16, 2> a, View<const bf16, 2> b, bool adds,
@@ -86,14 +87,14 @@ class Problem {
     groups_ = {n.count(), reinterpret_cast<const int64_t*>(memory_.data()), n.begin, n.end};
   }
 
-  // C(rows of g) = A(rows of g) B_gᵀ, or B_g.
-  void check_rows(bool by_rows, int64_t gap) {
+  // C(rows of g) = or += alpha A(rows of g) B_gᵀ, or B_g; alpha: a power of 2.
+  void check_rows(bool by_rows, int64_t gap, double alpha = 1, bool adds = false) {
     const int64_t G = n.count(), K = n.inner, N = n.width, R = n.rows();
     Field<bf16> a(R, K, normal_values(R * K, 1), gap), b(G, K * N, normal_values(G * K * N, 2), 2 * gap);
     Field<bf16> c(R, N, normal_values(R * N, 3), gap);
     const View<const bf16, 3> matrices(b.data(), {{G, by_rows ? N : K, by_rows ? K : N}}, b.pitch);
     const Values av = a.read(), bv = b.read(), before = c.read();
-    ASSERT_EQ(kernels_.rows(s, groups_, by_rows, a.view(), matrices, c.view()), kernels_.take(n, gap));
+    ASSERT_EQ(kernels_.rows(s, groups_, by_rows, a.view(), matrices, c.view(), alpha, adds), kernels_.take(n, gap));
     if (!kernels_.take(n, gap)) return;
     const Values after = c.read(s);
     std::vector<int64_t> group(static_cast<std::size_t>(R), -1);
@@ -106,8 +107,8 @@ class Problem {
           ASSERT_EQ(after[to_size(at)], before[to_size(at)]) << "a row of no group";
           continue;
         }
-        expect_element(after[to_size(at)], 0, 0x1p-8, K, [&](int64_t p) {
-          return std::pair{av[to_size(r * K + p)], bv[to_size(g * K * N + (by_rows ? j * K + p : p * N + j))]};
+        expect_element(after[to_size(at)], adds ? before[to_size(at)] : 0, 0x1p-8, K, [&](int64_t p) {
+          return std::pair{alpha * av[to_size(r * K + p)], bv[to_size(g * K * N + (by_rows ? j * K + p : p * N + j))]};
         });
       }
   }
@@ -175,6 +176,8 @@ TEST(GroupedProduct, RowsAgreeWithPlainLoops) {
       for (const int64_t gap : {0, 3, 8}) {
         SCOPED_TRACE(testing::Message() << sizes.count() << " groups, " << sizes.inner << " x " << sizes.width);
         Problem(sizes).check_rows(by_rows, gap);
+        Problem(sizes).check_rows(by_rows, gap, 0.5, gap == 3);
+        Problem(sizes).check_rows(by_rows, gap, 0.5, gap != 3);
         if (HasFatalFailure()) return;
       }
 }
@@ -212,6 +215,7 @@ TEST(GroupedProduct, ByCutlass) {
       SCOPED_TRACE(testing::Message() << sizes.count() << " groups, " << sizes.inner << " x " << sizes.width);
       for (const bool way : {true, false}) {
         Problem(sizes, cutlass).check_rows(way, gap);
+        Problem(sizes, cutlass).check_rows(way, gap, 0.5, true);
         Problem(sizes, cutlass).check_sums(gap, way);
         Problem(sizes, cutlass).check_bits();
         if (HasFatalFailure()) return;

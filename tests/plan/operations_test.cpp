@@ -89,7 +89,7 @@ void expect_formula(const Deck& deck, const std::string& name) {
       if (a.backward) scores += 2 * static_cast<double>(a.sequences * a.heads * a.head_size) * a.pairs();
   }
   const auto tokens = static_cast<double>(setup.tokens_per_step());
-  double formula = adapter_flops_per_token(setup.units);
+  double formula = adapter_flops_per_token(setup.spec, setup.units);
   for (const FlopsLine& line : forward_flops_per_token(setup.spec, setup.deck.train.sequence_tokens))
     formula += line.forward;
   EXPECT_GT(formula, 0) << name;

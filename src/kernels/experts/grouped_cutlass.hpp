@@ -18,7 +18,8 @@ struct CutlassWorkspace {
 };
 
 bool grouped_rows_by_cutlass(Stream&, const CutlassWorkspace&, const RowGroups&, bool weights_by_rows,
-                             View<const bf16, 2> a, View<const bf16, 3> b, View<bf16, 2> c);
+                             View<const bf16, 2> a, View<const bf16, 3> b, View<bf16, 2> c, double alpha = 1,
+                             bool adds = false);
 bool grouped_sums_by_cutlass(Stream&, const CutlassWorkspace&, const RowGroups&, View<const bf16, 2> a,
                              View<const bf16, 2> b, bool adds, View<float, 3> c);
 

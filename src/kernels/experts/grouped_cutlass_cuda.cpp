@@ -127,10 +127,10 @@ int multiprocessors() {
   return count;
 }
 
-// C = A B + beta C, of groups whose descriptions are written by a launch before.
+// C = alpha A B + beta C, of groups whose descriptions are written by a launch before.
 template <class Kernel, class Result>
 void run(Stream& stream, const CutlassWorkspace& workspace, const RowGroups& groups, const Operands& operands, int m,
-         int n, int k, float beta, const Cleared& cleared = {}) {
+         int n, int k, float alpha, float beta, const Cleared& cleared = {}) {
   using Gemm = typename Kernel::Gemm;
   using Arranged = typename Gemm::GemmKernel;
   const std::size_t described = Descriptions::bytes(groups.count);
@@ -144,7 +144,7 @@ void run(Stream& stream, const CutlassWorkspace& workspace, const RowGroups& gro
                                       pointers(1), reinterpret_cast<typename Arranged::InternalStrideB*>(d.leading[1])},
                                      {{}, const_cast<const Result**>(results), strides_of_c, results, strides_of_c},
                                      {0, multiprocessors()}};
-  arguments.epilogue.thread.alpha = 1;
+  arguments.epilogue.thread.alpha = alpha;
   arguments.epilogue.thread.beta = beta;
   if (const std::size_t needed = described + Gemm::get_workspace_size(arguments); needed > workspace.bytes)
     throw Error("a grouped product by CUTLASS needs a workspace of " + std::to_string(needed) +
@@ -167,17 +167,19 @@ Operand operand(const T* data, std::int64_t by_row, std::int64_t by_group, std::
 }  // namespace
 
 bool grouped_rows_by_cutlass(Stream& stream, const CutlassWorkspace& workspace, const RowGroups& groups,
-                             bool weights_by_rows, View<const bf16, 2> a, View<const bf16, 3> b, View<bf16, 2> c) {
+                             bool weights_by_rows, View<const bf16, 2> a, View<const bf16, 3> b, View<bf16, 2> c,
+                             double alpha, bool adds) {
   if (!in_pieces(a.data, a.pitch, a.columns(), 8) || !in_pieces(b.data, b.pitch, b.extent(2), 8) ||
       !in_pieces(c.data, c.pitch, c.columns(), 8) || c.rows() * c.columns() * a.columns() * groups.count == 0)
     return false;
   const Operands operands{{operand(a.data, a.pitch, 0, a.pitch), operand(b.data, 0, b.pitch, b.extent(2)),
                            operand(c.data, c.pitch, 0, c.pitch)}};
   const int n = static_cast<int>(c.columns()), k = static_cast<int>(a.columns());
+  const float factor = static_cast<float>(alpha), beta = adds ? 1.0f : 0.0f;
   if (weights_by_rows)
-    run<Grouped<RowMajor, ColumnMajor, Number>, Number>(stream, workspace, groups, operands, -1, n, k, 0);
+    run<Grouped<RowMajor, ColumnMajor, Number>, Number>(stream, workspace, groups, operands, -1, n, k, factor, beta);
   else
-    run<Grouped<RowMajor, RowMajor, Number>, Number>(stream, workspace, groups, operands, -1, n, k, 0);
+    run<Grouped<RowMajor, RowMajor, Number>, Number>(stream, workspace, groups, operands, -1, n, k, factor, beta);
   return true;
 }
 
@@ -190,7 +192,7 @@ bool grouped_sums_by_cutlass(Stream& stream, const CutlassWorkspace& workspace, 
                            operand(c.data, 0, c.pitch, c.extent(2))}};
   const Cleared cleared{adds ? nullptr : c.data, c.pitch, c.extent(1) * c.extent(2)};
   run<Grouped<ColumnMajor, RowMajor, float>, float>(stream, workspace, groups, operands, static_cast<int>(a.columns()),
-                                                    static_cast<int>(b.columns()), -1, adds ? 1.0f : 0.0f, cleared);
+                                                    static_cast<int>(b.columns()), -1, 1, adds ? 1.0f : 0.0f, cleared);
   return true;
 }
 

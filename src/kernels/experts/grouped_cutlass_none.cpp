@@ -5,7 +5,7 @@
 namespace forge {
 
 bool grouped_rows_by_cutlass(Stream&, const CutlassWorkspace&, const RowGroups&, bool, View<const bf16, 2>,
-                             View<const bf16, 3>, View<bf16, 2>) {
+                             View<const bf16, 3>, View<bf16, 2>, double, bool) {
   return false;
 }
 bool grouped_sums_by_cutlass(Stream&, const CutlassWorkspace&, const RowGroups&, View<const bf16, 2>,

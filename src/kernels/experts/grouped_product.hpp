@@ -29,11 +29,11 @@ struct RowGroups {
 
 // bf16 in, sums in fp32. A tile of a result is computed by one block in one order: the same bits in every run. Rows of
 // no group are left alone.
-//   grouped_rows, weights_by_rows:  C(rows of g, N) = A(rows of g, K) B_gᵀ, B(G, N, K): y = x Wᵀ
-//   grouped_rows, else:             C(rows of g, N) = A(rows of g, K) B_g,  B(G, K, N): dx = dy W
+//   grouped_rows, weights_by_rows:  C(rows of g, N) = or += alpha A(rows of g, K) B_gᵀ, B(G, N, K): y = x Wᵀ
+//   grouped_rows, else:             C(rows of g, N) = or += alpha A(rows of g, K) B_g,  B(G, K, N): dx = dy W
 //   grouped_sums:                   C_g(M, N) = or += A(rows of g, M)ᵀ B(rows of g, N), C(G, M, N): dW += dyᵀ x
 void grouped_rows(Stream&, const RowGroups&, bool weights_by_rows, View<const bf16, 2> a, View<const bf16, 3> b,
-                  View<bf16, 2> c);
+                  View<bf16, 2> c, double alpha = 1, bool adds = false);
 void grouped_sums(Stream&, const RowGroups&, View<const bf16, 2> a, View<const bf16, 2> b, bool adds, View<float, 3> c);
 
 }  // namespace forge

@@ -115,6 +115,22 @@ __device__ void store_part(const Sums& sum, bf16* memory, const HeadRows& to, in
   store_rows(sum, factors, stage, warp() / 2 * part, to, column + warp() % 2 * part, rows);
 }
 
+// sum ← alpha sum + a warp's part of `old`(rows, columns), whose first element is the tile's; nullptr: of nothing. The
+// lanes of the warp that reads an element are those that write it, behind a barrier.
+__device__ void scale_part(Sums& sum, float alpha, const bf16* old, std::int64_t pitch, int rows, int columns) {
+  const int row = warp() / 2 * part + lane() / 4, column = warp() % 2 * part + lane() % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < part / 16; ++i)
+#pragma unroll
+    for (int c = 0; c < part / 8; ++c)
+#pragma unroll
+      for (int at = 0; at < 4; ++at) {
+        const int r = row + 16 * i + 8 * (at / 2), j = column + 8 * c + at % 2;
+        const bool there = old && r < rows && j < columns;
+        sum[i][c][at] = alpha * sum[i][c][at] + (there ? static_cast<float>(old[r * pitch + j]) : 0.0f);
+      }
+}
+
 struct alignas(8) Pair {
   float low, high;
 };
@@ -149,7 +165,8 @@ __device__ void add_part(const Sums& sum, float* to, std::int64_t pitch, std::in
 
 template <bool weights_by_rows>
 __global__ void __launch_bounds__(block_threads, 2)
-    grouped_rows_kernel(RowGroups groups, View<const bf16, 2> a, View<const bf16, 3> b, View<bf16, 2> c) {
+    grouped_rows_kernel(RowGroups groups, View<const bf16, 2> a, View<const bf16, 3> b, View<bf16, 2> c, float alpha,
+                        bool adds) {
   const std::int64_t K = a.columns(), N = c.columns();
   const GroupTile at = find_tile(groups, static_cast<int>(blockIdx.x), pieces_of(N, tile));
   if (at.group < 0) return;
@@ -162,6 +179,9 @@ __global__ void __launch_bounds__(block_threads, 2)
                                          static_cast<int>(N) - at.column, depth};
   Sums sum = {};
   multiply(rows, weights, memory, sum);
+  if (alpha != 1 || adds)
+    scale_part(sum, alpha, adds ? c.row(at.begin + at.row) + at.column : nullptr, c.pitch, at.rows - at.row,
+               static_cast<int>(N) - at.column);
   store_part(sum, memory, rows_of(c.data, c.pitch, N, at.begin + at.row, 0), at.column, at.rows - at.row);
 }
 
@@ -185,14 +205,15 @@ __global__ void __launch_bounds__(block_threads, 2)
 }  // namespace
 
 void grouped_rows(Stream& stream, const RowGroups& groups, bool weights_by_rows, View<const bf16, 2> a,
-                  View<const bf16, 3> b, View<bf16, 2> c) {
+                  View<const bf16, 3> b, View<bf16, 2> c, double alpha, bool adds) {
   require(groups.count == b.rows() && a.rows() == c.rows() && b.extent(weights_by_rows ? 1 : 2) == c.columns() &&
               b.extent(weights_by_rows ? 2 : 1) == a.columns(),
           "the extents of a grouped product do not match");
   const LaunchShape shape{most_group_tiles(groups, c.rows(), c.columns()), block_threads, shared_bytes};
   if (shape.blocks == 0) return;
   launch(stream, "grouped rows (tensor cores)",
-         weights_by_rows ? grouped_rows_kernel<true> : grouped_rows_kernel<false>, shape, groups, a, b, c);
+         weights_by_rows ? grouped_rows_kernel<true> : grouped_rows_kernel<false>, shape, groups, a, b, c,
+         static_cast<float>(alpha), adds);
 }
 
 void grouped_sums(Stream& stream, const RowGroups& groups, View<const bf16, 2> a, View<const bf16, 2> b, bool adds,

@@ -50,12 +50,12 @@ class Gemm {
   void grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, double alpha, View<const T, 2> a,
                     View<const T, 2> b, double beta, View<TC, 3> c);
   // The same where the stream finds when it gets there where groups begin (kernels/experts/grouped_product.hpp), so
-  // that the host needn't know: C = A op(B_g), T and T; C_g = or += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone, by tensor
-  // cores; else Error. With `cutlass`, by that library's kernels where it has them
+  // that the host needn't know: C = or += alpha A op(B_g), T and T; C_g = or += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone,
+  // by tensor cores; else Error. With `cutlass`, by that library's kernels where it has them
   // (kernels/experts/grouped_cutlass.hpp).
   template <class T>
   void grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
-                    View<T, 2> c);
+                    View<T, 2> c, double alpha = 1, bool adds = false);
   template <class T>
   void grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b, bool adds,
                     View<acc_t<T>, 3> c);

@@ -204,11 +204,12 @@ void Gemm::grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, d
 
 template <class T>
 void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
-                        View<T, 2> c) {
+                        View<T, 2> c, double alpha, bool adds) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (impl_->cutlass && grouped_rows_by_cutlass(stream, impl_->for_cutlass(), groups, tb == Transpose::yes, a, b, c))
+    const bool by_rows = tb == Transpose::yes;
+    if (impl_->cutlass && grouped_rows_by_cutlass(stream, impl_->for_cutlass(), groups, by_rows, a, b, c, alpha, adds))
       return;
-    forge::grouped_rows(stream, groups, tb == Transpose::yes, a, b, c);
+    forge::grouped_rows(stream, groups, by_rows, a, b, c, alpha, adds);
   } else
     throw Error("products of groups that begin where the device says are those of tensor cores, in bf16");
 }
@@ -224,7 +225,7 @@ void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2
 }
 #define FORGE_GROUPED(T)                                                                                     \
   template void Gemm::grouped_rows(Stream&, const RowGroups&, Transpose, View<const T, 2>, View<const T, 3>, \
-                                   View<T, 2>);                                                              \
+                                   View<T, 2>, double, bool);                                                \
   template void Gemm::grouped_sums(Stream&, const RowGroups&, View<const T, 2>, View<const T, 2>, bool,      \
                                    View<acc_t<T>, 3>);
 FORGE_COMPUTE_TYPES(FORGE_GROUPED)

@@ -283,9 +283,9 @@ void Gemm::grouped_sums(Stream& stream, std::span<const int64_t> offsets, double
 
 template <class T>
 void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
-                        View<T, 2> c) {
+                        View<T, 2> c, double alpha, bool adds) {
   require(groups.count == b.rows() && groups.rows() == a.rows(), "the groups of a product do not match its extents");
-  grouped_rows_in(stream, groups, impl_->workspace, tb, 1, a, b, 0, c);
+  grouped_rows_in(stream, groups, impl_->workspace, tb, alpha, a, b, adds ? 1 : 0, c);
 }
 
 template <class T>
@@ -296,7 +296,7 @@ void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2
 }
 #define FORGE_GROUPED(T)                                                                                     \
   template void Gemm::grouped_rows(Stream&, const RowGroups&, Transpose, View<const T, 2>, View<const T, 3>, \
-                                   View<T, 2>);                                                              \
+                                   View<T, 2>, double, bool);                                                \
   template void Gemm::grouped_sums(Stream&, const RowGroups&, View<const T, 2>, View<const T, 2>, bool,      \
                                    View<acc_t<T>, 3>);
 FORGE_COMPUTE_TYPES(FORGE_GROUPED)

@@ -122,8 +122,8 @@ CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& uni
   for (std::size_t u = 0; u < units.size(); ++u) {
     const LocalUnit& unit = units[u];
     const bool dense = unit.kind == UnitKind::block;
-    const bool gathered =
-        dense ? c.rounding.has_coded_block(unit.layer) : unit.is_experts() && c.rounding.has_coded_experts(unit.layer);
+    const bool gathered = dense ? c.rounding.has_coded_block(unit.layer)
+                                : unit.kind == UnitKind::experts && c.rounding.has_coded_experts(unit.layer);
     if (!gathered && !(dense && keeps && c.rounding.has_block(unit.layer))) continue;
     CodedUnit& coded = all.units[u] = coded_unit(c, unit, tp_rank, etp_rank);
     coded.gathered = gathered;
@@ -137,7 +137,7 @@ CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& uni
     all.others = std::max(all.others, unit.zero.shards * coded.others_of_shard);
   }
   for (std::size_t u = 0; u < units.size(); ++u)
-    if (units[u].is_experts())
+    if (units[u].kind == UnitKind::experts)
       for (CodedMatrices& m : all.units[u].matrices) m.first += all.dense;
   return all;
 }
