@@ -1,5 +1,6 @@
 """How the Python scripts here end: one error and code 2 for bad input, code 5 for a file that can't be read or written."""
 import argparse
+import contextlib
 import math
 import sys
 
@@ -35,6 +36,22 @@ def between(low, high, unit):
         return value
 
     return number
+
+
+def counted(number, thing):
+    """1 layout, 2 layouts."""
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+@contextlib.contextmanager
+def named(path):
+    """Errors of the system in here name the file, also those that know none, as of a write on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def ended(name, body):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs many layouts or settings of decks, one after the other here or as an array of Slurm, and says how each ended and how fast it was.
 
-    sweep.py run DIRECTORY DECK… --layouts FILE|FOLDER | --grid KEY=VALUE,…    makes a sweep and runs it
-    sweep.py run DIRECTORY                                                     goes on with it, whatever has ended it
+    sweep.py run DIRECTORY DECK… --layouts FILE | --grid KEY=VALUE,…    makes a sweep and runs it
+    sweep.py run DIRECTORY --layouts FOLDER                             the same of the decks in a folder
+    sweep.py run DIRECTORY                                              goes on with it, whatever has ended it
     sweep.py table DIRECTORY          DIRECTORY/sweep.csv: a row for each layout, measured beside predicted
     sweep.py report DIRECTORY…        the best of each model and number of nodes, what was predicted worst; pictures (SVG)
     sweep.py cancel DIRECTORY         ends its jobs of Slurm
@@ -21,7 +22,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from refusal import Arguments, Refused, between, ended, whole
+from refusal import Arguments, Refused, between, counted, ended, whole
 from sweep_files import load, missing, result_of
 from sweep_layouts import create
 from sweep_one import dies_with_parent, grace_of, most_starts, run_one
@@ -112,7 +113,7 @@ def submit(directory, sweep, numbers, options):
         done = subprocess.run(command, input=f'#!/bin/bash\nexec {program} "$SLURM_ARRAY_TASK_ID"\n', cwd=sweep["directory"], capture_output=True, text=True)
         if done.returncode:
             raise Refused(f"{done.stderr.strip()}; legal: sweep.py run {directory} --slurm -- OPTIONS, with options that sbatch takes")
-        say(f"job {done.stdout.strip()}: {len(group)} layouts, nodes {nodes} with {tasks} ranks each, {minutes} minutes each")
+        say(f"job {done.stdout.strip()}: {counted(len(group), 'layout')}, nodes {nodes} with {tasks} ranks each, {minutes} minutes each")
 
 
 def run_on_slurm(directory, sweep, options):
@@ -169,7 +170,7 @@ def run(options, directory):
         total, left = len(sweep["layouts"]), missing(directory, sweep)
         told(directory, sweep, [n for n, layout in enumerate(sweep["layouts"], 1) if new and "refused" in layout], set())
         equal = f", {sweep['equal']} more are equal to these" if new and sweep["equal"] else ""
-        say(f"{directory}: {total} layouts{equal}, {len(left)} to run, at most {sweep['seconds']:g} s each")
+        say(f"{directory}: {counted(total, 'layout')}{equal}, {len(left)} to run, at most {sweep['seconds']:g} s each")
         if on_slurm:
             run_on_slurm(directory, sweep, options)
         else:

@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from refusal import Refused
+from refusal import Refused, named
 
 PREDICTED = ("step_seconds", "tokens_per_second", "mfu", "bytes")
 FIGURES = ("step_seconds", "low", "high", "tokens_per_second_per_rank", "peak_bytes", "legal", "fits")  # forge plan --candidates adds them
@@ -69,8 +69,9 @@ def write_text(path, text):
     """A whole file or none."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        with named(path):
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -26,7 +26,7 @@ TELLS_NO_SPEED = re.compile(r"optimizer\.|train\.seed$|output\.|checkpoint\.")  
 
 
 def telling(lines):
-    """The line that says how a job ended: forge's error, else that of a launcher, else the last one."""
+    """The line that says how a job ended: forge's error, else that of a launcher, else the last one with words."""
     for i, line in enumerate(lines):
         if re.match(r"forge: error", line):
             more = lines[i + 1:i + 2] if line.endswith("errors:") else []
@@ -34,7 +34,12 @@ def telling(lines):
     for line in lines:
         if NO_MEMORY.search(line) or re.search(r"exited on signal|signal \d+|: (Killed|Aborted|Segmentation fault)|srun: error", line):
             return line
-    return lines[-1] if lines else ""
+    return last_words(lines)
+
+
+def last_words(lines):
+    """The last line that isn't the frame of a message."""
+    return next((line for line in reversed(lines) if re.search(r"\w", line)), "")
 
 
 def find_forge(named):

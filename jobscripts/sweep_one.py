@@ -11,7 +11,7 @@ from statistics import median
 
 from refusal import Refused
 from sweep_files import is_figure, place, result_of, write_text
-from sweep_layouts import DEADLINES, HERE, NO_MEMORY, SAVES, SAVES_NOTHING, telling
+from sweep_layouts import DEADLINES, HERE, NO_MEMORY, SAVES, SAVES_NOTHING, last_words, telling
 
 LEFT = (75, 130, 138, 143, -signal.SIGINT, -signal.SIGTERM, -signal.SIGUSR1)  # because of a signal
 KILLED = re.compile(r"tasks? \S+: (Killed|Aborted|Segmentation|Bus error|Out Of Memory)|exited on signal (4|6|7|8|9|11)\b")  # a rank, by srun or mpirun
@@ -171,7 +171,7 @@ def classify(code, lines, steps, over=""):
         return "hang", line
     if over:
         if "silent" in over:
-            return "hang", f"{over}; its last line: {lines[-1] if lines else 'none'}"
+            return "hang", f"{over}; its last line: {last_words(lines) or 'none'}"
         return ("ok" if len(steps) > 1 else "failed"), over
     killed = next((text for text in lines if KILLED.search(text)), None)
     if code in LEFT and not killed:

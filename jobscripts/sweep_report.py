@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
+from refusal import counted
 from sweep_files import check_place, place, result_of, write_text
 from sweep_one import steps_of
 from sweep_pictures import INKS, Axes, heat_map, number
@@ -181,13 +182,13 @@ def draw_rates(done):
 
 def text_of(rows, best, compared):
     counts = Counter(row["class"] for row in rows)
-    lines = [f"{len(rows)} layouts: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()), ""]
+    lines = [f"{counted(len(rows), 'layout')}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()), ""]
     for (deck, nodes), row in sorted(best.items(), key=lambda item: (item[0][0], item[0][1])):
         lines.append(f"best of {deck} on {nodes_of(nodes)}: {number(speed(row))} tokens/s a rank, MFU {100 * row['mfu']:.2f} %, {label(row)}")
     if compared:
         errors = sorted(abs(error_of(row)) for row in compared)
         worst = sorted(compared, key=lambda row: -abs(error_of(row)))[:3]
-        lines += ["", f"predicted steps of {len(compared)} layouts: median error {100 * median(errors):.1f} %, worst {100 * errors[-1]:.1f} %"]
+        lines += ["", f"predicted steps of {counted(len(compared), 'layout')}: median error {100 * median(errors):.1f} %, worst {100 * errors[-1]:.1f} %"]
         lines += [f"  {100 * error_of(row):+.1f} %: {row['step_seconds']:.4g} s measured, {row['predicted_step_seconds']:.4g} s predicted, {label(row)}"
                   for row in worst]
     failed = [row for row in rows if row["class"] not in ("ok", "not run")]

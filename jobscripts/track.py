@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from refusal import Arguments, Refused, between, ended
+from refusal import Arguments, Refused, between, ended, named
 from track_wandb import Wandb, last_row, package
 
 BATCH = 64  # lines that are sent behind one note of it: a tracker that is killed may lose as many where no file says what was written
@@ -220,8 +220,9 @@ class State:
 
     def write(self):
         partial = self.path.with_name(f"{self.path.name}.partial")
-        partial.write_text(json.dumps(self.text) + "\n", encoding="utf-8")
-        os.replace(partial, self.path)
+        with named(self.path):
+            partial.write_text(json.dumps(self.text) + "\n", encoding="utf-8")
+            os.replace(partial, self.path)
 
 
 def sent_by(step_lines, tracker):

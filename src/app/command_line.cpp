@@ -50,6 +50,8 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
   if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
   if (!c.checkpoint.empty() && c.initial) throw BadInput("--checkpoint and --initial exclude each other");
   if (values.count("bytes") && c.text_bytes < 1) throw BadInput("--bytes must be at least 1");
+  if (values.count("seconds") && c.seconds == 0)
+    throw BadInput("--seconds must be above 0, and up to " + std::to_string(most_seconds));
   if (values.count("samples") && c.samples < 1) throw BadInput("--samples must be a step, from 1");
   if (values.count("tasks") && c.tasks < 0) throw BadInput("--tasks must be a rank, from 0");
 }
@@ -108,7 +110,7 @@ void check_plan(const CommandLine& c) {
   if (c.best < 1 || c.best > most_best) throw BadInput("--best must be from 1 to " + std::to_string(most_best));
   if (c.seconds != 0 && !c.search && !c.grid) throw BadInput("--seconds is of --search and --grid");
   if (!(c.seconds >= 0 && c.seconds <= most_seconds))
-    throw BadInput("--seconds must be from 0 to " + std::to_string(most_seconds));
+    throw BadInput("--seconds must be above 0, and up to " + std::to_string(most_seconds));
   if (!(c.imbalance >= 1 && c.imbalance <= most_imbalance))
     throw BadInput("--imbalance must be from 1 (all ranks get as many rows) to " + std::to_string(most_imbalance));
   if (!c.write.empty() && !c.search && !c.grid) throw BadInput("--write is where the decks of --search and --grid go");

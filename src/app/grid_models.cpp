@@ -51,9 +51,15 @@ GridModel model_of_file(const CommandLine& line, const std::string& name, const 
                         const std::string& file) {
   CommandLine one = line;
   one.inputs = {file};
-  GridModel model{name, source, searched_deck(one)};
-  model.parameters = parameters_of(model.deck);
-  return model;
+  try {
+    GridModel model{name, source, searched_deck(one)};
+    model.parameters = parameters_of(model.deck);
+    return model;
+  } catch (const BadInput& wrong) {
+    const std::string text = wrong.what();
+    if (text.find(file) != std::string::npos) throw;
+    throw BadInput("--models " + source + ": " + text);
+  }
 }
 
 bool is_path(const std::string& word) {

@@ -56,6 +56,12 @@ std::string json_of_cell(const std::string& text) {
   return text == "true" || text == "false" || parse_number(text) ? text : json_of(text);
 }
 
+std::string json_of_ranks(const std::vector<std::int64_t>& numbers) {
+  std::vector<std::string> texts;
+  for (const std::int64_t n : numbers) texts.push_back(std::to_string(n));
+  return "[" + joined(texts) + "]";
+}
+
 void add_outcome(GridRow& row, const Outcome& o) {
   const Prediction& p = o.time;
   const auto add = [&](const char* column, double value) { row.cells[column] = format_exact(value); };
@@ -103,7 +109,10 @@ GridRow grid_row(const Machine& machine, const GridModel& model, const Deck& cel
   if (result && !result->best.empty()) least = std::min(least.value_or(SIZE_MAX), result->best.front().memory.total());
   if (least) add("least_bytes", static_cast<std::int64_t>(*least));
   const bool legal = !result || !result->best.empty() || result->refused < result->layouts;
-  row.cells["result"] = !legal ? "not legal" : !result || result->best.empty() ? "no room" : "fits";
+  row.cells["result"] = !legal                               ? "not legal"
+                        : result && !result->best.empty()    ? "fits"
+                        : result && result->left > 0         ? "not searched to its end"
+                                                             : "no room";
   add("layouts", result ? result->layouts : 0);
   add("left", result ? result->left : 0);
   if (row.fits()) add_outcome(row, result->best.front());
@@ -137,7 +146,7 @@ bool has_figures(const GridRow& row) {
     const auto value = parse_number(row.at(column));
     if (row.at(column).empty() ? fits : !value || !std::isfinite(*value) || *value < 0) return false;
   }
-  return fits || row.at("result") == "no room" || row.at("result") == "not legal";
+  return fits || row.is_open() || row.at("result") == "no room" || row.at("result") == "not legal";
 }
 
 }  // namespace
@@ -147,7 +156,14 @@ std::vector<GridRow> read_grid(const std::string& file) {
   if (file.empty() || !is_file(file)) return rows;
   const std::string text = read_text_file(file, most_table_bytes, "the grid");
   if (text.empty()) return rows;
-  const CsvTable table = read_csv(text, file);
+  const CsvTable table = [&] {
+    try {
+      return read_csv(text, file);
+    } catch (const BadInput& torn) {
+      throw BadInput("--output " + std::string(torn.what()) +
+                     "; legal: the table without that line, whose cell is searched again, or a new name");
+    }
+  }();
   if (table.head != columns())
     throw BadInput("--output " + file +
                    " is there, and is no grid of this version of forge; legal: a new name, or a grid to go on with");
@@ -177,7 +193,10 @@ std::vector<GridNeed> grid_needs(const std::vector<GridRow>& rows) {
       need->nodes = row.nodes();
       need->ranks = row.ranks();
     }
+    if (row.is_open()) need->open.push_back(row.ranks());
   }
+  for (GridNeed& need : needs)
+    if (need.ranks > 0) std::erase_if(need.open, [&](std::int64_t ranks) { return ranks > need.ranks; });
   return needs;
 }
 
@@ -190,7 +209,11 @@ std::string grid_json(const Machine& machine, const std::vector<GridRow>& rows, 
                    has_word("model context question", column) ? json_of(row.at(column)) : json_of_cell(row.at(column)));
   }
   for (const GridNeed& need : grid_needs(rows))
-    needs.emplace_back().add("model", need.model).add("nodes", need.nodes).add("ranks", need.ranks);
+    needs.emplace_back()
+        .add("model", need.model)
+        .add("nodes", need.nodes)
+        .add("ranks", need.ranks)
+        .add_raw("not_known_of_ranks", json_of_ranks(need.open));
   for (const GridFill& fill : fills) {
     JsonLine& one = filled.emplace_back();
     one.add("nodes", fill.nodes).add("ranks", fill.ranks).add("models", fill.models);

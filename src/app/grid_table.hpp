@@ -21,6 +21,7 @@ struct GridRow {
   std::int64_t ranks() const { return static_cast<std::int64_t>(number("ranks")); }
   std::int64_t nodes() const { return static_cast<std::int64_t>(number("nodes")); }
   bool fits() const { return at("result") == "fits"; }
+  bool is_open() const { return at("result") == "not searched to its end"; }  // nothing was found before time was up
   bool is_cut() const { return number("left") > 0; }  // its search had no time for some layouts
   // Of the memory that a rank may use: what the fastest layout takes, and what the cell needs at least.
   double memory_share() const { return number("peak_bytes") / number("usable_bytes"); }
@@ -47,6 +48,7 @@ std::string grid_csv(const std::vector<GridRow>& rows);
 struct GridNeed {
   std::string model;
   std::int64_t nodes = 0, ranks = 0;
+  std::vector<std::int64_t> open = {};  // fewer ranks of which it isn't known: their search had too little time
 };
 std::vector<GridNeed> grid_needs(const std::vector<GridRow>& rows);
 

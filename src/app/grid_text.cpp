@@ -62,6 +62,13 @@ std::string fill_text(const Machine& machine, const GridFill& fill) {
   return text + (fill.models.empty() ? "" : "; of these " + joined(fill.models)) + "\n";
 }
 
+std::string open_text(const Machine& machine, const GridNeed& need) {
+  if (need.open.empty()) return "";
+  std::vector<std::string> numbers;
+  for (const std::int64_t ranks : need.open) numbers.push_back(std::to_string(ranks));
+  return "; not known of " + joined(numbers) + " " + rank_word(machine) + "s, whose search had too little time";
+}
+
 }  // namespace
 
 std::string grid_text(const Machine& machine, const std::vector<GridRow>& rows, const std::vector<GridFill>& fills) {
@@ -71,7 +78,8 @@ std::string grid_text(const Machine& machine, const std::vector<GridRow>& rows, 
       table_text(machine, rows) + "fits on\n";
   for (const GridNeed& need : grid_needs(rows))
     text += "  " + need.model + ": " +
-            (need.ranks == 0 ? "none of these" : place_text(machine, need.nodes, need.ranks)) + "\n";
+            (need.ranks == 0 ? "none of these" : place_text(machine, need.nodes, need.ranks)) +
+            open_text(machine, need) + "\n";
   text += formatted("needs at least %.0f to %.0f %% of a %s's memory\n", 100 * least_fill, 100 * most_fill,
                     rank_word(machine));
   for (const GridFill& fill : fills) text += fill_text(machine, fill);

@@ -182,6 +182,9 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
     return text +
            "no layout of so many ranks is legal: the batch and the model share out over none of them "
            "(docs/parallelism.md, \"Legal layouts\")\n";
+  if (r.best.empty() && r.left > 0)
+    return text + "none of those that were looked at fits on " + machine.name +
+           ", and time was up before the end: more with --seconds\n";
   if (r.best.empty()) return text + "no layout fits on " + machine.name + "\n";
   text += formatted("tokens/s and memory are those of a %s\n  %4s %10s %10s %6s %10s  %s\n", rank_word(machine), "",
                     "step", "tokens/s", "mfu", "memory", "layout; binds");

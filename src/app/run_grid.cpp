@@ -143,9 +143,8 @@ class GridSearch {
   // Of the last row.
   void write_deck_of(const GridModel& model, const Outcome& outcome) const {
     const GridRow& row = rows_.back();
-    std::string command = "forge plan --grid --machine " + (line_.machine.empty() ? "this" : line_.machine) +
-                          " --models " + model.source + " --ranks " + row.at("ranks");
-    for (const std::string& set : line_.set) command += " --set " + set;
+    const std::string command = "forge plan --grid --models " + shell_word(model.source) + " --ranks " +
+                                row.at("ranks") + search_words(line_);
     write_text_file(deck_path(row), layout_deck(machine_, outcome, model.source, command));
   }
 

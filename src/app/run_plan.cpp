@@ -116,10 +116,8 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
 
 // The command whose result a layout is, for its deck.
 std::string command_of(const CommandLine& line, int ranks) {
-  std::string settings;
-  for (const std::string& set : line.set) settings += " --set " + set;
-  return "forge plan " + line.inputs.front() + " --machine " + (line.machine.empty() ? "this" : line.machine) +
-         " --ranks " + std::to_string(ranks) + " --search" + settings;
+  return "forge plan " + shell_word(line.inputs.front()) + " --search --ranks " + std::to_string(ranks) +
+         search_words(line);
 }
 
 void write_layouts(const CommandLine& line, const Machine& machine, const SearchResult& result, int ranks) {

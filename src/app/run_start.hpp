@@ -39,7 +39,8 @@ struct RunFiles {
 // How a run starts: from a checkpoint or with step 1.
 struct Start {
   std::unique_ptr<RunFiles> files;       // of the first rank
-  std::unique_ptr<LastAct> if_it_fails;  // of the first rank, until the run writes: its files are given back
+  // Of the first rank: its files are given back; when the run writes, the log says why it stopped.
+  std::unique_ptr<LastAct> if_it_fails;
   RunStart plan;                         // of the first rank
   bool restarts = false;
   std::vector<std::string> notes;  // for the log

@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <chrono>
+#include <exception>
 #include <memory>
 
 #include "app/common_facts.hpp"
+#include "app/end_of_job.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/libraries.hpp"
@@ -81,6 +84,24 @@ std::string warnings_at(const RunSetup& setup, const World& world) {
   return warning_lines(warnings);
 }
 
+// Of the first rank, while the run writes: where something fails, the log's last line says why, as it says why a run has
+// left on a signal, and the run directory is given back. The log has a descriptor of its own here, as the thread that
+// fails may be another one than the one that writes.
+std::unique_ptr<LastAct> last_act_of(RunDirectory& directory, const std::string& path) {
+  return std::make_unique<LastAct>([&directory, log = path + "/log.txt"] {
+    const Failure failure = failure_of(std::current_exception());
+    std::string text = failure.text;
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    try {
+      LogFile file;
+      file.open(log);
+      file.write("stopped: " + text + " (exit code " + std::to_string(static_cast<int>(failure.code)) + ")\n");
+    } catch (const Error&) {  // the disk may be full still
+    }
+    directory.give_back();
+  });
+}
+
 // The run begins behind the checkpoint that it restarts from, or with step 1, and nothing can be wrong with the start
 // any more: later checkpoints are moved aside; without a restart, all of them (--fresh).
 template <class T>
@@ -101,6 +122,7 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
       append(start.notes, directory->resume(progress.step, start.plan.goes_on));
     else
       directory->begin();
+    start.if_it_fails = last_act_of(*directory, deck.output.directory);
   }
   job.mesh.world().barrier();
   return progress;

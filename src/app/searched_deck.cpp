@@ -2,10 +2,14 @@
 
 #include <omp.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "app/job.hpp"
 #include "app/plan_text.hpp"
 #include "app/short_deck.hpp"
 #include "core/bytes.hpp"
+#include "core/parse.hpp"
 #include "predict/search_space.hpp"
 
 namespace forge {
@@ -29,6 +33,26 @@ Deck searched_deck(const CommandLine& line) {
 
 SearchOptions search_options(const CommandLine& line, int ranks, int best, double seconds) {
   return {ranks, best, line.seconds > 0 ? line.seconds : seconds, omp_get_max_threads()};
+}
+
+std::string shell_word(const std::string& word) {
+  const auto plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("_-./:=,+@%").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+std::string search_words(const CommandLine& line) {
+  std::string text = " --machine " + shell_word(line.machine.empty() ? "this" : line.machine);
+  if (!line.program.empty()) text += " --as " + shell_word(line.program);
+  if (line.imbalance > 1) text += " --imbalance " + format_exact(line.imbalance);
+  if (line.seconds > 0) text += " --seconds " + format_exact(line.seconds);
+  for (const std::string& set : line.set) text += " --set " + shell_word(set);
+  return text;
 }
 
 std::string layout_deck(const Machine& machine, const Outcome& o, const std::string& model,

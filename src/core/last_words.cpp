@@ -19,12 +19,15 @@ std::mutex acting;
 std::function<void()> last_act;  // under `acting`
 thread_local bool speaking = false;
 
-// The message comes whatever happens here.
+// The message comes whatever happens here. What is left over goes first: it may have filled the disk.
 void do_last_act() {
+  try {
+    remove_left_overs();
+  } catch (...) {
+  }
   try {
     const std::lock_guard lock(acting);
     if (last_act) last_act();
-    remove_left_overs();
   } catch (...) {
   }
 }

@@ -1,6 +1,7 @@
 #include "layout/matrix_rounds.hpp"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "core/to_size.hpp"
@@ -14,21 +15,36 @@ namespace {
 constexpr double even_enough = 0.97, even_loss = 0.02;
 constexpr double early = 1.0 / 8;  // of all work
 
-// A round that is filled: by rank the work, elements of its matrices, and elements that it holds.
+// A round that is filled: by rank the work, elements of its matrices, and elements that it holds. `before`: the work of
+// all rounds before, by rank.
 struct OpenRound {
-  explicit OpenRound(int ranks) : work(to_size(ranks), 0), owned(to_size(ranks), 0), held(to_size(ranks), 0) {}
-
-  bool holds(const std::vector<std::int64_t>& more) const {
-    for (std::size_t r = 0; r < held.size(); ++r)
-      if (more[r] > 0 && held[r] > 0 && held[r] + more[r] > most_held) return false;
-    return true;
+  explicit OpenRound(const std::vector<double>& before)
+      : work_before(before), work(before.size(), 0), owned(before.size(), 0), held(before.size(), 0) {
+    for (int r = 0; r < static_cast<int>(before.size()); ++r) by_work.insert(place_of(r));
   }
-  void add(const RoundMember& member, const MatrixClass& shape, const std::vector<std::int64_t>& parts) {
+
+  bool holds(const std::vector<PartOfRank>& more) const {
+    return std::all_of(more.begin(), more.end(), [&](const PartOfRank& part) {
+      const std::int64_t now = held[to_size(part.rank)];
+      return now == 0 || now + part.elements <= most_held;
+    });
+  }
+  // Of the ranks with room the one with the least work of the round, of those the one with the least of all rounds
+  // before; −1: none has room.
+  int owner_of(std::int64_t elements, std::int64_t room) const {
+    const auto found = std::find_if(by_work.begin(), by_work.end(), [&](const Place& place) {
+      return owned[to_size(std::get<int>(place))] + elements <= room;
+    });
+    return found == by_work.end() ? -1 : std::get<int>(*found);
+  }
+  void add(const RoundMember& member, const MatrixClass& shape, const std::vector<PartOfRank>& parts) {
     const std::size_t owner = to_size(member.owner);
     members.push_back(member);
+    by_work.erase(place_of(member.owner));
     work[owner] += shape.flops;
+    by_work.insert(place_of(member.owner));
     owned[owner] += shape.elements;
-    for (std::size_t r = 0; r < held.size(); ++r) held[r] += parts[r];
+    for (const PartOfRank& part : parts) held[to_size(part.rank)] += part.elements;
     sum += shape.flops;
     most = std::max(most, work[owner]);
     evenness.push_back(most > 0 ? sum / (static_cast<double>(work.size()) * most) : 1);
@@ -41,6 +57,11 @@ struct OpenRound {
     return n;
   }
 
+  using Place = std::tuple<double, double, int>;  // work of the round, and before it; the rank
+  Place place_of(int rank) const { return {work[to_size(rank)], work_before[to_size(rank)], rank}; }
+
+  const std::vector<double>& work_before;
+  std::set<Place> by_work;
   std::vector<RoundMember> members;
   std::vector<double> evenness;  // of as many of them
   std::vector<double> work;
@@ -62,7 +83,7 @@ class Dealer {
   std::vector<std::vector<RoundMember>> rounds() {
     std::vector<std::vector<RoundMember>> list;
     while (left_ > 0) {
-      OpenRound round(ranks_);
+      OpenRound round(work_);
       fill(round);
       round.members.resize(round.longest_even());
       for (const RoundMember& member : round.members) {
@@ -79,21 +100,12 @@ class Dealer {
   void fill(OpenRound& round) const {
     for (std::size_t c = 0; c < classes_.size(); ++c)
       for (std::size_t i = next_[c]; i < classes_[c].matrices; ++i) {
-        const int owner = owner_in(round, classes_[c].elements);
-        const std::vector<std::int64_t> parts = held_(c, i);
+        const int owner = round.owner_of(classes_[c].elements, room_);
+        const std::vector<PartOfRank> parts = held_(c, i);
         if (owner < 0 || !round.holds(parts)) break;
         round.add({c, i, owner}, classes_[c], parts);
         if (ranks_ > 1 && round.sum >= early * all_ && round.evenness.back() >= even_enough) return;
       }
-  }
-  // Of the ranks with room the one with the least work of the round, of those the one with the least of all rounds
-  // before; −1: none has room.
-  int owner_in(const OpenRound& round, std::int64_t elements) const {
-    int best = -1;
-    const auto order = [&](int r) { return std::tuple(round.work[to_size(r)], work_[to_size(r)]); };
-    for (int r = 0; r < ranks_; ++r)
-      if (round.owned[to_size(r)] + elements <= room_ && (best < 0 || order(r) < order(best))) best = r;
-    return best;
   }
 
   const std::vector<MatrixClass>& classes_;

@@ -24,8 +24,13 @@ inline constexpr std::int64_t most_stacked = std::int64_t{1} << 24;
 // Elements that a rank holds of a round, where one matrix isn't larger: a shard may have all of a shape's.
 inline constexpr std::int64_t most_held = std::int64_t{1} << 26;
 
-// Elements of a matrix, by rank, of a class and a number in it.
-using HeldByRanks = std::function<std::vector<std::int64_t>(std::size_t shape, std::size_t matrix)>;
+// A rank that holds elements of a matrix, and how many.
+struct PartOfRank {
+  int rank = 0;
+  std::int64_t elements = 0;
+};
+// The ranks that hold elements of a matrix, each once, of a class and a number in it.
+using HeldByRanks = std::function<std::vector<PartOfRank>(std::size_t shape, std::size_t matrix)>;
 
 // Deals matrices to rounds and owners; classes stand by their FLOPs, most first. In each round the next of a class go
 // to the owner with the least work of the round, classes in their order (longest processing time first, Graham 1969),

@@ -80,6 +80,19 @@ Shard shard_of(const Matrix& m, const LocalUnit& unit, const Sharers& group, int
   return s;
 }
 
+// Calls f(rank, shard) of the ranks that hold elements of a matrix, in their order: of shards that are cut only few do.
+template <class F>
+void for_holders(const Matrix& m, const LocalUnit& unit, const Sharers& group, const F& f) {
+  int first = 0, last = group.shards - 1;
+  if (group.cuts) {
+    const std::int64_t begin = unit.pieces[m.piece].offset, shard_size = unit.elements / group.shards;
+    first = static_cast<int>(begin / shard_size);
+    last = static_cast<int>(std::min<std::int64_t>(last, (begin + m.rows * m.columns - 1) / shard_size));
+  }
+  for (int rank = first * group.pieces; rank < (last + 1) * group.pieces; ++rank)
+    if (const Shard shard = shard_of(m, unit, group, rank); !shard.elements.empty()) f(rank, shard);
+}
+
 // The rounds of one group of ranks.
 class Rounds {
  public:
@@ -115,10 +128,10 @@ class Rounds {
                         : newton_schulz_flops(m.rows, m.columns);
   }
 
-  // Elements of a matrix, by rank.
-  std::vector<std::int64_t> held_of(const Matrix& m) const {
-    std::vector<std::int64_t> held(to_size(group_.size()));
-    for (int r = 0; r < group_.size(); ++r) held[to_size(r)] = shard_of(m, units_[m.unit], group_, r).elements.size();
+  std::vector<PartOfRank> held_of(const Matrix& m) const {
+    std::vector<PartOfRank> held;
+    for_holders(m, units_[m.unit], group_,
+                [&](int rank, const Shard& shard) { held.push_back({rank, shard.elements.size()}); });
     return held;
   }
 
@@ -179,10 +192,8 @@ class Rounds {
   void add_parts(const Matrix& m, MatrixRound& round, std::vector<std::int64_t>& held, std::int64_t& sent) const {
     const LocalUnit& unit = units_[m.unit];
     std::vector<OwnedPart> parts;
-    for (int r = 0; r < group_.size(); ++r) {
-      const Shard shard = shard_of(m, unit, group_, r);
+    for_holders(m, unit, group_, [&](int r, const Shard& shard) {
       const std::int64_t n = shard.elements.size();
-      if (n == 0) continue;
       std::int64_t& at = held[to_size(r)];
       if (r == group_.rank)
         round.held.push_back(
@@ -190,7 +201,7 @@ class Rounds {
       parts.push_back({0, r, shard.row, shard.column, shard.width, shard.first, n, shard.source == r,
                        shard.source == group_.rank, at});
       at += n;
-    }
+    });
     if (m.owner != group_.rank) return;
     MatrixStack& stack = round.stacks.back();
     for (OwnedPart& part : parts) part.matrix = stack.count();

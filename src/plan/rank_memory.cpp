@@ -1,6 +1,7 @@
 #include "plan/rank_memory.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
@@ -23,6 +24,7 @@ std::size_t library_bytes(const Deck& deck) {
 
 MemoryPlan planned_memory(const RunSetup& setup, RunKind kind, int pp_rank) {
   const int ranks = setup.mesh.world() / setup.mesh.pp;
+  if (pp_rank * ranks == setup.rank) return planned_memory(setup, kind);
   return plan_memory(setup.buffers, rank_share(setup.model_share(), pp_rank * ranks), setup.schedule,
                      library_bytes(setup.deck), kind, setup.smaller);
 }
@@ -42,17 +44,22 @@ const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {
                            [](const MemoryPlan& a, const MemoryPlan& b) { return a.total() < b.total(); });
 }
 
-RankMemory rank_memory(const RunSetup& setup, RunKind kind,
-                       const std::function<void(MemoryPlan&, const RankShare&)>& changes) {
-  std::vector<MemoryPlan> plans = memory_by_stage(setup, kind);
-  RankMemory largest;
-  const int ranks = setup.mesh.world() / setup.mesh.pp;
-  for (int p = 0; p < setup.mesh.pp; ++p) {
-    const RankShare share = rank_share(setup.model_share(), p * ranks);
-    if (changes) changes(plans[to_size(p)], share);
-    RankMemory memory{plans[to_size(p)], allowances_of(setup, share)};
-    if (p == 0 || memory.total() > largest.total()) largest = memory;
-  }
+RankMemory stage_memory(const RunSetup& setup, RunKind kind, int pp_rank, const MemoryChanges& changes) {
+  const int rank = pp_rank * (setup.mesh.world() / setup.mesh.pp);
+  const RankShare other = rank == setup.rank ? RankShare{} : rank_share(setup.model_share(), rank);
+  const RankShare& share = rank == setup.rank ? setup.share : other;
+  RankMemory memory{
+      plan_memory(setup.buffers, share, setup.schedule, library_bytes(setup.deck), kind, setup.smaller),
+      allowances_of(setup, share)};
+  if (changes) changes(memory.plan, share);
+  return memory;
+}
+
+RankMemory rank_memory(const RunSetup& setup, RunKind kind, const MemoryChanges& changes) {
+  RankMemory largest = stage_memory(setup, kind, 0, changes);
+  for (int p = 1; p < setup.mesh.pp; ++p)
+    if (RankMemory memory = stage_memory(setup, kind, p, changes); memory.total() > largest.total())
+      largest = std::move(memory);
   return largest;
 }
 

@@ -25,9 +25,11 @@ struct RankMemory {
   std::vector<Allowance> libraries;
   std::size_t total() const { return plan.total() + forge::total(libraries); }
 };
-// `changes`: what another program than forge needs more or less of a stage, by its plan and its rank.
-RankMemory rank_memory(const RunSetup& setup, RunKind kind,
-                       const std::function<void(MemoryPlan&, const RankShare&)>& changes = {});
+// What another program than forge needs more or less of a stage, by its plan and its rank.
+using MemoryChanges = std::function<void(MemoryPlan&, const RankShare&)>;
+RankMemory rank_memory(const RunSetup& setup, RunKind kind, const MemoryChanges& changes = {});
+// The same of one pipeline rank.
+RankMemory stage_memory(const RunSetup& setup, RunKind kind, int pp_rank, const MemoryChanges& changes = {});
 
 // What CUDA leaves of a GPU's memory.
 std::size_t usable_bytes(std::size_t device_bytes);

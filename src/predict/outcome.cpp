@@ -1,6 +1,8 @@
 #include "predict/outcome.hpp"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "core/to_size.hpp"
 
@@ -8,19 +10,36 @@ namespace forge {
 
 namespace {
 
-RankMemory memory_of(const Machine& machine, const RunSetup& setup) {
-  RankMemory memory = rank_memory(setup, RunKind::training, [&](MemoryPlan& plan, const RankShare& share) {
+// What the machine's program needs otherwise than forge.
+MemoryChanges changes_of(const Machine& machine) {
+  return [&](MemoryPlan& plan, const RankShare& share) {
     double elements = 0;
     for (const LocalUnit& unit : share.units) elements += static_cast<double>(unit.elements);
     const auto activations = static_cast<double>(plan.of(Category::activations));
     plan.of(Category::activations) = static_cast<std::size_t>(machine.program.activation_memory * activations);
     plan.of(Category::gradients) += static_cast<std::size_t>(machine.program.gradient_memory * elements);
-  });
+  };
+}
+
+RankMemory with_libraries(const Machine& machine, RankMemory memory) {
   if (machine.cores_per_node > 0) memory.libraries = {process_allowance()};
   return memory;
 }
 
 }  // namespace
+
+RankMemory memory_on(const Machine& machine, const RunSetup& setup) {
+  return with_libraries(machine, rank_memory(setup, RunKind::training, changes_of(machine)));
+}
+
+std::size_t bytes_of_ends(const Machine& machine, const RunSetup& setup) {
+  std::size_t most = 0;
+  for (const int stage : std::set{0, setup.mesh.pp - 1})
+    most = std::max(
+        most,
+        with_libraries(machine, stage_memory(setup, RunKind::training, stage, changes_of(machine))).total());
+  return most;
+}
 
 std::size_t usable_memory(const Machine& machine, int ranks) {
   if (machine.cores_per_node == 0) return usable_bytes(machine.memory_bytes);
@@ -28,18 +47,11 @@ std::size_t usable_memory(const Machine& machine, int ranks) {
 }
 
 Outcome outcome_of(const Machine& machine, const RunSetup& setup, const std::vector<const MeasuredTasks*>& measured) {
-  return {setup.deck, predict(machine, setup, measured), memory_of(machine, setup),
+  return {setup.deck, predict(machine, setup, measured), memory_on(machine, setup),
           usable_memory(machine, setup.mesh.world())};
 }
 Outcome outcome_of(const Machine& machine, const Deck& deck) {
   return outcome_of(machine, on_devices(make_setup(deck), machine.capability));
-}
-
-bool may_fit(const Machine& machine, const RunSetup& setup) {
-  const int last = setup.mesh.pp - 1;
-  return planned_memory(setup, RunKind::training, 0).total() <= usable_memory(machine, setup.mesh.world()) &&
-         (last == 0 ||
-          planned_memory(setup, RunKind::training, last).total() <= usable_memory(machine, setup.mesh.world()));
 }
 
 }  // namespace forge

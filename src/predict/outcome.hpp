@@ -19,9 +19,10 @@ struct Outcome {
 Outcome outcome_of(const Machine& machine, const Deck& deck);
 Outcome outcome_of(const Machine& machine, const RunSetup& setup,
                    const std::vector<const MeasuredTasks*>& measured = {});
-// Whether the planned memory of the first and the last stage has room: most microbatches are in flight on the one, and
-// the head is on the other.
-bool may_fit(const Machine& machine, const RunSetup& setup);
+// The memory of the rank that needs most, as outcome_of() has it.
+RankMemory memory_on(const Machine& machine, const RunSetup& setup);
+// The same of the first and the last stage: most microbatches are in flight on the one, and the head is on the other.
+std::size_t bytes_of_ends(const Machine& machine, const RunSetup& setup);
 
 // What a rank may take: of its GPU, or its part of the node's memory.
 std::size_t usable_memory(const Machine& machine, int ranks);

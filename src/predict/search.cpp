@@ -60,14 +60,17 @@ class Rooms {
     const std::lock_guard lock(mutex_);
     full_[key_of(c)].push_back(c.choice);
   }
-  std::optional<bool> least(const Candidate& c) {
+  // Bytes of the choice that needs least on the mesh of a candidate with its schedule and dispatch, by `bytes` where they
+  // aren't known yet; none: it isn't legal.
+  template <class F>
+  std::optional<std::size_t> least(const Candidate& c, const F& bytes) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = least_.find(key_of(c)); found != least_.end()) return found->second;
+    }
+    const std::optional<std::size_t> made = bytes(c);
     const std::lock_guard lock(mutex_);
-    const auto found = least_.find(key_of(c));
-    return found == least_.end() ? std::nullopt : std::optional(found->second);
-  }
-  void set_least(const Candidate& c, bool room) {
-    const std::lock_guard lock(mutex_);
-    least_[key_of(c)] = room;
+    return least_[key_of(c)] = made;
   }
 
  private:
@@ -75,7 +78,7 @@ class Rooms {
   static Key key_of(const Candidate& c) { return {c.mesh, c.choice.schedule, c.choice.chunks, c.choice.dispatch}; }
   std::mutex mutex_;
   std::map<Key, std::vector<Choice>> full_;
-  std::map<Key, bool> least_;
+  std::map<Key, std::optional<std::size_t>> least_;
 };
 
 // A layout whose step is known from fewer microbatches than it has.
@@ -91,10 +94,12 @@ class Search {
       : machine_(machine),
         deck_(deck),
         options_(options),
+        usable_(usable_memory(machine, options.ranks)),
         meshes_(meshes_of(deck, options.ranks, machine.ranks_per_node)) {}
 
   SearchResult run() {
     list_candidates();
+    evaluate_smallest();
     std::size_t next = 0;
     constexpr std::size_t together = 8;
     for (; next < candidates_.size() && spent_ < options_.seconds; next += together) {
@@ -117,19 +122,50 @@ class Search {
     spent_ += static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / threads;
   }
 
+  // Meshes in their order, for half of the time.
   void list_candidates() {
     Bounds bounds(machine_, deck_, options_.ranks);
-    std::vector<std::vector<Candidate>> lists(meshes_.size());
-    in_parallel(meshes_.size(), [&](std::size_t m) { lists[m] = bounds.on_mesh(m, meshes_[m]); });
-    for (std::size_t m = 0; m < meshes_.size(); ++m) {
-      const auto all = static_cast<std::int64_t>(choices_of(deck_, meshes_[m]).size());
+    constexpr std::size_t together = 64;
+    std::size_t next = 0;
+    for (; next < meshes_.size() && (next == 0 || spent_ < options_.seconds / 2); next += together) {
+      std::vector<std::vector<Candidate>> lists(std::min(together, meshes_.size() - next));
+      timed(lists.size(), [&](std::size_t m) { lists[m] = bounds.on_mesh(next + m, meshes_[next + m]); });
+      for (std::size_t m = 0; m < lists.size(); ++m) {
+        const auto all = static_cast<std::int64_t>(choices_of(deck_, meshes_[next + m]).size());
+        result_.layouts += all;
+        result_.without_room += all - static_cast<std::int64_t>(lists[m].size());
+        candidates_.insert(candidates_.end(), lists[m].begin(), lists[m].end());
+      }
+    }
+    for (; next < meshes_.size(); ++next) {
+      const auto all = static_cast<std::int64_t>(choices_of(deck_, meshes_[next]).size());
       result_.layouts += all;
-      result_.without_room += all - static_cast<std::int64_t>(lists[m].size());
-      candidates_.insert(candidates_.end(), lists[m].begin(), lists[m].end());
-      lists[m] = {};
+      result_.left += all;
     }
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.likely < b.likely; });
+  }
+
+  // Of each number of stages those that need least by their bound, with the one that needs least of all first, until one
+  // has room: then something is found however short the time is, and bounds the others. Those before it come again.
+  void evaluate_smallest() {
+    std::map<std::pair<std::int64_t, std::int64_t>, const Candidate*> smallest;  // by pp and ep
+    for (const Candidate& c : candidates_) {
+      const MeshDeck& mesh = meshes_[c.mesh];
+      const Candidate*& least = smallest[{mesh.pp, mesh.ep}];
+      if (!least || c.bytes < least->bytes) least = &c;
+    }
+    std::vector<const Candidate*> order;
+    for (const auto& [place, c] : smallest) order.push_back(c);
+    std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->bytes < b->bytes; });
+    for (const Candidate* c : order) {
+      std::optional<Evaluation> found;
+      timed(1, [&](std::size_t) { found = evaluate(*c, false); });
+      if (!found->outcome && found->count) continue;
+      take(*c, std::move(*found));
+      candidates_.erase(candidates_.begin() + (c - candidates_.data()));
+      return;
+    }
   }
 
   // Those whose estimate is near the best, in its order; the first also where time is up.
@@ -176,7 +212,7 @@ class Search {
     const std::optional<RunSetup> few = setup_of(of_few_microbatches(deck));
     if (!few) return {&SearchResult::refused};
     Evaluation found{&SearchResult::without_room};
-    if (may_fit(machine_, *few)) found = !whole && is_long(deck) ? estimated(deck) : simulated(deck);
+    if (has_room(*few)) found = !whole && is_long(deck) ? estimated(deck) : simulated(deck);
     if (found.count == &SearchResult::without_room) rooms_.set_full(candidate);
     return found;
   }
@@ -184,8 +220,8 @@ class Search {
   Evaluation simulated(const Deck& deck) {
     const std::optional<RunSetup> setup = setup_of(deck);
     if (!setup) return {&SearchResult::refused};
+    if (memory_on(machine_, *setup).total() > usable_) return {&SearchResult::without_room};
     Outcome outcome = outcome_of(machine_, *setup);
-    if (!outcome.fits()) return {&SearchResult::without_room};
     return {&SearchResult::simulated, std::move(outcome)};
   }
 
@@ -199,10 +235,10 @@ class Search {
     const std::optional<RunSetup> first = setup_of(of_microbatches(deck, fewer)),
                                   second = setup_of(of_microbatches(deck, more));
     if (!first || !second) return simulated(deck);
-    const Outcome outcome = outcome_of(machine_, *second);
-    if (!outcome.fits()) return {&SearchResult::without_room};
-    const double one = (outcome.time.seconds - predict(machine_, *first).seconds) / static_cast<double>(more - fewer);
-    const double seconds = outcome.time.seconds + static_cast<double>(microbatches_of(deck) - more) * one;
+    if (memory_on(machine_, *second).total() > usable_) return {&SearchResult::without_room};
+    const double longer = predict(machine_, *second).seconds;
+    const double one = (longer - predict(machine_, *first).seconds) / static_cast<double>(more - fewer);
+    const double seconds = longer + static_cast<double>(microbatches_of(deck) - more) * one;
     if (seconds / close > worst()) return {&SearchResult::bounded};
     return {nullptr, {}, seconds};
   }
@@ -236,19 +272,31 @@ class Search {
     return on_devices(make_setup(deck, 0, schedules_.of(deck)), machine_.capability);
   }
 
-  // Whether the choice that needs least has room on the mesh with the schedule.
-  bool has_room_at_least(const Candidate& candidate) {
-    const auto known = rooms_.least(candidate);
-    if (known) return *known;
+  bool has_room(const RunSetup& setup) const { return bytes_of_ends(machine_, setup) <= usable_; }
+
+  // Bytes of the choice that needs least on the candidate's mesh with its schedule and dispatch.
+  std::optional<std::size_t> least_bytes(const Candidate& candidate) {
+    const MeshDeck& mesh = meshes_[candidate.mesh];
     Choice least = candidate.choice;
     least.microbatch = 1;
     least.recompute = Recompute::full;
-    const MeshDeck& mesh = meshes_[candidate.mesh];
     least.zero_stage = mesh.dp_shard * mesh.cp > 1 ? 3 : 0;
     const std::optional<RunSetup> setup = setup_of(of_few_microbatches(with_choice(deck_, mesh, least)));
-    const bool room = !setup || may_fit(machine_, *setup);  // where it isn't legal nothing is said
-    rooms_.set_least(candidate, room);
-    return room;
+    return setup ? std::optional(bytes_of_ends(machine_, *setup)) : std::nullopt;
+  }
+
+  // Whether the choice that needs least has room on the mesh, with the schedule and with 1F1B: others need about as
+  // much, or more. Where it isn't legal nothing is said.
+  bool has_room_at_least(const Candidate& candidate) {
+    constexpr double less = 1.1;  // that another schedule may need, as a factor
+    const auto least = [&](const Candidate& c) { return rooms_.least(c, [&](const auto& x) { return least_bytes(x); }); };
+    Candidate plain = candidate;
+    plain.choice.schedule = ScheduleName::one_f_one_b;
+    plain.choice.chunks = 1;
+    if (const auto bytes = least(plain); bytes && static_cast<double>(*bytes) > less * static_cast<double>(usable_))
+      return false;
+    const auto bytes = least(candidate);
+    return !bytes || *bytes <= usable_;
   }
 
   void take(const Candidate& candidate, Evaluation evaluation) {
@@ -274,6 +322,7 @@ class Search {
   const Machine& machine_;
   const Deck& deck_;
   SearchOptions options_;
+  std::size_t usable_;  // bytes of a rank
   std::vector<MeshDeck> meshes_;
   std::vector<Candidate> candidates_;
   std::vector<Estimated> estimated_;

@@ -29,8 +29,10 @@ Bounds::Bounds(const Machine& machine, const Deck& deck, int ranks)
     for (const Parameter& p : unit.parameters) elements += static_cast<double>(p.elements());
     const bool table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
     if (table) continue;
-    (is_of_experts(unit.kind) ? size_.experts : size_.dense) += elements;
-    if (!is_of_experts(unit.kind)) size_.block = std::max(size_.block, elements);
+    const bool experts = is_of_experts(unit.kind);
+    (experts ? size_.experts : size_.dense) += elements;
+    double& largest = experts ? size_.layer_experts : size_.block;
+    largest = std::max(largest, elements);
   }
 }
 
@@ -50,11 +52,12 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
     const LayersCost& cost = layers_of(deck, shape, places);
     const double microbatches = static_cast<double>(deck.train.global_batch_sequences) /
                                 static_cast<double>(mesh.dp_replicate * mesh.dp_shard * choice.microbatch);
-    if (least_bytes(deck, cost, std::min(microbatches, pp)) > most) continue;
+    const double bytes = least_bytes(deck, cost, std::min(microbatches, pp));
+    if (bytes > most) continue;
     const double bound = least_seconds(deck, cost, places, microbatches);
     const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
     const double bubble = (pp - 1) * cost.taken.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
-    list.push_back({index, choice, bound, bound + bubble});
+    list.push_back({index, choice, bound, bound + bubble, bytes});
   }
   return list;
 }
@@ -90,7 +93,7 @@ Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, cons
   const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
   LayersCost cost;
   const bool freezes = !deck.train.frozen.empty() || deck.model.adapter.on();
-  std::map<std::tuple<bool, std::int64_t, bool>, LayersCost> known;  // layers are of few kinds
+  std::map<std::tuple<bool, bool, std::int64_t, bool>, LayersCost> known;  // layers are of few kinds
   const auto taken = [&](const StageLayer& layer) {
     Taken sum;
     sum.add(costs.of({&layer, Pass::forward}));
@@ -103,7 +106,8 @@ Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, cons
     return sum;
   };
   for (std::int64_t l = 0; l < spec_.L(); ++l) {
-    auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l), c.rounding.has_block(l)});
+    auto [kind, is_new] =
+        known.try_emplace({spec_.is_moe(l), spec_.linear(l), spec_.window(l), c.rounding.has_block(l)});
     if (is_new) {
       const StageLayer layer{LayerKind::block, l};
       kind->second.taken = taken(layer);
@@ -150,7 +154,8 @@ double Bounds::least_seconds(const Deck& deck, const LayersCost& cost, const Pla
   return least;
 }
 
-// What the first stage can't do without: its part of the parameters' state, and what `in_flight` microbatches save.
+// What the first stage can't do without: its part of the parameters' state, what `in_flight` microbatches save, and the
+// places in which units take turns, two of each kind: gathered weights, and a microbatch's gradients.
 double Bounds::least_bytes(const Deck& deck, const LayersCost& cost, double in_flight) const {
   const MeshDeck& m = deck.mesh;
   const Precision p = precision_of(deck);
@@ -166,7 +171,13 @@ double Bounds::least_bytes(const Deck& deck, const LayersCost& cost, double in_f
   const auto pp = static_cast<double>(m.pp), tp = static_cast<double>(m.tp), ep = static_cast<double>(m.ep);
   const auto shards = static_cast<double>(m.dp_shard * m.cp), etp = static_cast<double>(m.etp);
   const double expert_shards = std::max(1.0, shards * tp / (ep * etp));
+  const bool adds_in_buffers = zero >= 2 || deck.optimizer.gradients == StateType::bf16;
+  const double weights = zero == 3 && deck.train.gather != GatherPolicy::step ? bytes(p.compute) : 0;
+  const auto places = [&](double elements, double shares) {
+    return 2 * elements * ((shares >= 2 ? weights : 0) + (adds_in_buffers ? bytes(p.accumulate) : 0));
+  };
   return 0.95 * (of(size_.dense / pp / tp, shards) + of(size_.experts / pp / ep / etp, expert_shards) +
+                 places(size_.block / tp, shards) + places(size_.layer_experts / ep / etp, expert_shards) +
                  cost.saved / pp * in_flight);
 }
 

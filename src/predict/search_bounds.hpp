@@ -18,6 +18,7 @@ struct Candidate {
   Choice choice;
   double seconds;  // the bound of its step
   double likely;   // with bubble: the order of simulation
+  double bytes;    // the bound of its memory
 };
 
 // Time that something takes, and time of it on each link.
@@ -59,6 +60,7 @@ class Bounds {
   struct ModelSize {
     double dense = 0, experts = 0;  // tables, which only some stages have, are left out
     double block = 0;               // the largest unit of the dense ones
+    double layer_experts = 0;       // the largest one of experts
   };
 
   const LayersCost& layers_of(const Deck& deck, const MeshShape& mesh, const Places& places);

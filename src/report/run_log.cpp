@@ -25,6 +25,13 @@ std::int64_t number_of(std::string_view text) {
   return number;
 }
 
+// Of "saved step_00000199 and left" or "stopped at step 199: …" 199; −1 where a text names no step.
+std::int64_t step_in(std::string_view text) {
+  for (const std::string_view before : {"saved step_", "at step "})
+    if (const std::size_t at = text.find(before); at != text.npos) return number_of(text.substr(at + before.size()));
+  return -1;
+}
+
 // Reads log.txt as train/job_report and its neighbours write it. What it doesn't know it passes over.
 class LogReader {
  public:
@@ -110,14 +117,17 @@ class LogReader {
       const char* kind;
       std::size_t said;  // where the text of the event begins
     };
-    constexpr Beginning beginnings[] = {{"stopped: ", "stop", 9},    {"saving failed", "save failed", 0},
-                                        {"warning: ", "warning", 9}, {"  warning ", "warning", 10},
-                                        {"  note ", "note", 7},      {"            validation broken off", "stop", 0}};
+    constexpr Beginning beginnings[] = {{"saving failed", "save failed", 0},
+                                        {"warning: ", "warning", 9},
+                                        {"  warning ", "warning", 10},
+                                        {"  note ", "note", 7},
+                                        {"            validation broken off", "stop", 0}};
     const std::string_view text = line;
     if (text.starts_with(save)) return event("save", trimmed(text), number_of(text.substr(save.size()))), true;
     if (text.starts_with(space) && text.substr(space.size()).starts_with(step) &&
         text.find(" is being written ") != text.npos)
       return event("save", trimmed(text), number_of(text.substr(space.size() + step.size()))), true;
+    if (text.starts_with("stopped: ")) return event("stop", trimmed(text.substr(9)), step_in(text)), true;
     if (text.starts_with("restarted from ")) {
       if (const std::size_t at = text.find(", step "); at != text.npos) step_ = number_of(text.substr(at + 7));
       if (head_.empty()) return event("job", trimmed(text)), true;

@@ -193,20 +193,21 @@ void RunDirectory::go_back(std::int64_t step) {
   if (metrics_.waits()) return;
   repair_metrics(path_ + "/metrics.jsonl", temporary_name(), step, true);
   metrics_.open(path_ + "/metrics.jsonl");
-  if (tensorboard_) tensorboard_->open(path_ + "/tensorboard", step);
+  if (tensorboard_ && !tensorboard_->file().waits()) tensorboard_->open(path_ + "/tensorboard", step);
 }
 
 void RunDirectory::open_logs(std::int64_t step) {
   log_.open(path_ + "/log.txt");
   metrics_.open(path_ + "/metrics.jsonl");
-  if (tensorboard_) tensorboard_->open(path_ + "/tensorboard", step);
+  if (!tensorboard_) return;
+  if (keeps_) tensorboard_->file().keep_what_fails();
+  tensorboard_->open(path_ + "/tensorboard", step);
 }
 
 void RunDirectory::keep_what_fails() {
   keeps_ = true;
   log_.keep_what_fails();
   metrics_.keep_what_fails();
-  if (tensorboard_) tensorboard_->file().keep_what_fails();
 }
 
 void RunDirectory::sync() {

@@ -145,6 +145,14 @@ def check_resumed(work, dense, mixture, rows):
     before = rows_of(table)
     code, output = run(*grid[:-4], "--nodes", "2", "--output", table)
     expect(code == 0 and sorted(map(str, rows_of(table))) == sorted(map(str, before)) and "left out" not in output, f"rows that weren't asked for: {output[-400:]}")
+    # A search that has too little time is marked; --seconds 0 isn't silently another number.
+    code, output = run(*grid, "--seconds", "0")
+    expect(code == 2 and "--seconds must be above 0" in output, f"--seconds 0: {output[:300]}")
+    named = work / "with a space.yaml"
+    named.write_text(pathlib.Path(dense).read_text())
+    code, output = run("plan", "--grid", "--machine", "h200_4", "--models", named, "--nodes", "1", "--seconds", "5", "--write", work / "named")
+    said = next(iter((work / "named").iterdir())).read_text()
+    expect(code == 0 and f"--models '{named}' --ranks 4 --machine h200_4 --seconds 5" in said, f"the command of a deck: {output[:200]} {said[:400]}")
     for words, text in ((["--best", "5"], "--best is of --search"), (["--set", "mesh.tp=2"], "would ignore --set mesh.tp=2")):
         code, output = run(*grid, *words)
         expect(code == 2 and text in output, f"{words}: {output[:300]}")
@@ -157,7 +165,12 @@ def check_resumed(work, dense, mixture, rows):
     expect(code == 2 and "is no grid of this version of forge" in output and table.read_text() == "mesh.tp,mesh.cp\n1,1\n", f"another table: {output[:300]}")
     table.write_text(text[:-20] + "\n")
     code, output = run(*grid)
-    expect(code == 2 and "killed.csv:5: has " in output, f"a cut row: {output[:300]}")
+    expect(code == 2 and "killed.csv:5: has " in output and "legal: the table without that line" in output, f"a cut row: {output[:300]}")
+    # An error of one of several decks names it.
+    wrong = work / "wrong.yaml"
+    wrong.write_text(pathlib.Path(dense).read_text().replace("width: 1024", "width: 1023"))
+    code, output = run("plan", "--grid", "--machine", "h200_4", "--models", f"{mixture},{wrong}", "--nodes", "1")
+    expect(code == 2 and str(wrong) in output, f"an error of one deck: {output[:300]}")
 
 
 def check_sizes(work):

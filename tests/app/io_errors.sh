@@ -226,14 +226,15 @@ all_fail() {
   local text
   fill
   for text in "saving failed, the job goes on" "writing $run/metrics.jsonl failed, the job goes on and tries again: No space left" \
-    "writing $run/log.txt failed, the job goes on and tries again: No space left"; do
+    "writing $run/log.txt failed, the job goes on and tries again: No space left" \
+    "writing $run/tensorboard/events.out.tfevents."; do
     grep -qF "$text" "$work/screen" || return 1
   done
 }
 start_long_run() { # OPTIONS…
   rm -rf "$work"/disk/*
   "$forge" "$deck" "${larger[@]}" --set train.steps=1000000 --set checkpoint.every_steps=50 --set output.every_steps=1 \
-    --set checkpoint.stop_on_failure=false "$@" > "$work/screen" 2>&1 &
+    --set checkpoint.stop_on_failure=false --set output.tensorboard=true "$@" > "$work/screen" 2>&1 &
   job=$!
   wait_for test -e "$work/disk/saved/latest" && wait_for all_fail && kill -STOP $job
 }
@@ -249,6 +250,7 @@ for asynchronous in false true; do
   kill -CONT $job
   wait_for grep -q "$run/metrics.jsonl is written again" "$work/screen"
   wait_for grep -q "$run/log.txt is written again" "$work/screen"
+  wait_for grep -q "$run/tensorboard/events.* is written again" "$work/screen"
   ends_with 75
   last=$(newest "$work/disk/saved")
   expect 0 "whole" "$forge" verify-checkpoint "$work/disk/saved"

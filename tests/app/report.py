@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -175,13 +176,14 @@ def check_torn():
     sets = [{"step": 0, "set": "<i>books</i>", "validation_loss": 3.5}, {"step": 2, "set": "web", "validation_loss": 3.25}]
     text = "\n".join(map(json.dumps, [sets[0], *steps[:2], sets[1], *steps[2:4]]))
     (run / "metrics.jsonl").write_text(text + '\n{"step": 4, "lo\n\n[1]\n' + json.dumps(steps[1]) + "\n" + json.dumps(steps[4]) + '\n{"step": 6, "loss": 1')
-    (run / "log.txt").write_text("sample (temperature 0.70):\nforge is\nforge 1, cpu\n  started   then on n1\n       5/9    1.0 \nstopped: left: SIGTERM\n")
+    (run / "log.txt").write_text("sample (temperature 0.70):\nforge is\nforge 1, cpu\n  started   then on n1\n       5/9    1.0 \nstopped: left: SIGTERM\n            saved step_00000006 in 1 s\nstopped: saved step_00000006 and left\n")
     told = page_of("torn").data["runs"][0]
     expect(told["series"]["loss"] == {"width": 1, "count": 4, "steps": [1, 2, 3, 5], "values": [2.625, 2.75, 2.875, 3.125]}, f"{told['series']['loss']}")
     expect(told["series"]["validation_loss/<i>books</i>"]["values"] == [3.5] and told["series"]["validation_loss/web"]["steps"] == [2], "sets")
     expect(told["seconds"]["values"] == [0.5, 1, 1.5, 2, 2.5], f"seconds {told['seconds']}")
     events = [(e["step"], e["kind"], e["text"]) for e in told["events"]]
     expect((2, "slow ranks", "rank 7 on n3 (1.50 times the median)") in events and (5, "stop", "left: SIGTERM") in events, f"{events}")
+    expect(events[-2:] == [(6, "save", "saved step_00000006 in 1 s"), (6, "stop", "saved step_00000006 and left")], f"the end stands behind its save: {events}")
     expect([e[0] for e in events if e[1] == "skipped"] == [3] and told["samples"] == ["forge is"], f"{events}, {told['samples']}")
     notes = " ".join(told["notes"])
     for part in ("last line of metrics.jsonl has no end", "3 lines are not JSON as forge writes it", "the first is line 7", "1 line is no line of a step behind",
@@ -207,6 +209,23 @@ def check_writer():
         fcntl.flock(file, fcntl.LOCK_EX)
         said = forge("report", "torn", "--output", "report.html")
     expect("The run still writes: n1, process 7" in said and "was killed, or runs" not in said, f"a run that writes: {said}")
+
+
+def check_stopped():
+    """A run that stops on NaN or on a full disk says so in its log, gives its lock back, and wasn't killed."""
+    options = ("--set", "optimizer.learning_rate=1e30", "--set", "train.max_not_finite_steps=2", "--set", "checkpoint.directory=", "--set", "checkpoint.every_steps=0",
+               "--set", "train.validate_every_steps=0")
+    for directory, code, reason, more in (("nan", 4, "train.max_not_finite_steps", options), ("full", 5, "writing full/metrics.jsonl failed: ", ())):
+        command = [FORGE, "deck.yaml", "--set", f"output.directory={directory}", "--set", "train.steps=4000", "--set", "checkpoint.directory=", "--set", "checkpoint.every_steps=0", *more]
+        limit = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))) if directory == "full" else None
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
+        expect(done.returncode == code and reason in done.stderr, f"{directory}: code {done.returncode}: {done.stderr[-400:]}")
+        last = pathlib.Path(directory, "log.txt").read_text().splitlines()[-1]
+        expect(last.startswith("stopped: ") and reason in last and last.endswith(f" (exit code {code})"), f"{directory}: the log ends with {last}")
+        expect(not pathlib.Path(directory, ".lock").exists(), f"{directory}: its lock is there")
+        told = page_of(directory).data["runs"][0]
+        expect([e["text"] for e in told["events"] if e["kind"] == "stop"] == [last.removeprefix("stopped: ")], f"{directory}: events {told['events']}")
+        expect(not any("killed" in note for note in told["notes"]), f"{directory}: notes {told['notes']}")
 
 
 def check_long():
@@ -240,6 +259,7 @@ def main():
         check_browser()
         check_torn()
         check_writer()
+        check_stopped()
         check_long()
         os.chdir("/")
     print(f"{len(failures)} failures")

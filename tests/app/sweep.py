@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -236,7 +237,29 @@ def check_silence():
     lines = ["cudaMalloc: out of memory", "forge: error: a deadline was missed"]
     for code, over, expected in ((86, "", "out of memory"), (75, "over, and it was silent for 9 s", "out of memory"), (0, "over", "ok"), (2, "over", "ok")):
         expect(classify(code, lines, steps, over)[0] == expected, f"{code}, {over}: {classify(code, lines, steps, over)}")
+    said = classify(1, ["1/4  5.5", "error with words", "", "-" * 74], steps)[1]
+    expect(said == "error with words", f"the line of a failed layout whose launcher ends with a frame: {said}")
     expect(classify(2, ["forge: error: the deck doesn't fit: 9 GiB"], [], "its 9 s were over")[0] == "out of memory", "refused for memory behind its minutes")
+
+
+def check_full():
+    """Errors of a full disk name the file."""
+    from sweep_files import write_text
+    from track import State
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    state = State.__new__(State)
+    state.path, state.text = WORK / "track.json", {"step": 1}
+    for path, write in ((WORK / "sweep.csv", lambda: write_text(WORK / "sweep.csv", "text")), (state.path, state.write)):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            write()
+            said = "nothing"
+        except OSError as error:
+            said = str(error)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        expect(str(path) in said, f"a write on a full disk: {said}")
+    signal.signal(signal.SIGXFSZ, ignored)
 
 
 def check_report():
@@ -258,7 +281,7 @@ def check_report():
     expect((WORK / "pictures/report.txt").read_text() in text, "report.txt is what is printed")
     run("report", "swept", "of_decks", "swept", "swept/../swept", has="16 layouts: 10 ok, ")
     text = run("report", "silent0", "--output", "pictures", has="silent0/0001 (deck, ")
-    expect([path.name for path in sorted((WORK / "pictures").iterdir())] == ["best.svg", "report.txt"] and text.startswith("1 layouts: 1 "), f"a report of a sweep without a good layout: {text}")
+    expect([path.name for path in sorted((WORK / "pictures").iterdir())] == ["best.svg", "report.txt"] and text.startswith("1 layout: 1 "), f"a report of a sweep without a good layout: {text}")
 
 
 def check_refusals():
@@ -363,6 +386,7 @@ def main():
     check_time()
     check_starts()
     check_silence()
+    check_full()
     check_report()
     check_refusals()
     check_files()

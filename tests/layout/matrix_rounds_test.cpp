@@ -26,6 +26,13 @@ double imbalance(const Work& rounds) {
   return busiest / mean;
 }
 
+// Every rank has one element.
+std::vector<PartOfRank> of_all(int ranks) {
+  std::vector<PartOfRank> parts;
+  for (int r = 0; r < ranks; ++r) parts.push_back({r, 1});
+  return parts;
+}
+
 TEST(MatrixRounds, DealEveryMatrixOnceAndEvenly) {
   const std::vector<MatrixClass> classes{{9, 9, 64}, {4, 4, 129}, {4, 4, 1}, {3, 3, 64}, {0.5, 1, 10}};
   for (const int ranks : {1, 2, 3, 7, 16}) {
@@ -34,7 +41,7 @@ TEST(MatrixRounds, DealEveryMatrixOnceAndEvenly) {
     for (const MatrixClass& c : classes) times.emplace_back(c.matrices, 0);
     Work work;
     for (const auto& round :
-         matrix_rounds(classes, ranks, [&](std::size_t, std::size_t) { return std::vector<std::int64_t>(size, 1); })) {
+         matrix_rounds(classes, ranks, [&](std::size_t, std::size_t) { return of_all(ranks); })) {
       work.emplace_back(size, 0);
       for (const RoundMember& m : round) {
         work.back().at(static_cast<std::size_t>(m.owner)) += classes[m.shape].flops;
@@ -57,9 +64,7 @@ TEST(MatrixRounds, DealEveryMatrixOnceAndEvenly) {
 TEST(MatrixRounds, RespectWhatAHolderHasRoomFor) {
   const std::vector<MatrixClass> classes{{4, most_held / 4, 40}, {2, most_held / 8, 80}};
   const auto held = [&](std::size_t shape, std::size_t) {
-    std::vector<std::int64_t> parts(8, 0);
-    parts[shape == 0 ? 0 : 7] = classes[shape].elements;
-    return parts;
+    return std::vector<PartOfRank>{{shape == 0 ? 0 : 7, classes[shape].elements}};
   };
   Work work;
   for (const auto& round : matrix_rounds(classes, 8, held)) {
@@ -67,8 +72,8 @@ TEST(MatrixRounds, RespectWhatAHolderHasRoomFor) {
     work.emplace_back(8, 0);
     for (const RoundMember& m : round) {
       work.back()[static_cast<std::size_t>(m.owner)] += classes[m.shape].flops;
-      const auto parts = held(m.shape, m.matrix);
-      for (std::size_t r = 0; r < parts.size(); ++r) elements[r] += parts[r];
+      for (const PartOfRank& part : held(m.shape, m.matrix))
+        elements[static_cast<std::size_t>(part.rank)] += part.elements;
     }
     EXPECT_LE(*std::max_element(elements.begin(), elements.end()), most_held);
   }
