@@ -161,7 +161,7 @@ def update(weights, gradients, rate, norm, options):
     new = dict(weights)
     for name, gradient in gradients.items():
         g, weight = gradient * coefficient, weights[name]
-        decay = REAL(options.get("weight_decay", 0.1)) if gradient.ndim >= 2 and not name.endswith("_bias") else REAL(0)
+        decay = REAL(options.get("weight_decay", 0.1)) if gradient.ndim >= 2 and not name.endswith(("_bias", "conv1d.weight")) else REAL(0)
         if "groups" in options:
             new[name] = grouped(name, weight, g, rate, adam, decay, options)
             continue

@@ -10,7 +10,7 @@ import fnmatch
 
 import torch
 
-NOT_MATRICES = ("embed_tokens", "lm_head", "wte", "wpe", "shared_expert_gate")
+NOT_MATRICES = ("embed_tokens", "lm_head", "wte", "wpe", "shared_expert_gate", "conv1d")
 
 
 def matrices_of(name, tensor):
@@ -33,8 +33,8 @@ def is_matrix(name, parameter):
 
 
 def decays(name, parameter):
-    """Biases of all experts of a layer, which gpt-oss has in one tensor, don't."""
-    return parameter.dim() >= 2 and not name.endswith("_bias")
+    """Biases of all experts of a layer, which gpt-oss has in one tensor, don't, nor do taps of convolutions."""
+    return parameter.dim() >= 2 and not name.endswith(("_bias", "conv1d.weight"))
 
 
 @contextlib.contextmanager

@@ -90,10 +90,15 @@ def frequencies(config, dim):
     raise ValueError(f"rotary scaling {kind}")
 
 
+# Families whose norms multiply by 1 + weight; and of them those with layers of gated DeltaNet.
+ZERO_CENTRED = ("gemma3_text", "qwen3_5_text", "qwen3_5_moe_text")
+LINEAR = ZERO_CENTRED[1:]
+
+
 def rotated_part(config):
     """Of a head."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    absent = 0.5 if config["model_type"] == "glm4_moe" else 1.0
+    absent = {"glm4_moe": 0.5, "qwen3_5_text": 0.25, "qwen3_5_moe_text": 0.25}.get(config["model_type"], 1.0)
     if "rotary_dim" in config:
         absent = config["rotary_dim"] / config["head_dim"]
     return config.get("partial_rotary_factor", rope.get("partial_rotary_factor", absent))
@@ -219,20 +224,70 @@ def plain_attention(config, w, p, rows, layer, documents):
         parts = [linear(f"self_attn.{name}_proj", rows) for name in "qkv"]
     if kind in ("olmoe", "olmo2", "olmo3", "minimax_m2"):
         parts[:2] = (rms_norm(parts[i], w[f"{p}self_attn.{'qk'[i]}_norm.weight"], eps) for i in range(2))
+    gate = None
+    if kind in LINEAR:  # behind each head's rows stand its gate's
+        parts[0], gate = (
+            x.reshape(*rows.shape[:2], -1)
+            for x in numpy.split(parts[0].reshape(*rows.shape[:2], heads, 2 * dim), 2, axis=-1)
+        )
     q, k, v = (x.reshape(*rows.shape[:2], -1, dim) for x in parts)
     if kind in ("qwen3", "qwen3_moe") or config.get("use_qk_norm"):
         q = rms_norm(q, w[p + "self_attn.q_norm.weight"], eps)
         k = rms_norm(k, w[p + "self_attn.k_norm.weight"], eps)
-    if kind == "gemma3_text":
+    if kind in ZERO_CENTRED:
         q = rms_norm(q, 1 + w[p + "self_attn.q_norm.weight"], eps)
         k = rms_norm(k, 1 + w[p + "self_attn.k_norm.weight"], eps)
+    if kind == "gemma3_text":
         q = q * numpy.sqrt(REAL(dim) / REAL(config.get("query_pre_attn_scalar", 256)))
     if kind == "ministral3":
         q = q * query_scale(config["rope_parameters"], rows.shape[1])[:, None, None]
     if config.get("no_rope_layers", [1] * (layer + 1))[layer]:
         q, k = (rotate(x, rotary_config(config, layer)) for x in (q, k))
     out = attention(q, k, v, window, documents, own=config.get("own"), layer=p, sinks=w.get(p + "self_attn.sinks"))
-    return linear("self_attn.o_proj", out)
+    return linear("self_attn.o_proj", out if gate is None else out / (1 + numpy.exp(-gate)))
+
+
+def convolved(x, taps, documents):
+    """silu of the causal convolution of each channel of x (B, T, channels) with its taps, within documents."""
+    out, count = numpy.zeros_like(x), taps.shape[-1]
+    for b in range(x.shape[0]):
+        for t in range(x.shape[1]):
+            for j in range(min(count, t + 1)):
+                if documents[b][t - j] == documents[b][t]:
+                    out[b, t] += taps[:, 0, count - 1 - j] * x[b, t - j]
+    return silu(out)
+
+
+def delta_rule(q, k, v, decay, beta, documents):
+    """S <- decay S; S <- S + k (beta (v - S^T k))^T; S^T q of each head (B, T, H, .), from 0 in each document."""
+    out = numpy.zeros_like(v)
+    for b in range(v.shape[0]):
+        for h in range(v.shape[2]):
+            state = numpy.zeros((q.shape[-1], v.shape[-1]), REAL)
+            for t in range(v.shape[1]):
+                state = state * (decay[b, t, h] if t and documents[b][t - 1] == documents[b][t] else 0)
+                state = state + numpy.outer(k[b, t, h], beta[b, t, h] * (v[b, t, h] - k[b, t, h] @ state))
+                out[b, t, h] = q[b, t, h] @ state
+    return out
+
+
+def gated_delta_net(config, w, p, rows, documents):
+    """Qwen3.5's; q, k and v are of unit length, but for q's 1 / sqrt(D)."""
+    p, shape = p + "linear_attn.", rows.shape[:2]
+    heads, dim = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    of_values = config["linear_num_value_heads"], config["linear_value_head_dim"]
+    mixed = convolved(rows @ w[p + "in_proj_qkv.weight"].T, w[p + "conv1d.weight"], documents)
+    q, k, v = numpy.split(mixed, [heads * dim, 2 * heads * dim], axis=-1)
+    times = of_values[0] // heads
+    q, k = (numpy.repeat(x.reshape(*shape, heads, dim), times, axis=2) for x in (q, k))
+    q, k = (x / numpy.sqrt((x * x).sum(-1, keepdims=True) + REAL("1e-6")) for x in (q, k))
+    beta = 1 / (1 + numpy.exp(-(rows @ w[p + "in_proj_b.weight"].T)))
+    steps = numpy.log1p(numpy.exp(rows @ w[p + "in_proj_a.weight"].T + w[p + "dt_bias"]))
+    decay = numpy.exp(-numpy.exp(w[p + "A_log"]) * steps)
+    out = delta_rule(q / numpy.sqrt(REAL(dim)), k, v.reshape(*shape, *of_values), decay, beta, documents)
+    out = rms_norm(out, w[p + "norm.weight"], config["rms_norm_eps"])
+    out = out * silu((rows @ w[p + "in_proj_z.weight"].T).reshape(*shape, *of_values))
+    return out.reshape(*shape, -1) @ w[p + "out_proj.weight"].T
 
 
 def latent_attention(config, w, p, rows, documents):
@@ -322,7 +377,7 @@ def experts(config, w, p, rows, routing):
     out = numpy.zeros_like(x)
     for r, row in enumerate(x):
         weights = scores[r, chosen[r]]
-        if mixtral_names or (config.get("norm_topk_prob") and kind != "deepseek_v2"):
+        if mixtral_names or kind in LINEAR or (config.get("norm_topk_prob") and kind != "deepseek_v2"):
             weights = weights / weights.sum()
         for e, weight in zip(chosen[r], weights * REAL(config.get("routed_scaling_factor", 1))):
             q = f"{p}experts.{e}."
@@ -411,7 +466,7 @@ def has_experts(config, layer):
         count = config.get("num_local_experts") or config.get("num_experts")
         step = config.get("decoder_sparse_step", 1)
         return count > 0 and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % step == 0
-    return kind in ("mixtral", "olmoe", "minimax_m2", "gpt_oss")
+    return kind in ("mixtral", "olmoe", "minimax_m2", "gpt_oss", "qwen3_5_moe_text")
 
 
 def llama_layer(config, w, layer, x, documents, routing):
@@ -427,12 +482,15 @@ def llama_layer(config, w, layer, x, documents, routing):
         x = x + norm("post_attention", plain_attention(config, w, p, norm("input", x), layer, documents))
         out = feed_forward(w, p + "mlp.", norm("pre_feedforward", x), gelu_tanh)
         return x + norm("post_feedforward", out)
-    rows = rms_norm(x, w[p + "input_layernorm.weight"], eps)
-    if config["model_type"] in ("deepseek_v2", "deepseek_v3"):
+    offset = 1 if config["model_type"] in ZERO_CENTRED else 0
+    rows = rms_norm(x, offset + w[p + "input_layernorm.weight"], eps)
+    if config["model_type"] in LINEAR and config["layer_types"][layer] == "linear_attention":
+        x = x + gated_delta_net(config, w, p, rows, documents)
+    elif config["model_type"] in ("deepseek_v2", "deepseek_v3"):
         x = x + latent_attention(config, w, p, rows, documents)
     else:
         x = x + plain_attention(config, w, p, rows, layer, documents)
-    rows = rms_norm(x, w[p + "post_attention_layernorm.weight"], eps)
+    rows = rms_norm(x, offset + w[p + "post_attention_layernorm.weight"], eps)
     if has_experts(config, layer):
         return x + experts(config, w, p, rows, routing)
     return x + feed_forward(w, p + "mlp.", rows)
@@ -440,12 +498,12 @@ def llama_layer(config, w, layer, x, documents, routing):
 
 def llama_logits(config, w, inputs, documents, routing):
     """All families but GPT-2: logits, and the last hidden state behind the final norm."""
-    x, gemma = w["model.embed_tokens.weight"][inputs], config["model_type"] == "gemma3_text"
-    if gemma:
+    x, offset = w["model.embed_tokens.weight"][inputs], 1 if config["model_type"] in ZERO_CENTRED else 0
+    if config["model_type"] == "gemma3_text":
         x = x * numpy.sqrt(REAL(config["hidden_size"]))
     for layer in range(config["num_hidden_layers"]):
         x = llama_layer(config, w, layer, x, documents, routing)
-    x = rms_norm(x, w["model.norm.weight"] + (1 if gemma else 0), config["rms_norm_eps"])
+    x = rms_norm(x, w["model.norm.weight"] + offset, config["rms_norm_eps"])
     return x @ output_matrix(config, w).T, x
 
 

@@ -318,6 +318,32 @@ def gpt_oss(**changes):
     return llama(**(own | changes))
 
 
+def qwen3_5_moe(**changes):
+    own = {
+        "architectures": ["Qwen3_5MoeForCausalLM"],
+        "model_type": "qwen3_5_moe_text",
+        "head_dim": 16,
+        "num_hidden_layers": 3,
+        "intermediate_size": "absent",
+        "mlp_bias": "absent",
+        "rms_norm_eps": 0.05,  # outputs of the rule may be small, and a norm that enlarges them no good for quotients
+        "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 6,
+        "linear_value_head_dim": 8,
+        "linear_conv_kernel_dim": 4,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 9,
+        "shared_expert_intermediate_size": 14,
+        "rope_theta": "absent",
+        "rope_scaling": "absent",
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    }
+    return llama(**(own | changes))
+
+
 def run(tokens, batch=2, microbatch=2, **more):
     return {
         "steps": 10,
@@ -720,6 +746,18 @@ PROBLEMS = {
         model={"auxiliary_loss_coefficient": 0.02},
         end_token=5,
         token_files={"tokens.bin": 1121},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "qwen3_5": Problem(
+        shows=(
+            "Qwen3.5 with experts: two layers of gated DeltaNet, whose four value heads share two key heads, over more "
+            "than one chunk of tokens, and one of attention, whose output has gates and whose heads turn by a quarter; "
+            "norms that multiply by 1 + weight, experts in every layer beside a gated shared one."
+        ),
+        config=qwen3_5_moe(),
+        train=run(76, 2, 1, recompute="selective"),
+        model={"auxiliary_loss_coefficient": 0.02},
+        token_files={"tokens.bin": 1521},
         optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
     ),
     "ministral3": Problem(

@@ -48,10 +48,13 @@ CLASSES = {
     "ministral3": "Ministral3ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
 FAMILIES = list(CLASSES)
+LINEAR = ("qwen3_5_text", "qwen3_5_moe_text")  # whose class sees no documents in a sequence
 NESTED = ("qwen3_vl", "qwen3_vl_moe")  # the text model beside an image model
 WINDOWS_OF_ALL = ("mistral", "mixtral", "phi3", "ministral3")
 BY_TYPE = ("olmo3", "gemma3_text")  # rope parameters and windows by the kind of a layer
@@ -190,6 +193,29 @@ def random_gpt_oss(r, config):
     return f"{text}, limit {config['swiglu_limit']}"
 
 
+def random_qwen3_5_moe(r, config):
+    text = random_mixtral(r, config)
+    config["num_experts"] = config.pop("num_local_experts")
+    config |= {"moe_intermediate_size": r.randint(5, 30), "shared_expert_intermediate_size": r.randint(5, 30)}
+    return text
+
+
+def random_linear(r, config, layers):
+    """Layers of gated DeltaNet but for each n-th."""
+    every = r.choice([1, *range(2, layers + 1)])
+    types = ["full_attention" if number % every == 0 else "linear_attention" for number in range(1, layers + 1)]
+    keys = r.randint(1, 3)
+    config |= {
+        "layer_types": types,
+        "linear_num_key_heads": keys,
+        "linear_num_value_heads": keys * r.randint(1, 3),
+        "linear_key_head_dim": r.randint(2, 12),
+        "linear_value_head_dim": r.randint(2, 12),
+        "linear_conv_kernel_dim": r.randint(1, 5),
+    }
+    return f"attention in each {every}th layer, {keys} key heads"
+
+
 def random_qwen2_moe(r, config):
     text = random_qwen3_moe(r, config)
     config.pop("num_local_experts", None)
@@ -209,6 +235,7 @@ EXPERTS = {
     "olmoe": random_olmoe,
     "minimax_m2": random_minimax_m2,
     "gpt_oss": random_gpt_oss,
+    "qwen3_5_moe_text": random_qwen3_5_moe,
 }
 
 
@@ -284,7 +311,7 @@ def random_config(r, tokens, families):
     special = [random_rope(r, config, family), f"{heads}/{kv_heads}"]
     if family in EXPERTS:
         special.append(EXPERTS[family](r, config))
-    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", "olmo2", "gpt_oss", *BY_TYPE, *NESTED):
+    if family in ("llama", "qwen3", "qwen3_moe", "glm4_moe", "smollm3", "olmoe", "olmo2", "gpt_oss", *BY_TYPE, *NESTED, *LINEAR):
         config["attention_bias"] = r.random() < 0.4
     if family == "gpt_oss":
         config.setdefault("head_dim", config["hidden_size"] // heads)
@@ -305,6 +332,9 @@ def random_config(r, tokens, families):
         config["hidden_size"] += -config["hidden_size"] % heads
         if "rope_parameters" not in config:
             config["rope_local_base_freq"] = r.choice([100.0, 10000.0])
+    if family in LINEAR:
+        config["head_dim"] = 8 * r.randint(1, 3)
+        special.append(random_linear(r, config, layers))
     if family == "smollm3":
         config |= r.choice([{}, {"no_rope_layer_interval": 2}, {"no_rope_layers": [1] * layers}])
         special.append(f"positions {config.get('no_rope_layer_interval', config.get('no_rope_layers', 4))}")
@@ -352,7 +382,7 @@ def random_optimizer(r, steps):
     return options
 
 
-def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in (*NESTED, "gemma3_text", "gpt_oss"))):
+def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in (*NESTED, *LINEAR, "gemma3_text", "gpt_oss"))):
     """Writes model, tokens and deck; returns what reference.train needs, and a description.
 
     multi_token: the families that may have multi-token prediction.
@@ -360,6 +390,8 @@ def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILI
     r = random.Random(seed)
     length, steps = r.randint(5, 45), 10
     config, special = random_config(r, length, families)
+    if config["model_type"] in LINEAR and r.random() < 0.4:
+        length += 70  # more than one chunk
     text = config.get("text_config", config)
     model = random_router_options(r, config)
     further = random.Random(f"further tokens {seed}")  # of its own, so that other draws stay as they were
@@ -370,7 +402,7 @@ def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILI
     files.write_model(os.path.join(folder, "model"), config, seed, storage, shards, depth=depth)
     microbatch = r.choice([1, 2, 3])
     batch = microbatch * ranks * r.choice([1, 2])
-    end_token = None if config["model_type"] in NESTED else r.choice([None, None, 7])
+    end_token = None if config["model_type"] in (*NESTED, *LINEAR) else r.choice([None, None, 7])
     kind = r.choice(["uint16", "uint32"])
     suffix = r.choice([".bin", ".bin", ".npy"])
     data, paths = [], []

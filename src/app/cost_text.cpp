@@ -90,9 +90,9 @@ Floors floors_of(const RunSetup& setup, const Machine& machine) {
   return {peak, machine.memory_bandwidth, codes > 0 ? codes : peak};
 }
 
-class Table {
+class CostTable {
  public:
-  Table(const RunSetup& setup, const Machine& machine)
+  CostTable(const RunSetup& setup, const Machine& machine)
       : setup_(setup),
         buffers_(buffers_on(machine, setup)),
         floors_(floors_of(setup, machine)),
@@ -198,11 +198,11 @@ std::string cost_table(const RunSetup& setup, const Machine& machine) {
              "  %-18s %-12s %12s %12s %9s %12s %12s\n",
              setup.share.pp_rank, machine.name.c_str(), "phase", "", "TFLOP", "GB", "launches", "floor, ms",
              "expected, ms") +
-         Table(setup, machine).text();
+         CostTable(setup, machine).text();
 }
 
 JsonLine cost_json(const RunSetup& setup, const Machine& machine) {
-  return Table(setup, machine).json().add("machine", machine.name);
+  return CostTable(setup, machine).json().add("machine", machine.name);
 }
 
 }  // namespace forge

@@ -28,7 +28,7 @@ std::string deck_in_checkpoints(const std::string& path) {
   std::string damage;
   for (const std::string& checkpoint : checkpoints_at(path, "")) {
     try {
-      return CheckpointFiles(checkpoint, [](const StoredDataset&, const StoredTensor&) { return false; }).facts().deck;
+      return CheckpointFiles(checkpoint, datasets_of({})).facts().deck;
     } catch (const BadCheckpoint& error) {
       damage += std::string("\n  ") + error.what();
     }

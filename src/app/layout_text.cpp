@@ -32,6 +32,7 @@ double layer_flops(const ModelSpec& spec, std::int64_t layer, std::int64_t seque
   one.options.dense_layers.clear();
   one.options.sliding_window = spec.window(layer);
   one.options.sliding_window_layer = one.options.sliding_window_full_every = 0;
+  one.options.full_attention_interval = spec.linear(layer) ? 2 : 0;
   const auto lines = forward_flops_per_token(one, sequence_tokens);
   double flops = 0;
   for (std::size_t i = 0; i + 1 < lines.size(); ++i) flops += lines[i].forward;

@@ -211,6 +211,7 @@ void say_start(const GenerateFiles& files, const LineRows& rows, const Job<T>& j
 }
 
 void refuse_what_generation_lacks(const Deck& deck) {
+  refuse_generation(deck.model);
   if (deck.mesh.cp > 1)
     throw BadInput("forge generate --prompts: mesh.cp = " + std::to_string(deck.mesh.cp) +
                    ", but a text's keys and values stay together; legal: mesh.cp = 1, and ranks on any other axis");

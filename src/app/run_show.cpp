@@ -40,6 +40,8 @@ const char* initial_text(const Parameter& p) {
       return "normal";
     case Initial::uniform:
       return "uniform";
+    case Initial::log_uniform:
+      return "ln uniform";
   }
   return "?";
 }

@@ -26,7 +26,7 @@ RunSetup without_validation(const RunSetup& setup) {
 
 // Places of the data that a run leaves out behind this checkpoint.
 std::vector<NumberRange> excluded_by(const std::string& checkpoint) {
-  const CheckpointFiles files(checkpoint, [](const StoredDataset&, const StoredTensor&) { return false; });
+  const CheckpointFiles files(checkpoint, datasets_of({}));
   return spike_state_from(files.facts().spikes, checkpoint).excluded;
 }
 

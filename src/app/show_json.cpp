@@ -36,6 +36,9 @@ JsonLine tensor_json(const RunSetup& s, const AlikeUnits& alike, const Parameter
       break;
     case Initial::uniform:
       tensor.add("starts_within", p.std);
+      break;
+    case Initial::log_uniform:
+      tensor.add("starts_with_logarithms_within", p.std);
   }
   tensor.add("frozen", alike.unit->frozen);
   tensor.add("weight_decay", rule.weight_decay).add("learning_rate", rule.learning_rate);

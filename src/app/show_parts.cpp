@@ -16,7 +16,7 @@ namespace {
 // Layers whose units have the same parameters: of the model or of multi-token prediction, with or without experts.
 bool same_kind(const ModelSpec& spec, const Unit& a, const Unit& b) {
   return a.kind == b.kind && a.frozen == b.frozen && (a.layer >= spec.L()) == (b.layer >= spec.L()) &&
-         spec.is_moe(a.layer) == spec.is_moe(b.layer);
+         spec.is_moe(a.layer) == spec.is_moe(b.layer) && spec.linear(a.layer) == spec.linear(b.layer);
 }
 
 // All shards of a stage; of very many, some from the first to the last: units times shards are what takes time.

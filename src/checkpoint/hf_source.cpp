@@ -131,7 +131,8 @@ std::string unread_text(const TensorFiles& files, const std::set<std::string>& r
 }  // namespace
 
 std::vector<std::int64_t> file_shape(const Parameter& p) {
-  return p.hf_transposed ? std::vector<std::int64_t>{p.shape[1], p.shape[0]} : p.shape;
+  if (p.hf_transposed) return {p.shape[1], p.shape[0]};
+  return p.hf_shape.empty() ? p.shape : p.hf_shape;
 }
 
 PackedPlace packed_place(const Parameter& p) {

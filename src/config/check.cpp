@@ -342,6 +342,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
   };
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   if (good({"model", "train", "optimizer"})) check_epsilons(deck, needs == Needs::training, report);
+  if (good({"model", "train", "mesh", "optimizer", "output"})) check_linear(deck, report);
   check_start(deck, report);
   if (good({"model", "train", "adapter", "optimizer"})) check_adapter(deck, needs == Needs::training, report);
   if (good({"train", "machine"})) report.collect([&] { check_kernels(deck, asked_kernels(), report); });

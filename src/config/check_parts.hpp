@@ -24,6 +24,9 @@ void check_epsilons(const Deck& deck, bool trains, Report& report);
 void check_latent_attention(ModelDeck& model, Report& report);
 void check_experts(ModelDeck& model, Report& report);
 
+// Gated DeltaNet: its keys, and those that exclude it.
+void check_linear(const Deck& deck, Report& report);
+
 // The keys of spikes, which rule nothing without train.spike.
 void check_spikes(const Deck& deck, Report& report);
 void check_replicas(const Deck& deck, Report& report);

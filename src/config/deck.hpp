@@ -124,6 +124,15 @@ struct ModelDeck {
   bool rope_interleave = false;
   double latent_norm_epsilon = 1e-6;
 
+  bool attention_output_gate = false;  // sigmoids of a part of the queries' projection
+  std::int64_t full_attention_interval =
+      0;  // layers with attention; the others have gated DeltaNet; 0 = all have attention
+  std::int64_t linear_key_heads = 0;
+  std::int64_t linear_value_heads = 0;
+  std::int64_t linear_key_dim = 0;    // of a head
+  std::int64_t linear_value_dim = 0;  // likewise
+  std::int64_t linear_conv_taps = 4;  // taps of the convolution
+
   std::int64_t experts = 0;            // E; 0 = dense
   std::int64_t experts_per_token = 0;  // k
   std::int64_t expert_ffn = 0;         // 0 = ffn

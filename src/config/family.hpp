@@ -29,14 +29,17 @@ enum class Family : int {
   minimax_m2,
   ministral3,
   gemma3_text,
-  gpt_oss
+  gpt_oss,
+  qwen3_5_text,
+  qwen3_5_moe_text
 };
 
 // The deck's words for them, in this order: model_type in config.json.
-inline constexpr std::array family_words{"llama",   "mistral",    "qwen2",       "qwen3",       "gpt2",
-                                         "mixtral", "qwen3_moe",  "deepseek_v3", "deepseek_v2", "qwen2_moe",
-                                         "phi3",    "glm4_moe",   "smollm3",     "olmoe",       "olmo2",
-                                         "olmo3",   "minimax_m2", "ministral3",  "gemma3_text", "gpt_oss"};
+inline constexpr std::array family_words{"llama",        "mistral",         "qwen2",       "qwen3",       "gpt2",
+                                         "mixtral",      "qwen3_moe",       "deepseek_v3", "deepseek_v2", "qwen2_moe",
+                                         "phi3",         "glm4_moe",        "smollm3",     "olmoe",       "olmo2",
+                                         "olmo3",        "minimax_m2",      "ministral3",  "gemma3_text", "gpt_oss",
+                                         "qwen3_5_text", "qwen3_5_moe_text"};
 constexpr const char* name_of(Family family) {
   return family_words[to_size(family)];
 }
@@ -78,6 +81,8 @@ inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
     {},
     {.norm_offset = 1},
     {.router = "router.", .packed = true},
+    {.norm_offset = 1},
+    {.norm_offset = 1},
 }};
 constexpr const TensorNames& tensor_names(Family family) {
   return family_tensors[to_size(family)];

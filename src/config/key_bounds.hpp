@@ -6,8 +6,9 @@ namespace forge {
 
 // Bounds of a model's dimensions in the deck: they keep every product of them (parameters, FLOPs, bytes) within 64
 // bits.
-inline constexpr std::int64_t most_layers = 10'000, most_width = 1'000'000, most_heads = 10'000, most_ffn = 10'000'000,
-                              most_vocabulary = 100'000'000, most_positions = std::int64_t{1} << 40;
+inline constexpr std::int64_t most_layers = 10'000, most_width = 1'000'000, most_heads = 10'000, most_taps = 16,
+                              most_ffn = 10'000'000, most_vocabulary = 100'000'000,
+                              most_positions = std::int64_t{1} << 40;
 
 // Of a batch, or of a validation.
 inline constexpr std::int64_t most_sequences = std::int64_t{1} << 30;

@@ -102,6 +102,7 @@ inline NumberKey from_below(double least, double most) {
 void add_model_keys(std::vector<Key>& keys);
 // Parts of the model section.
 void add_latent_attention_keys(SectionKeys<&Deck::model>& k);
+void add_linear_attention_keys(SectionKeys<&Deck::model>& k);
 void add_expert_keys(SectionKeys<&Deck::model>& k);
 void add_tuning_keys(std::vector<Key>& keys);  // the adapter and preference sections
 void add_run_keys(std::vector<Key>& keys);     // every other section

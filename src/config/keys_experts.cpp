@@ -99,6 +99,27 @@ void add_latent_attention_keys(Keys& k) {
                                     "mla: added to the mean square in the norms of the latents");
 }
 
+void add_linear_attention_keys(Keys& k) {
+  k.flag<&M::attention_output_gate>(
+      "attention_output_gate", stays,
+      "attention's output is multiplied by the sigmoid of a gate, whose rows stand behind "
+      "each head's in the queries' projection");
+  k.integer<&M::full_attention_interval>(
+      "full_attention_interval", stays, 0, most_layers, "",
+      "layers whose number, counted from 1, is a multiple of this have attention, the others gated DeltaNet "
+      "(arXiv:2412.06464); 0 = all have attention");
+  k.integer<&M::linear_key_heads>("linear_key_heads", stays, 0, most_heads, "",
+                                  "gated DeltaNet: heads of queries and keys");
+  k.integer<&M::linear_value_heads>("linear_value_heads", stays, 0, most_heads, "",
+                                    "gated DeltaNet: heads of values, a multiple of linear_key_heads");
+  k.integer<&M::linear_key_dim>("linear_key_dim", stays, 0, most_heads, "",
+                                "gated DeltaNet: width of a query or key head");
+  k.integer<&M::linear_value_dim>("linear_value_dim", stays, 0, most_heads, "",
+                                  "gated DeltaNet: width of a value head");
+  k.integer<&M::linear_conv_taps>("linear_conv_taps", stays, 1, most_taps, "tokens",
+                                  "gated DeltaNet: length of the causal convolution of queries, keys and values");
+}
+
 void add_expert_keys(Keys& k) {
   add_layout(k);
   add_router(k);

@@ -138,6 +138,7 @@ void add_model_keys(std::vector<Key>& keys) {
   add_rope(k);
   add_options(k);
   add_latent_attention_keys(k);
+  add_linear_attention_keys(k);
   add_expert_keys(k);
 }
 

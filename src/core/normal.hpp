@@ -63,14 +63,16 @@ struct NormalNumbers {
   }
 };
 
-// … and those that are alike likely within a bound.
+// … and those that are alike likely within a bound; or logarithms of such numbers between 0 and the bound.
 struct UniformNumbers {
   std::uint64_t key = 0;
   double bound = 1;
+  bool logarithms = false;
 
   FORGE_INLINE double operator()(std::int64_t element) const {
     const auto w = philox(key, static_cast<std::uint64_t>(element), 0);
-    return bound * (2 * uniform(w[0], w[1]) - 1);
+    const double u = uniform(w[0], w[1]);
+    return logarithms ? normal_detail::logarithm(bound * u) : bound * (2 * u - 1);
   }
 };
 

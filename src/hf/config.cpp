@@ -11,6 +11,7 @@
 #include "hf/families.hpp"
 #include "hf/fp8/quantization.hpp"
 #include "hf/json_input.hpp"
+#include "hf/linear_words.hpp"
 #include "hf/model_files.hpp"
 #include "hf/rope.hpp"
 
@@ -163,8 +164,9 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
     read_window_from_layer(config, model);
   else if (family.window == HfWindow::by_type)
     read_window_by_type(config, family, model);
-  else
+  else if (!family.linear)
     read_plain_window(config, family.window, model);
+  read_linear(config, family, model);
   if (family.read_experts) family.read_experts(config, family.experts, model);
   // As in a resolved deck, which repeats it.
   if (model.experts > 0 && model.router_groups_used == 0) model.router_groups_used = model.router_groups;

@@ -102,4 +102,9 @@ std::string qwen2_moe_obstacle(const ModelDeck& m) {
   return plain_router_obstacle(without);
 }
 
+std::string qwen3_5_moe_obstacle(const ModelDeck& m) {
+  if (const std::string obstacle = layers_obstacle(m); !obstacle.empty()) return obstacle;
+  return m.router_renormalise ? qwen2_moe_obstacle(m) : "router_renormalise must be true";
+}
+
 }  // namespace forge

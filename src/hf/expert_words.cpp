@@ -115,6 +115,16 @@ void read_qwen2_moe(const JsonObject& config, const HfExpertSizes& absent, Model
   m.shared_expert_gate = true;
 }
 
+// Its class knows layers with experts alone, and divides the weights by their sum.
+void read_qwen3_5_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
+  m.experts = config.integer("num_experts", absent.count, 1, most_size);
+  m.experts_per_token = config.integer("num_experts_per_tok", absent.per_token, 1, most_size);
+  m.expert_ffn = config.integer("moe_intermediate_size", absent.ffn, 1, most_size);
+  m.shared_expert_ffn = config.integer("shared_expert_intermediate_size", absent.shared, 1, most_size);
+  m.shared_expert_gate = m.router_renormalise = true;
+  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
+}
+
 // Its class divides the weights by their sum, whatever norm_topk_prob says.
 void read_qwen3_vl_moe(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& m) {
   read_qwen_experts(config, absent, m);
@@ -247,6 +257,14 @@ void write_qwen3_moe(const ModelDeck& m, Json& config) {
   config["norm_topk_prob"] = m.router_renormalise;
   config["decoder_sparse_step"] = m.moe_every;
   config["mlp_only_layers"] = dense;
+  write_auxiliary_loss(m, config);
+}
+
+void write_qwen3_5_moe(const ModelDeck& m, Json& config) {
+  config["num_experts"] = m.experts;
+  config["num_experts_per_tok"] = m.experts_per_token;
+  config["moe_intermediate_size"] = m.expert_ffn;
+  config["shared_expert_intermediate_size"] = m.shared_expert_ffn;
   write_auxiliary_loss(m, config);
 }
 

@@ -180,6 +180,23 @@ constexpr HfFamily gpt_oss{
     .write_experts = write_gpt_oss,
     .obstacle = mixtral_obstacle};
 
+constexpr HfFamily qwen3_5{.architecture = "Qwen3_5ForCausalLM",
+                           .sizes = {4096, 12288, 32, 16, 248320, 4, 32768, 256},
+                           .biases = attention_bias,
+                           .qk_norm = true,
+                           .rope_fraction = 0.25,
+                           .linear = true};
+constexpr HfFamily qwen3_5_moe{.architecture = "Qwen3_5MoeForCausalLM",
+                               .sizes = {2048, 512, 40, 16, 248320, 2, 32768, 256},
+                               .biases = attention_bias,
+                               .qk_norm = true,
+                               .rope_fraction = 0.25,
+                               .linear = true,
+                               .experts = {256, 8, 512, 512},
+                               .read_experts = read_qwen3_5_moe,
+                               .write_experts = write_qwen3_5_moe,
+                               .obstacle = qwen3_5_moe_obstacle};
+
 // Text models of others, which are one of these families where nothing but text comes in.
 constexpr HfFamily qwen3_vl{.architecture = qwen3.architecture,
                             .sizes = {4096, 22016, 32, 32, 151936, 32, 128000, 128},
@@ -216,6 +233,8 @@ constexpr HfModelType model_types[] = {
     {"ministral3", Family::ministral3, &ministral3},
     {"gemma3_text", Family::gemma3_text, &gemma3},
     {"gpt_oss", Family::gpt_oss, &gpt_oss},
+    {"qwen3_5_text", Family::qwen3_5_text, &qwen3_5},
+    {"qwen3_5_moe_text", Family::qwen3_5_moe_text, &qwen3_5_moe},
     // Other words for them.
     {"kimi_k2", Family::deepseek_v3, &deepseek_v3},
     {"moonlight", Family::deepseek_v3, &deepseek_v3},
@@ -223,6 +242,8 @@ constexpr HfModelType model_types[] = {
     {"qwen3_vl_moe", Family::qwen3_moe, &qwen3_vl_moe, true},
     {"gemma3", Family::gemma3_text, &gemma3, true},
     {"mistral3", Family::mistral, nullptr, true},
+    {"qwen3_5", Family::qwen3_5_text, &qwen3_5, true},
+    {"qwen3_5_moe", Family::qwen3_5_moe_text, &qwen3_5_moe, true},
 };
 static_assert(std::equal(family_words.begin(), family_words.end(), model_types,
                          [](std::string_view word, const HfModelType& type) { return word == type.word; }));

@@ -65,6 +65,7 @@ struct HfFamily {
   bool plain_rope = false;            // no method stretches its wavelengths
   bool rotary_dim = false;            // a key says how many entries of a head it rotates
   bool query_position_scale = false;  // rope parameters have llama_4_scaling_beta
+  bool linear = false;                // layers of gated DeltaNet, and gates of attention's output
   // Of a window by_type.
   std::int64_t full_every = 4;         // where layer_types and the key are left out
   std::int64_t sliding_window = 4096;  // where it is left out

@@ -16,7 +16,7 @@ namespace forge {
 
 inline constexpr std::int64_t mxfp4_block = 32;
 
-// Why the two tensors are not those of (experts, rows, columns); "" when they are.
+// Why the two tensors do not hold (experts, rows, columns); "" when they do.
 std::string mxfp4_problem(const TensorFiles& files, const TensorInfo& blocks, const TensorInfo* scales,
                           const std::vector<std::int64_t>& shape);
 

@@ -6,6 +6,7 @@
 #include "hf/config.hpp"
 #include "hf/families.hpp"
 #include "hf/fp8/quantization.hpp"
+#include "hf/linear_words.hpp"
 #include "hf/rope.hpp"
 
 namespace forge {
@@ -81,6 +82,7 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (m.attention_sinks != family.sinks)
     return std::string("attention_sinks must be ") + (family.sinks ? "true" : "false");
   if (const auto obstacle = scale_obstacle(m, family); !obstacle.empty()) return obstacle;
+  if (const auto obstacle = linear_obstacle(m, family); !obstacle.empty()) return obstacle;
   if (m.qk_norm_whole != family.qk_norm_whole)
     return std::string("qk_norm_whole must be ") + (family.qk_norm_whole ? "true" : "false");
   if (!*family.qk_norm_key && m.qk_norm != family.qk_norm)
@@ -177,6 +179,7 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, std::int64_
   if (*family.biases.mlp) config[family.biases.mlp] = m.mlp_bias;
   write_positions(m, trained, config);
   write_window(m, family, config);
+  if (family.linear) write_linear(m, config);
   if (family.write_experts) family.write_experts(m, config);
   write_hf_rope(m, family, config);
 }

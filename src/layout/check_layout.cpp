@@ -14,7 +14,8 @@ namespace forge {
 namespace {
 
 bool tp_fits(const ModelDeck& m, std::int64_t tp) {
-  return m.heads % tp == 0 && (m.kv_heads % tp == 0 || tp % m.kv_heads == 0) && m.ffn % tp == 0;
+  return m.heads % tp == 0 && (m.kv_heads % tp == 0 || tp % m.kv_heads == 0) && m.ffn % tp == 0 &&
+         m.linear_key_heads % tp == 0;
 }
 
 // Heads of keys and values are copied where they don't divide (nn/context_attention.plan.hpp).
@@ -43,6 +44,8 @@ void check_tensor(const Deck& deck, Report& report) {
   if (m.heads % tp != 0) violated("does not divide " + equation("model.heads", m.heads));
   if (m.kv_heads % tp != 0 && tp % m.kv_heads != 0)
     violated("neither divides " + equation("model.kv_heads", m.kv_heads) + " nor is a multiple of it");
+  if (m.linear_key_heads % tp != 0)
+    violated("does not divide " + equation("model.linear_key_heads", m.linear_key_heads));
   if (m.ffn % tp != 0) violated("does not divide " + equation("model.ffn", m.ffn));
 }
 

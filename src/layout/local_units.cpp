@@ -97,6 +97,8 @@ ModelSpec local_spec(const ModelSpec& spec, int tp, int etp) {
   ModelSpec local = spec;
   local.options.heads = spec.H() / tp;
   local.options.kv_heads = std::max<std::int64_t>(spec.K() / tp, 1);
+  local.options.linear_key_heads = spec.options.linear_key_heads / tp;
+  local.options.linear_value_heads = spec.options.linear_value_heads / tp;
   local.options.ffn = spec.F() / tp;
   local.options.shared_expert_ffn = spec.Fs() / tp;
   local.options.expert_ffn = spec.Fe() / etp;

@@ -19,17 +19,26 @@ std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& s, std::int64_t 
     return 2.0 * static_cast<double>(in) * static_cast<double>(out);
   };
   auto feed_forward = [&](std::int64_t ffn) { return product(s.C(), s.up_columns(ffn)) + product(ffn, s.C()); };
-  double attention = 0;
+  double attention = 0, linear = 0;
   for (std::int64_t layer = 0; layer < s.L() + depth; ++layer)
-    attention += product(s.q_columns() + s.o_columns(), 1) * mean_keys(sequence_tokens, s.window(layer));
-  double projections = product(s.C(), s.qkv_columns());
+    if (s.linear(layer))
+      ++linear;
+    else
+      attention += product(s.q_columns() + s.o_columns(), 1) * mean_keys(sequence_tokens, s.window(layer));
+  double projections = product(s.C(), s.projected_columns());
   if (s.mla())
     projections = product(s.C(), s.q_lora()) + product(s.q_up_inputs(), s.q_columns()) +
                   product(s.C(), s.kv_down_columns()) + product(s.kv_lora(), s.kv_up_columns());
-  std::vector<FlopsLine> lines = {{"q, k, v projections", layers * projections},
+  std::vector<FlopsLine> lines = {{"q, k, v projections", (layers - linear) * projections},
                                   {"attention", attention},
-                                  {"attention output", layers * product(s.o_columns(), s.C())},
+                                  {"attention output", (layers - linear) * product(s.o_columns(), s.C())},
                                   {"feed-forward", (layers - moe) * feed_forward(s.F())}};
+  if (linear > 0) {
+    // The state is read by k, changed, and read by q.
+    const double state = 3 * product(s.options.linear_key_dim, s.linear_values());
+    lines.push_back({"DeltaNet projections", linear * product(s.C(), s.linear_columns() + s.linear_values())});
+    lines.push_back({"delta rule", linear * (state + product(s.options.linear_conv_taps, s.linear_channels()))});
+  }
   if (s.E() > 0) {
     const double shared = feed_forward(s.Fs()) + (s.options.shared_expert_gate ? product(s.C(), 1) : 0);
     lines.push_back({"router", moe * product(s.C(), s.E())});
@@ -81,7 +90,7 @@ double training_flops_per_token(const ModelSpec& s, const std::vector<Unit>& uni
     if (!unit.frozen) continue;
     const bool idle = unit.layer >= 0 && unit.layer < lowest;
     sum -= (idle ? 2 : 1) * product_flops(s, unit);
-    if (idle && unit.kind == UnitKind::block)
+    if (idle && unit.kind == UnitKind::block && !s.linear(unit.layer))
       sum -= 4 * static_cast<double>(s.q_columns() + s.o_columns()) * mean_keys(sequence_tokens, s.window(unit.layer));
   }
   return sum;

@@ -17,7 +17,7 @@ struct FlopsLine {
 // counts with its own uses of the head. Norms, rotations and activations are left out, as everybody's MFU does.
 std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& spec, std::int64_t sequence_tokens);
 
-// Forward, of adapters, of the experts' those of the experts that the token goes to; 0: there are none.
+// Forward, of adapters, of experts only where the token goes there; 0: there are none.
 double adapter_flops_per_token(const ModelSpec& spec, const std::vector<Unit>& units);
 
 // Forward and backward, without recomputation, as which a pair's second run of the head counts: the figure that mfu

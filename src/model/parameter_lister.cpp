@@ -52,6 +52,7 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   p.section = section;
   p.group = next_ - 1;
   p.shape.assign(t.shape.begin(), t.shape.end());
+  p.hf_shape.assign(t.hf_shape.begin(), t.hf_shape.end());
   p.split.assign(t.split.begin(), t.split.end());
   p.expert = t.expert;
   p.initial = t.initial;

@@ -41,8 +41,9 @@ struct TensorSpec {
   double std = 0;           // of Initial::normal
   bool transposed = false;  // stored (in, out) there
   std::int64_t expert = -1;
-  double offset = 0;        // the files' values are less by this
-  std::int64_t packed = 0;  // experts whose values stand in one tensor there; 0: each has its own
+  double offset = 0;                         // the files' values are less by this
+  std::int64_t packed = 0;                   // experts whose values stand in one tensor there; 0: each has its own
+  ShortList<std::int64_t, 3> hf_shape = {};  // there; empty: shape
 };
 
 // A buffer with the elements of a unit from `begin` on: with all of them, or with those of its vectors, which stand

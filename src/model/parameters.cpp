@@ -21,7 +21,8 @@ NormalNumbers initial_values(std::uint64_t seed, const Parameter& parameter) {
 }
 
 UniformNumbers uniform_values(std::uint64_t seed, const Parameter& parameter) {
-  return {random_key(seed, Purpose::initial_values, hash_of(parameter.name)), parameter.std};
+  return {random_key(seed, Purpose::initial_values, hash_of(parameter.name)), parameter.std,
+          parameter.initial == Initial::log_uniform};
 }
 
 std::string_view name_of(UnitKind kind) {

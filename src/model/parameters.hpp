@@ -19,7 +19,7 @@ constexpr bool holds_vectors(Section section) {
   return section >= Section::output_biases;
 }
 
-enum class Initial { zeros, ones, normal, uniform };
+enum class Initial { zeros, ones, normal, uniform, log_uniform };
 
 // How ranks share a tensor's rows or columns: of dense units those of tp, of experts those of etp. Each has a piece of
 // whole granules; where the granules don't divide, the last pieces end early, or are empty.
@@ -43,10 +43,11 @@ struct Parameter {
   // q, k and v as one matrix of qkv_columns rows, gate and up as one of up_columns rows.
   std::size_t group;
   std::vector<std::int64_t> shape;
-  std::vector<Split> split;  // of one part after the other; empty: every tp rank holds the whole tensor
-  std::int64_t expert = -1;  // of an expert: its number
+  std::vector<std::int64_t> hf_shape;  // there, of as many elements in the same order; empty: shape
+  std::vector<Split> split;            // of one part after the other; empty: every tp rank holds the whole tensor
+  std::int64_t expert = -1;            // of an expert: its number
   Initial initial = Initial::zeros;
-  double std = 0;  // of Initial::normal; of uniform the bound
+  double std = 0;  // of Initial::normal; of uniform, and of the logarithms of such, the bound
 
   std::int64_t elements() const;
   // Weight decay follows the rank of the checkpoint's tensor.

@@ -23,6 +23,10 @@ struct ModelSpec {
   std::int64_t kv_columns() const { return K() * D(); }
   std::int64_t v_columns() const { return K() * value_dim(); }
   std::int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
+  // Sigmoid gates of attention's output: of the projection that makes q, k and v, each query head has 2 D columns.
+  bool output_gate() const { return options.attention_output_gate; }
+  std::int64_t q_rows() const { return output_gate() ? 2 * q_columns() : q_columns(); }
+  std::int64_t projected_columns() const { return q_rows() + 2 * kv_columns(); }
   bool gated() const { return is_gated(options.activation); }
   // Columns of the first feed-forward product: gate and up side by side, or F.
   std::int64_t up_columns() const { return up_columns(F()); }
@@ -62,6 +66,18 @@ struct ModelSpec {
   bool mla() const { return options.attention == AttentionKind::mla; }
   std::int64_t value_dim() const { return mla() ? options.value_dim : D(); }
   std::int64_t o_columns() const { return H() * value_dim(); }  // what attention gives to its output projection
+  // Layers of gated DeltaNet (arXiv:2412.06464) in the place of attention: the channels of their convolution, q, k and
+  // v of all heads; with them the gate z, and β's and g's inputs, the columns of their projection; and the output's.
+  bool linear(std::int64_t layer) const {
+    return options.full_attention_interval > 0 && number_of(layer) % options.full_attention_interval != 0;
+  }
+  std::int64_t linear_channels() const {
+    return 2 * options.linear_key_heads * options.linear_key_dim + linear_values();
+  }
+  std::int64_t linear_values() const { return options.linear_value_heads * options.linear_value_dim; }
+  std::int64_t linear_columns() const { return linear_channels() + linear_values() + 2 * options.linear_value_heads; }
+  // Columns that a layer's output projection reads.
+  std::int64_t mixed_columns(std::int64_t layer) const { return linear(layer) ? linear_values() : o_columns(); }
   // Entries of a head that rope rotates: its first ones, with mla the last ones.
   std::int64_t rotary_dim() const {
     return mla() ? options.rope_dim : static_cast<std::int64_t>(static_cast<double>(D()) * options.rope_fraction);

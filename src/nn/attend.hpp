@@ -101,7 +101,8 @@ void attend(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHea
 template <class T, class Adapt = NoAdapter>
 void attention_out(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
                    View<T, 2> branch, const RowScratch<T>& rows, Adapt adapt = {}) {
-  row_parallel_forward<T>(p.ctx, attention_out_split(p.spec()), b.o, w.out, w.out_bias, branch, rows, adapt);
+  row_parallel_forward<T>(p.ctx, attention_out_split(p.spec(), p.layer), b.projected_o(), w.out, w.out_bias, branch,
+                          rows, adapt);
 }
 
 // d_h → d_branch(R, C), the gradient of the output projection's result on all tp ranks
@@ -122,7 +123,7 @@ void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, 
                      const AttendScratch<T>& s, View<const T, 2> d_branch, const AttentionHeads<T>& in,
                      const AttentionHeads<T>& d, const SinkGradient<T>& sinks, Adapt adapt = {}) {
   const ModelSpec& m = p.spec();
-  block_linear_backward_input<T>(p.ctx, attention_out_split(m), d_branch, w.out, s.d_o);
+  block_linear_backward_input<T>(p.ctx, attention_out_split(m, p.layer), d_branch, w.out, s.d_o);
   adapt(s.d_o);
   attention_delta<T>(p.ctx.stream, output_heads(m, s.d_o), output_heads(m, b.o), s.delta);
   context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, output_heads(m, b.o), b.lse,
@@ -139,7 +140,7 @@ template <class T>
 void attention_out_backward_weight(const BlockPass<T>& p, const AttendParameters<acc_t<T>>& g,
                                    const AttendBuffers<T>& b, const RowOperand<T>& d_branch,
                                    const RowScratch<T>& rows) {
-  block_linear_backward_weight<T>(p.ctx, attention_out_split(p.spec()), d_branch, b.o, g.out);
+  block_linear_backward_weight<T>(p.ctx, attention_out_split(p.spec(), p.layer), d_branch, b.projected_o(), g.out);
   // The output's bias was added to this rank's rows only.
   bias_backward<T>(p.ctx, own_rows(p.ctx.groups, d_branch.values()), g.out_bias, rows);
 }

@@ -4,17 +4,18 @@
 
 namespace forge {
 
-MatrixSplit attention_out_split(const ModelSpec& s) {
-  return {whole_lines(s.C()), split_lines(s.o_columns()), BlockProduct::attention_out};
+MatrixSplit attention_out_split(const ModelSpec& s, std::int64_t layer) {
+  return {whole_lines(s.C()), split_lines(s.mixed_columns(layer)), BlockProduct::attention_out};
 }
 
 void list_attend(Segments& list, std::int64_t layer, Pass pass) {
   const ModelDeck& o = list.spec.options;
-  const MatrixSplit out = attention_out_split(list.spec);
+  const MatrixSplit out = attention_out_split(list.spec, layer);
   const std::int64_t C = list.spec.C();
   switch (pass) {
     case Pass::forward:
       list_context(list, layer, pass);
+      if (list.spec.output_gate()) list.over_rows("gate_output", list.R, list.spec.o_columns(), 2, 1);
       list.block_linear(ProductOf::output, list.R, out);
       list_adapter(list, BlockProduct::attention_out, ProductOf::output);
       list.reduce_rows(C);
@@ -28,6 +29,7 @@ void list_attend(Segments& list, std::int64_t layer, Pass pass) {
         list.gather_behind(list.spec.mla() ? list.spec.latent_columns() : C);
       list.block_linear(ProductOf::input_gradient, list.R, out);
       list_adapter(list, BlockProduct::attention_out, ProductOf::input_gradient);
+      if (list.spec.output_gate()) list.over_rows("gate_output_backward", list.R, list.spec.o_columns(), 3, 2);
       list.over_rows("attention_delta", list.R, list.spec.o_columns(), 2, 0);
       return list_context(list, layer, Pass::backward_input);
     case Pass::backward_weight:

@@ -20,15 +20,16 @@ struct AttendParameters {
   }
   void list_output(ParameterLister& l) {
     const ModelSpec& s = l.spec;
-    const std::string_view hf = l.hf("self_attn.o_proj.", "attn.c_proj.");
+    const std::string_view hf = s.linear(l.layer) ? "linear_attn.out_proj." : l.hf("self_attn.o_proj.", "attn.c_proj.");
+    const std::int64_t head = s.linear(l.layer) ? s.options.linear_value_dim : s.value_dim();
     l.add(out, {{"attention.out"},
                 {hf, "weight"},
-                {s.C(), s.o_columns()},
-                split_columns(s.value_dim()),
+                {s.C(), s.mixed_columns(l.layer)},
+                split_columns(head),
                 Initial::normal,
                 l.output_std(),
                 l.gpt2()});
-    if (s.options.attention_out_bias)
+    if (s.options.attention_out_bias && !s.linear(l.layer))
       l.add(out_bias, {{"attention.out_bias"}, {hf, "bias"}, {s.C()}}, Section::output_biases);
   }
 };
@@ -44,6 +45,7 @@ struct AttendBuffers {
   View<T, 2> n1;          // (S, C) normalised input, where norms stand before
   View<T, 2> o;           // (R, H Dv) attention's output
   View<acc_t<T>, 2> lse;  // (R, H)
+  View<T, 2> gated_o;     // (R, H Dv) the projection's input, where gates stand before it
   View<T, 2> branch;      // (S, C) result of the output projection, where norms stand behind
   View<T, 2> h;           // (S, C) residual stream after attention
   LowRows<T> out_low;
@@ -51,6 +53,8 @@ struct AttendBuffers {
   // thing than d_h.
   View<T, 2> d_h;    // (S, C)
   View<T, 2> d_out;  // (R, C)
+
+  const View<T, 2>& projected_o() const { return gated_o.empty() ? o : gated_o; }
 
   void list_norm(BufferLister& l) {
     if (l.spec.norms_before()) norm1.list(l, "norm 1 mean", "norm 1 rstd");
@@ -62,6 +66,9 @@ struct AttendBuffers {
   void list_outputs(BufferLister& l) {
     l.save(o, "attention output", l.R, l.spec.o_columns(), l.W);
     l.save(lse, "attention log-sum-exp", l.R, l.spec.H(), l.B);
+    list_residual(l);
+  }
+  void list_residual(BufferLister& l) {
     out_low.list(l, BlockProduct::attention_out);
     if (l.spec.norms_behind()) l.save(branch, "attention before its norm", l.S, l.spec.C(), l.B);
     l.save(h, "residual after attention", l.S, l.spec.C(), l.spec.norms_before() ? l.B : l.W);
@@ -94,8 +101,8 @@ struct AttendScratch {
   void list_d_n1(BufferLister& l) { l.add(d_n1, "gradient of norm output", l.S, l.spec.C()); }
 };
 
-// How tp splits the output projection.
-MatrixSplit attention_out_split(const ModelSpec& spec);
+// How tp splits the output projection of a layer.
+MatrixSplit attention_out_split(const ModelSpec& spec, std::int64_t layer);
 
 // The part common to both kinds of attention: attention and the output projection in forward and B (in `backward` also
 // the start of W's gather), and the output projection's W.

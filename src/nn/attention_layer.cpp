@@ -2,6 +2,7 @@
 
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
+#include "kernels/attention/output_gate.hpp"
 #include "kernels/rows/width_norm.hpp"
 
 namespace forge {
@@ -76,8 +77,15 @@ void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
   const MatrixSplit split = qkv_split(p.ctx.buffers);
   const RowOperand<T> n =
       gather_operand<T>(p.ctx, norm1_of(p, w, b, split, b.n1), b.all_n1.empty() ? rows.all_rows : b.all_n1);
-  block_linear_forward<T>(p.ctx, split, n, w.qkv, w.qkv_bias, b.qkv);
-  adapter().forward(n.values(), b.qkv);
+  {
+    Frame frame(p.ctx.arena);
+    const bool gated = p.spec().output_gate();
+    const auto s = workspace<GatedProjection<T>>(p.ctx);
+    const View<T, 2>& made = gated ? s.projected : b.qkv;
+    block_linear_forward<T>(p.ctx, split, n, w.qkv, w.qkv_bias, made);
+    adapter().forward(n.values(), made);
+    if (gated) split_gates<T>(p.ctx.stream, made, p.spec().D(), b.qkv, b.gate);
+  }
   const View<T, 3> raw = queries_and_keys(b.qkv);
   const double epsilon = p.spec().options.norm_epsilon;
   if (p.spec().options.qk_norm_whole) {
@@ -143,7 +151,8 @@ template <class T>
 void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const {
   project(rows);
   attend<T>(p, b, inputs(), w.sinks);
-  attention_out<T>(p, w, b, branch, rows, [&](View<T, 2> partial) { out_adapter().forward(b.o, partial); });
+  if (p.spec().output_gate()) gate_output<T>(p.ctx.stream, b.o, b.gate, b.gated_o);
+  attention_out<T>(p, w, b, branch, rows, [&](View<T, 2> partial) { out_adapter().forward(b.projected_o(), partial); });
 }
 
 template <class T>
@@ -161,12 +170,16 @@ void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) co
   const View<const T, 2> n =
       weights ? behind.gather(attention_input(p, b), b.all_n1, weights->all_rows) : View<const T, 2>();
   attend_backward<T>(p, w, b, s, d_branch, inputs(), d, {w.sinks, g.sinks, s.sink_terms, s.sink_sums},
-                     [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
+                     [&](View<T, 2> d_o) {
+                       out_adapter().backward_input(d_branch, d_o);
+                       if (p.spec().output_gate()) gate_output_backward<T>(p.ctx.stream, b.o, b.gate, d_o, s.d_gate);
+                     });
   backward_positions(s);
   sum_copies();
+  if (p.spec().output_gate()) join_gates<T>(p.ctx.stream, b.d_qkv, s.d_gate, p.spec().D(), b.d_projected);
   const View<T, 2> partial = partial_rows(p.ctx, s.rows, s.d_n1);
-  block_linear_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, w.qkv, partial);
-  adapter().backward_input(b.d_qkv, partial);
+  block_linear_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), projected_gradient(), w.qkv, partial);
+  adapter().backward_input(projected_gradient(), partial);
   if (weights) {
     behind.wait();
     behind.reduce(partial, s.d_n1);
@@ -181,15 +194,15 @@ void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) co
 template <class T>
 void AttentionLayer<T>::add_weights(View<const T, 2> n, const RowScratch<T>& rows) const {
   const MatrixSplit split = qkv_split(p.ctx.buffers);
-  Array<RowOperand<T>, 2> of{{attention_out_gradient<T>(b), b.d_qkv}};
+  Array<RowOperand<T>, 2> of{{attention_out_gradient<T>(b), projected_gradient()}};
   if (!g.qkv.empty())
-    of = code_together<T>(p.ctx, ProductOf::weight_gradient, {attention_out_split(p.spec()), of[0], b.o},
-                          {split, of[1], n});
+    of = code_together<T>(p.ctx, ProductOf::weight_gradient,
+                          {attention_out_split(p.spec(), p.layer), of[0], b.projected_o()}, {split, of[1], n});
   attention_out_backward_weight<T>(p, g, b, of[0], rows);
-  out_adapter().backward_weight(attention_out_gradient<T>(b), b.o);
+  out_adapter().backward_weight(attention_out_gradient<T>(b), b.projected_o());
   block_linear_backward_weight<T>(p.ctx, split, of[1], n, g.qkv);
-  adapter().backward_weight(b.d_qkv, n);
-  bias_backward<T>(p.ctx, b.d_qkv, g.qkv_bias, rows);
+  adapter().backward_weight(projected_gradient(), n);
+  bias_backward<T>(p.ctx, projected_gradient(), g.qkv_bias, rows);
 }
 
 template <class T>

@@ -42,6 +42,7 @@ struct AttentionLayer {
   HeadWeights<T> head_weights() const { return {w.q_norm, w.k_norm, p.spec().H()}; }
   View<T, 3> queries_and_keys(View<T, 2> x) const;
   void project(const RowScratch<T>& rows) const;
+  const View<T, 2>& projected_gradient() const { return b.d_projected.empty() ? b.d_qkv : b.d_projected; }
   // Of queries and of keys in the model, and the sums of this rank's parts over tp.
   std::pair<std::int64_t, std::int64_t> widths() const;
   void add_up(View<acc_t<T>, 2> sums) const;

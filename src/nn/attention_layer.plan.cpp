@@ -7,10 +7,10 @@ namespace forge {
 // Key and value heads: fewer of them than tp ranks are copied.
 ShortList<QkvTensor, 3> qkv_tensors(const ParameterLister& l) {
   const ModelSpec& s = l.spec;
-  const std::int64_t D = s.D(), q = s.q_columns(), kv = s.kv_columns();
+  const std::int64_t D = s.D(), q = s.q_columns(), kv = s.kv_columns(), of_head = s.output_gate() ? 2 * D : D;
   if (const std::string_view fused = l.names().qkv; !fused.empty())  // q's rows, then k's, then v's
     return {{"qkv", fused, s.qkv_columns(), {{0, D, false, 0, q}, {0, D, true, q, kv}, {0, D, true, q + kv, kv}}}};
-  return {{"q", "self_attn.q_proj.", q, split_rows(D)},
+  return {{"q", "self_attn.q_proj.", s.q_rows(), split_rows(of_head)},
           {"k", "self_attn.k_proj.", kv, {{0, D, true}}},
           {"v", "self_attn.v_proj.", kv, {{0, D, true}}}};
 }
@@ -47,6 +47,11 @@ void list_width_norm(Segments& list, std::int64_t layer, Pass pass) {
   over_heads(list, "width_norm_backward", 2, 1).launches = 4;
 }
 
+// Columns of gates between those of heads, to where they are read, or back.
+void list_gates(Segments& list, const char* name) {
+  list.over_rows(name, list.R, list.spec.projected_columns(), 1, 1);
+}
+
 // Of the first of the ranks with the same key heads, which adds up what they have.
 void list_copied_gradients(Segments& list) {
   const std::int64_t copied = copied_gradients(list.c), copies = list.c.rounding.kv_copies;
@@ -60,7 +65,7 @@ void list_copied_gradients(Segments& list) {
 }  // namespace
 
 MatrixSplit qkv_split(const BufferContext& c) {
-  MatrixLines rows = split_lines(c.spec.q_columns());
+  MatrixLines rows = split_lines(c.spec.q_rows());
   for (int part = 0; part < 2; ++part) rows.parts.push_back({c.spec.kv_columns(), c.rounding.kv_copies});
   return {rows, whole_lines(c.spec.C()), BlockProduct::qkv};
 }
@@ -80,6 +85,7 @@ void list_attention_input(Segments& list, std::int64_t layer, Pass pass) {
   if (normalised) over_heads(list, "head_norm_backward", 2, 1).launches = list.frozen ? 2 : 4;
   if (!normalised && !whole && list.spec.rotates(layer)) list_rotary(list);
   if (list.rounds) list_copied_gradients(list);
+  if (list.spec.output_gate()) list_gates(list, "join_gates");
   list.block_linear(ProductOf::input_gradient, list.R, qkv_split(list.c));
   list_adapter(list, BlockProduct::qkv, ProductOf::input_gradient);
 }
@@ -87,11 +93,11 @@ void list_attention_input(Segments& list, std::int64_t layer, Pass pass) {
 void list_attention_weight(Segments& list, std::int64_t layer) {
   const ModelSpec& s = list.spec;
   const MatrixSplit qkv = qkv_split(list.c);
-  if (!list.frozen) list.join_codes(ProductOf::weight_gradient, list.R, attention_out_split(s), qkv);
+  if (!list.frozen) list.join_codes(ProductOf::weight_gradient, list.R, attention_out_split(s, layer), qkv);
   list_attend(list, layer, Pass::backward_weight);
   if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, qkv);
   list_adapter(list, BlockProduct::qkv, ProductOf::weight_gradient);
-  if (s.options.qkv_bias && !list.frozen) list.column_sums("column_sum", list.R, s.qkv_columns(), 1);
+  if (s.options.qkv_bias && !list.frozen) list.column_sums("column_sum", list.R, s.projected_columns(), 1);
 }
 
 }  // namespace
@@ -104,8 +110,9 @@ void list_attention(Segments& list, std::int64_t layer, Pass pass) {
       if (s.norms_before()) list_norm(list, pass, list.S, s.C());
       list.gather_rows(s.C());
       list.block_linear(ProductOf::output, list.R, qkv_split(list.c), list.c.tp == 1 && s.norms_before());
-      if (s.options.qkv_bias) list.over_rows("add_bias", list.R, s.qkv_columns(), 1, 1);
+      if (s.options.qkv_bias) list.over_rows("add_bias", list.R, s.projected_columns(), 1, 1);
       list_adapter(list, BlockProduct::qkv, ProductOf::output);
+      if (s.output_gate()) list_gates(list, "split_gates");
       if (normalised) over_heads(list, "head_norm_forward", 1, 1);
       if (whole) list_width_norm(list, layer, pass);
       if (!normalised && !whole && s.rotates(layer)) list_rotary(list);

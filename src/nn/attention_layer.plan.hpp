@@ -16,8 +16,9 @@ ShortList<QkvTensor, 3> qkv_tensors(const ParameterLister& lister);
 
 template <class P>
 struct AttentionParameters : AttendParameters<P> {
-  View<P, 2> qkv;             // ((H + 2K) D, C)
-  View<P, 1> qkv_bias;        // ((H + 2K) D)
+  // ((H + 2K) D, C); with gates of the output (2H + 2K) D rows: each query head's, then its gate's
+  View<P, 2> qkv;
+  View<P, 1> qkv_bias;        // likewise
   View<P, 1> q_norm, k_norm;  // (D), or (H D) and (K D) of all heads together
   View<P, 1> sinks;           // (H)
   LowRank<P> qkv_adapter;
@@ -25,7 +26,7 @@ struct AttentionParameters : AttendParameters<P> {
   void list(ParameterLister& l) {
     const ModelSpec& s = l.spec;
     this->list_norm(l);
-    l.start(qkv, {{s.qkv_columns(), s.C()}});
+    l.start(qkv, {{s.projected_columns(), s.C()}});
     for (const QkvTensor& t : qkv_tensors(l))
       l.tensor({{"attention.", t.name},
                 {t.hf, "weight"},
@@ -35,7 +36,7 @@ struct AttentionParameters : AttendParameters<P> {
                 l.matrix_std(),
                 l.gpt2()});
     if (s.options.qkv_bias) {
-      l.start(qkv_bias, {{s.qkv_columns()}});
+      l.start(qkv_bias, {{s.projected_columns()}});
       for (const QkvTensor& t : qkv_tensors(l))
         l.tensor({{"attention.", t.name, "_bias"}, {t.hf, "bias"}, {t.rows}, t.split});
     }
@@ -69,6 +70,8 @@ struct AttentionBuffers : AttendBuffers<T> {
   View<T, 2> qk;              // (R, (H + K) D)  normalised q and k (QK-norm only)
   View<acc_t<T>, 2> qk_rstd;  // (R, H + K), or (R, 2) of all heads together
   View<T, 2> d_qkv;           // (R, (H + 2K) D)
+  View<T, 2> gate;            // (R, H D), where the output is gated
+  View<T, 2> d_projected;     // (R, (2H + 2K) D), likewise
   LowRows<T> qkv_low;
   View<T, 2> all_n1;  // (R, C) n1 of all tp ranks, where recomputation keeps it
 
@@ -82,11 +85,14 @@ struct AttentionBuffers : AttendBuffers<T> {
       l.save(qk, "normalised q, k", l.R, s.q_columns() + s.kv_columns(), l.B);
       l.save(qk_rstd, "QK-norm rstd", l.R, s.options.qk_norm_whole ? 2 : s.H() + s.K(), l.B);
     }
+    if (s.output_gate()) l.save(gate, "gates of attention's output", l.R, s.q_columns(), l.B);
     this->list_outputs(l);
+    if (s.output_gate()) l.save(this->gated_o, "gated attention output", l.R, s.o_columns(), l.W);
   }
   void list_gradients(BufferLister& l) {
     this->list_attend_gradients(l);
     l.add(d_qkv, "gradient of q, k, v", l.R, l.spec.qkv_columns(), l.W);
+    if (l.spec.output_gate()) l.add(d_projected, "gradient of q, gates, k, v", l.R, l.spec.projected_columns(), l.W);
     qkv_low.list_gradients(l, BlockProduct::qkv);
   }
   void list_gathered(BufferLister& l) { l.add(all_n1, "norm 1 output of all tp ranks", l.R, l.spec.C(), l.W); }
@@ -96,6 +102,7 @@ struct AttentionBuffers : AttendBuffers<T> {
 template <class T>
 struct AttentionScratch : AttendScratch<T> {
   View<acc_t<T>, 2> qk_slopes;  // (R, 2) of QK-norm over all heads together
+  View<T, 2> d_gate;            // (R, H D)
 
   void list(BufferLister& l) {
     const ModelSpec& s = l.spec;
@@ -103,9 +110,20 @@ struct AttentionScratch : AttendScratch<T> {
     const std::int64_t normed = !s.options.qk_norm ? 0 : whole ? s.q_columns() + s.kv_columns() : s.D();
     this->list_attend(l);
     this->list_d_n1(l);
+    if (s.output_gate()) l.add(d_gate, "gradient of the gates", l.R, s.q_columns());
     if (whole) l.add(qk_slopes, "slopes of QK-norm", l.R, 2);
     this->rows.list_norm(l, std::max(s.C(), s.D()), normed);
     this->rows.list_rows(l);
+  }
+};
+
+// Workspace of the projection where the output is gated.
+template <class T>
+struct GatedProjection {
+  View<T, 2> projected;  // (R, (2H + 2K) D)
+
+  void list(BufferLister& l) {
+    if (l.spec.output_gate()) l.add(projected, "q, gates, k, v", l.R, l.spec.projected_columns());
   }
 };
 

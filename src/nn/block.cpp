@@ -3,6 +3,7 @@
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "nn/attention_layer.hpp"
+#include "nn/delta_layer.hpp"
 #include "nn/latent_attention.hpp"
 #include "nn/moe.hpp"
 
@@ -16,6 +17,7 @@ struct Halves {
   const Block<T>& k;
   AttentionLayer<T> attention{k.p, k.b.attention, k.w.attention, k.g.attention};
   LatentAttention<T> latent{k.p, k.b.latent, k.w.latent, k.g.latent};
+  DeltaLayer<T> delta{k.p, k.b.delta, k.w.delta, k.g.delta};
   Mlp<T> mlp{k.p.ctx, k.b.mlp, k.w.mlp, k.g.mlp};
   Moe<T> moe{k.p.ctx, k.p.layer, k.p.batch, k.b.n2, k.b.moe, k.w.moe, k.g.moe};
 };
@@ -27,12 +29,12 @@ struct Halves {
 template <class T>
 RowOperand<T> Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
   const ModelSpec& m = p.spec();
-  const AttendBuffers<T>& a = b.attend(m);
+  const AttendBuffers<T>& a = b.attend(m, p.layer);
   const View<T, 2> branch = m.norms_behind() ? a.branch : s.branch;
-  of_attention(m, Halves<T>{*this}, [&](const auto& half) { half.forward(branch, s.rows); });
+  of_attention(m, p.layer, Halves<T>{*this}, [&](const auto& half) { half.forward(branch, s.rows); });
   if (m.norms_behind()) {
     const AttendParameters<const T>& of = of_attention(
-        m, w, [](const AttendParameters<const T>& half) -> const auto& { return half; });
+        m, p.layer, w, [](const AttendParameters<const T>& half) -> const auto& { return half; });
     norm_forward<T>(p.ctx, branch, of.norm1_behind.weight, of.norm1_behind.bias, a.norm1_behind, s.branch);
   }
   const Dropout dropout = dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch);
@@ -72,7 +74,7 @@ void Block<T>::forward(View<T, 2> out) {
       [&](const Mlp<T>& mlp) { mlp.forward_output(mlp.forward_to_activation(normed, s.rows), branch, s.rows); },
       [&](const Moe<T>& moe) { moe.forward(normed, branch, s.moe, s.rows); });
   norm_behind(branch, s.branch);
-  residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
+  residual_add<T>(p.ctx.stream, b.attend(p.spec(), p.layer).h, s.branch, out,
                   dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
 }
 
@@ -85,9 +87,9 @@ void Block<T>::recompute() {
     case Recompute::none:
       return;
     case Recompute::selective:
-      of_attention(p.spec(), Halves<T>{*this}, [](const auto& half) { half.recompute(); });
+      of_attention(p.spec(), p.layer, Halves<T>{*this}, [](const auto& half) { half.recompute(); });
       if (p.spec().norms_before())
-        norm_forward<T>(p.ctx, b.attend(p.spec()).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
+        norm_forward<T>(p.ctx, b.attend(p.spec(), p.layer).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
       return of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, activate, activate);
     case Recompute::full: {
       Frame frame(p.ctx.arena);
@@ -132,7 +134,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T
     moe.backward_input(d_y, b.d_down_out, s.d_n2, s.moe, s.rows);
   };
   of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, dense, experts);
-  const AttendBuffers<T>& a = b.attend(p.spec());
+  const AttendBuffers<T>& a = b.attend(p.spec(), p.layer);
   if (!p.spec().norms_before()) return residual_add<T>(p.ctx.stream, d_out, s.d_n2, a.d_h, Dropout{});
   norm_backward<T>(p.ctx, a.h, w.norm2.weight, b.norm2, g.norm2.weight, g.norm2.bias, s.d_n2, d_out, a.d_h, s.rows);
 }
@@ -140,7 +142,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T
 template <class T>
 void Block<T>::backward_input(View<const T, 2> d_out, View<T, 2> dx) const {
   backward_feed_forward(d_out, nullptr);
-  of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward_input(dx); });
+  of_attention(p.spec(), p.layer, Halves<T>{*this}, [&](const auto& half) { half.backward_input(dx); });
 }
 
 template <class T>
@@ -153,7 +155,7 @@ void Block<T>::backward_weight(View<const T, 2> d_out) const {
       p.spec(), p.layer, Halves<T>{*this},
       [&](const Mlp<T>& mlp) { mlp.backward_weight(second_input(), d_down, s.rows); },
       [&](const Moe<T>& moe) { moe.backward_weight(d_down, s.jittered, s.rows); });
-  of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward_weight(s.rows); });
+  of_attention(p.spec(), p.layer, Halves<T>{*this}, [&](const auto& half) { half.backward_weight(s.rows); });
 }
 
 template <class T>
@@ -162,7 +164,7 @@ void Block<T>::backward(View<const T, 2> d_out, View<T, 2> dx) const {
   constexpr Pass pass = Pass::backward;
   const auto s = workspace<BlockWeight<T>>(p.ctx, p.layer, pass);
   backward_feed_forward(d_out, &s);
-  of_attention(p.spec(), Halves<T>{*this}, [&](const auto& half) { half.backward(dx, s.rows); });
+  of_attention(p.spec(), p.layer, Halves<T>{*this}, [&](const auto& half) { half.backward(dx, s.rows); });
 }
 
 FORGE_INSTANTIATE_CLASS(Block);

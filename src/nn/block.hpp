@@ -29,7 +29,7 @@ struct Block {
 
  private:
   // The feed-forward layer's input, in backward.
-  View<const T, 2> second_input() const { return p.spec().norms_before() ? b.n2 : b.attend(p.spec()).h; }
+  View<const T, 2> second_input() const { return p.spec().norms_before() ? b.n2 : b.attend(p.spec(), p.layer).h; }
   RowOperand<T> forward_to_norm2(const BlockForward<T>& s) const;
   void norm_behind(View<const T, 2> result, View<T, 2> out) const;
   void backward_feed_forward(View<const T, 2> d_out, const BlockWeight<T>* weights) const;

@@ -2,13 +2,30 @@
 
 namespace forge {
 
+namespace {
+
+// Workspace of attention, or of gated DeltaNet, in the passes of a block.
+template <class T>
+std::size_t attention_forward_bytes(const BufferContext& c, std::int64_t layer) {
+  if (c.spec.linear(layer)) return counted_bytes<DeltaForward<T>>(c);
+  return std::max({c.spec.mla() ? counted_bytes<LatentForward<T>>(c) : 0, counted_bytes<GatedProjection<T>>(c),
+                   counted_bytes<ContextForward<T>>(c)});
+}
+template <class T>
+std::size_t attention_backward_bytes(const BufferContext& c, std::int64_t layer, std::size_t gathered) {
+  if (c.spec.linear(layer)) return counted_bytes<DeltaScratch<T>>(c) + counted_bytes<DeltaBackward<T>>(c);
+  return (c.spec.mla() ? counted_bytes<LatentBackward<T>>(c) : counted_bytes<AttentionScratch<T>>(c)) + gathered +
+         counted_bytes<ContextBackward<T>>(c);
+}
+
+}  // namespace
+
 std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass, bool recompute) {
   return with_compute_type(c.precision, [&](auto type) -> std::size_t {
     using T = decltype(type);
     const auto forward = [&] {
       BlockBuffers<T> block;
-      return counted_bytes<BlockForward<T>>(c, layer, block) +
-             std::max(c.spec.mla() ? counted_bytes<LatentForward<T>>(c) : 0, counted_bytes<ContextForward<T>>(c));
+      return counted_bytes<BlockForward<T>>(c, layer, block) + attention_forward_bytes<T>(c, layer);
     };
     if (recompute) return c.recompute == Recompute::full ? forward() : 0;
     if (pass == Pass::forward) {
@@ -17,14 +34,13 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
       block.list(made, layer);
       return aligned_bytes(made.list) + forward();
     }
-    const std::size_t latents = c.spec.mla() ? counted_bytes<AllLatents<T>>(c) : 0;
+    const bool latent = c.spec.mla() && !c.spec.linear(layer);
+    const std::size_t latents = latent ? counted_bytes<AllLatents<T>>(c) : 0;
     const std::size_t weights = pass == Pass::backward_input ? 0 : counted_bytes<BlockWeight<T>>(c, layer, pass);
     if (pass == Pass::backward_weight) return weights + latents;
     const std::size_t gathered = pass == Pass::backward && !keeps_gathered(c) ? latents : 0;
     return weights +
-           std::max(counted_bytes<FeedForwardBackward<T>>(c, layer),
-                    (c.spec.mla() ? counted_bytes<LatentBackward<T>>(c) : counted_bytes<AttentionScratch<T>>(c)) +
-                        gathered + counted_bytes<ContextBackward<T>>(c));
+           std::max(counted_bytes<FeedForwardBackward<T>>(c, layer), attention_backward_bytes<T>(c, layer, gathered));
   });
 }
 
@@ -34,7 +50,7 @@ namespace {
 void list_selective_recompute(Segments& list, std::int64_t layer) {
   const bool before = list.spec.norms_before();
   if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
-  if (list.spec.mla()) list_latent_norms(list);
+  if (list.spec.mla() && !list.spec.linear(layer)) list_latent_norms(list);
   if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
   if (activates_in_backward(list.c, list.rounds)) return;
   list.spec.is_moe(layer) ? list_moe_activation(list) : list_activation(list, list.spec.F());
@@ -45,6 +61,7 @@ void list_selective_recompute(Segments& list, std::int64_t layer) {
 void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   const ModelSpec& s = list.spec;
   const auto attention = [&] {
+    if (s.linear(layer)) return list_delta(list, layer, pass);
     s.mla() ? list_latent_attention(list, layer, pass) : list_attention(list, layer, pass);
   };
   const auto feed_forward = [&] {

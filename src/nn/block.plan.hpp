@@ -2,6 +2,7 @@
 
 #include "nn/attention_layer.plan.hpp"
 #include "nn/context_attention.plan.hpp"
+#include "nn/delta_layer.plan.hpp"
 #include "nn/latent_attention.plan.hpp"
 #include "nn/moe.plan.hpp"
 #include "nn/mtp.plan.hpp"
@@ -10,10 +11,11 @@ namespace forge {
 
 // The pure half of nn/block.hpp.
 
-// A block has one kind of attention, and a dense feed-forward part or experts: f(the member of m that it has).
+// A block has one kind of attention, or gated DeltaNet, and a dense feed-forward part or experts: f(the member of m
+// that it has).
 template <class M, class F>
-decltype(auto) of_attention(const ModelSpec& s, M&& m, F f) {
-  return s.mla() ? f(m.latent) : f(m.attention);
+decltype(auto) of_attention(const ModelSpec& s, std::int64_t layer, M&& m, F f) {
+  return s.linear(layer) ? f(m.delta) : s.mla() ? f(m.latent) : f(m.attention);
 }
 template <class M, class F, class G>
 decltype(auto) of_feed_forward(const ModelSpec& s, std::int64_t layer, M&& m, F dense, G experts) {
@@ -25,6 +27,7 @@ template <class P>
 struct BlockParameters {
   AttentionParameters<P> attention;
   LatentParameters<P> latent;
+  DeltaParameters<P> delta;
   NormParameters<P> norm2, norm2_behind;  // of the feed-forward layer's input, of its result
   MlpParameters<P> mlp;
   MoeParameters<P> moe;
@@ -36,7 +39,7 @@ struct BlockParameters {
     if (l.kind == UnitKind::adapter) return list_adapters(l);
     if (l.kind == UnitKind::expert_adapter) return moe.experts.list_adapters(l);
     const auto list = [&](auto& half) { half.list(l); };
-    of_attention(s, *this, list);
+    of_attention(s, l.layer, *this, list);
     if (s.norms_before())
       norm2.list(l, "norm2",
                  s.norms_behind() ? "pre_feedforward_layernorm." : l.hf("post_attention_layernorm.", "ln_2."));
@@ -56,7 +59,7 @@ struct BlockParameters {
     } else {
       attention.qkv_adapter.list(l, BlockProduct::qkv);
     }
-    of_attention(l.spec, *this, [&](auto& half) { half.out_adapter.list(l, BlockProduct::attention_out); });
+    of_attention(l.spec, l.layer, *this, [&](auto& half) { half.out_adapter.list(l, BlockProduct::attention_out); });
     const bool shared = l.spec.is_moe(l.layer);
     MlpParameters<P>& feed_forward = shared ? moe.shared : mlp;
     feed_forward.up_adapter.list(l, {BlockProduct::gate_up, shared});
@@ -68,6 +71,7 @@ template <class T>
 struct BlockBuffers {
   AttentionBuffers<T> attention;
   LatentBuffers<T> latent;
+  DeltaBuffers<T> delta;
   NormStatistics<T> norm2, norm2_behind;
   View<T, 2> n2;      // (S, C) norm 2's output, where norms stand before
   View<T, 2> branch;  // (S, C) the feed-forward layer's output, where norms stand behind
@@ -82,7 +86,7 @@ struct BlockBuffers {
   void list(BufferLister& l, std::int64_t layer) {
     amaxes.list(l, layer);
     const auto list = [&](auto& half) { half.list(l); };
-    of_attention(l.spec, *this, list);
+    of_attention(l.spec, layer, *this, list);
     if (l.spec.norms_before()) {
       norm2.list(l, "norm 2 mean", "norm 2 rstd");
       l.recompute(n2, "norm 2 output", l.S, l.spec.C(), l.W);
@@ -98,7 +102,7 @@ struct BlockBuffers {
     const ModelSpec& s = l.spec;
     const bool has_mlp = !s.is_moe(layer) || s.Fs() > 0, gated = s.is_moe(layer) && s.options.shared_expert_gate;
     const auto list = [&](auto& half) { half.list_gradients(l); };
-    of_attention(s, *this, list);
+    of_attention(s, layer, *this, list);
     of_feed_forward(s, layer, *this, list, list);
     if (has_mlp && (output_rows_differ(l.c) || gated))
       l.add(d_down_out, "gradient of feed-forward output", l.R, s.C(), l.W);
@@ -107,11 +111,11 @@ struct BlockBuffers {
   void list_gathered(BufferLister& l, std::int64_t layer) {
     if (!keeps_gathered(l.c)) return;
     const auto list = [&](auto& half) { half.list_gathered(l); };
-    of_attention(l.spec, *this, list);
+    of_attention(l.spec, layer, *this, list);
     of_feed_forward(l.spec, layer, *this, list, list);
   }
-  const AttendBuffers<T>& attend(const ModelSpec& s) const {
-    return of_attention(s, *this, [](const AttendBuffers<T>& half) -> const AttendBuffers<T>& { return half; });
+  const AttendBuffers<T>& attend(const ModelSpec& s, std::int64_t layer) const {
+    return of_attention(s, layer, *this, [](const AttendBuffers<T>& half) -> const AttendBuffers<T>& { return half; });
   }
 };
 
@@ -157,7 +161,7 @@ struct BlockWeight {
     const ModelDeck& o = s.options;
     // The widest of the biases' sums.
     const std::int64_t columns =
-        std::max({o.qkv_bias ? s.qkv_columns() : 0, o.attention_out_bias || o.mlp_bias ? s.C() : 0,
+        std::max({o.qkv_bias ? s.projected_columns() : 0, o.attention_out_bias || o.mlp_bias ? s.C() : 0,
                   o.mlp_bias ? s.up_columns() : 0, o.router_logit_bias && s.is_moe(layer) ? s.E() : 0});
     if (columns > 0) rows.list_partial(l, columns);
     if (pass == Pass::backward_weight || !keeps_gathered(l.c)) rows.list_rows(l);

@@ -6,7 +6,7 @@
 namespace forge {
 
 // The low-rank products beside one of a layer's experts (nn/expert_adapter.plan.hpp), over the rows of a round. They
-// are added before a product's sum over etp. W runs with B, as that of the experts does.
+// are added before a product's sum over etp. W runs with B, as the experts' own W does.
 template <class T>
 struct ExpertAdapter {
   const Context<T>& ctx;

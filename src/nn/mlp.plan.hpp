@@ -69,7 +69,7 @@ struct MlpShape {
   std::int64_t ffn;
   bool biases = false, shared = false;
 };
-// `output`: with the last product, `gate`: and that of a gate before it; `activates`: B makes the activation.
+// `output`: with the last product, `gate`: and a gate's before it; `activates`: B makes the activation.
 void list_mlp(Segments& list, Pass pass, const MlpShape& mlp, bool output = true, bool gate = false,
               bool activates = false);
 // Its activation, forward; `codes`: which leaves those of its rows, too.

@@ -134,7 +134,7 @@ void ParameterStorage<T>::draw(Stream& stream, std::size_t u, std::uint64_t seed
     const std::int64_t pitch = rows > 1 ? runs[begin + 1].global - first.global : 0;
     const Parameter& parameter = unit.parameters[first.piece->parameter];
     const View<V, 2> here(to.data + (first.local - part.begin), {{rows, first.count}});
-    if (parameter.initial == Initial::uniform)
+    if (parameter.initial == Initial::uniform || parameter.initial == Initial::log_uniform)
       fill_uniform(stream, uniform_values(seed, parameter), first.global, pitch, here);
     else
       fill_normal(stream, initial_values(seed, unit.parameters[first.piece->parameter]), first.global, pitch, here);

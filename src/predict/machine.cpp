@@ -91,6 +91,10 @@ double own_bytes(const Sent& call, int ranks) {
 
 }  // namespace
 
+bool Machine::has_rates(DType type) const {
+  return compute[type == DType::f64 ? 0 : type == DType::f32 ? 1 : 2].known();
+}
+
 const ComputeRates& Machine::rates(DType type) const {
   const auto of = [&](DType t) -> const ComputeRates& {
     return compute[t == DType::f64 ? 0 : t == DType::f32 ? 1 : 2];

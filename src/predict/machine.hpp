@@ -143,6 +143,7 @@ struct Machine {
   double network_per_rank_byte = 0;                  // and for each byte that leaves a node times each of its ranks
   std::vector<NodesRates> between_nodes;             // by ascending nodes; empty: one node is all
 
+  bool has_rates(DType type) const;
   const ComputeRates& rates(DType type) const;
   // FLOP/s that fractions of the peak are of: the data sheet's, or the best that was measured.
   double peak(DType type) const;

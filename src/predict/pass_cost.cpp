@@ -58,6 +58,11 @@ double logit_seconds(const Machine& machine, const Segments& list) {
 // Of an expert's rows, where the routers are balanced; one product an expert where no rates of one launch are known.
 double expert_product_seconds(const Machine& machine, const ExpertProduct& p) {
   if (p.rows == 0) return 0;
+  // Chunks of a recurrence, in a type whose rates nobody has measured: such small products are bound by memory.
+  if (!machine.has_rates(p.operands)) {
+    const std::int64_t numbers = p.rows * (p.n + p.k) + p.experts * p.n * p.k;
+    return row_seconds(machine, static_cast<double>(numbers) * static_cast<double>(size_of(p.operands)));
+  }
   const auto experts = static_cast<double>(p.experts), rows = static_cast<double>(p.rows) / experts;
   const auto n = static_cast<double>(p.n), k = static_cast<double>(p.k);
   if (p.grouped)

@@ -42,6 +42,16 @@ inline void set_latent(ModelDeck& m, std::int64_t q_lora) {
   m.latent_norm_epsilon = 1e-3;
 }
 
+// Gated DeltaNet in the first layer: value heads that share key heads, of different sizes.
+inline void set_delta(ModelDeck& m) {
+  m.full_attention_interval = 2;
+  m.linear_key_heads = 2;
+  m.linear_value_heads = 4;
+  m.linear_key_dim = 5;
+  m.linear_value_dim = 3;
+  m.linear_conv_taps = 3;
+}
+
 // One block, an embedding and a head in fp64, with everything that they need, and random contents.
 struct BlockRig {
   using T = double;

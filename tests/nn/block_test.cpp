@@ -86,6 +86,22 @@ const Case cases[] = {
        m.rope_original_positions = 8;
        m.rope_mscale = m.rope_mscale_all_dim = 0.7;
      }},
+    {"gated_output",
+     [](ModelDeck& m) {
+       m.attention_output_gate = m.qk_norm = m.qkv_bias = true;
+       m.rope_fraction = 0.5;
+     }},
+    {"gated_deltanet", set_delta},
+    {"gated_deltanet_behind",
+     [](ModelDeck& m) {
+       set_delta(m);
+       m.linear_value_heads = 2;
+       m.norm_epsilon = 0.05;
+       m.linear_conv_taps = 2;
+       m.norm_placement = NormPlacement::both;
+       m.norm = NormKind::layernorm;
+       m.dropout = 0.3;
+     }},
     {"experts",
      [](ModelDeck& m) {
        m.experts = m.experts_per_token = 4;

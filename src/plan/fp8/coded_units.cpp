@@ -71,9 +71,9 @@ std::vector<Found> products_of(const BufferContext& c, const LocalUnit& unit, co
              {w.latent.kv_up.data, splits.kv_up},
              {w.latent.q_down.data, splits.q_down},
              {w.latent.kv_down.data, splits.kv_down},
-             {w.latent.out.data, attention_out_split(s)}};
+             {w.latent.out.data, attention_out_split(s, unit.layer)}};
   } else {
-    found = {{w.attention.qkv.data, qkv_split(c)}, {w.attention.out.data, attention_out_split(s)}};
+    found = {{w.attention.qkv.data, qkv_split(c)}, {w.attention.out.data, attention_out_split(s, unit.layer)}};
   }
   const bool moe = s.is_moe(unit.layer);
   const MlpParameters<const float>& mlp = moe ? w.moe.shared : w.mlp;

@@ -1,0 +1,73 @@
+#include "kernels/attention/output_gate.hpp"
+
+#include "device/parallel.hpp"
+#include "kernels/rows/math.hpp"
+
+namespace forge {
+
+template <class T>
+void split_gates(Stream& stream, View<const T, 2> x, std::int64_t head_dim, View<T, 2> qkv, View<T, 2> gate) {
+  note_rows(stream, "split_gates", bytes_in(x), bytes_in(qkv, gate));
+  const std::int64_t q = gate.columns(), rest = qkv.columns() - q;
+  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* const from = x.row(r);
+    T *const to = qkv.row(r), *const of_gate = gate.row(r);
+    team.each(q, [=](std::int64_t j) {
+      const std::int64_t at = j + j / head_dim * head_dim;
+      to[j] = from[at];
+      of_gate[j] = from[at + head_dim];
+    });
+    team.each(rest, [=](std::int64_t j) { to[q + j] = from[2 * q + j]; });
+  });
+}
+
+template <class T>
+void join_gates(Stream& stream, View<const T, 2> d_qkv, View<const T, 2> d_gate, std::int64_t head_dim, View<T, 2> d) {
+  note_rows(stream, "join_gates", bytes_in(d_qkv, d_gate), bytes_in(d));
+  const std::int64_t q = d_gate.columns(), rest = d_qkv.columns() - q;
+  parallel_rows(stream, d.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T *const from = d_qkv.row(r), *const of_gate = d_gate.row(r);
+    T* const to = d.row(r);
+    team.each(q, [=](std::int64_t j) {
+      const std::int64_t at = j + j / head_dim * head_dim;
+      to[at] = from[j];
+      to[at + head_dim] = of_gate[j];
+    });
+    team.each(rest, [=](std::int64_t j) { to[2 * q + j] = from[q + j]; });
+  });
+}
+
+template <class T>
+void gate_output(Stream& stream, View<const T, 2> o, View<const T, 2> gate, View<T, 2> y) {
+  note_rows(stream, "gate_output", bytes_in(o, gate), bytes_in(y));
+  using A = acc_t<T>;
+  parallel_rows(stream, o.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T *const in = o.row(r), *const g = gate.row(r);
+    T* const out = y.row(r);
+    team.each(o.columns(), [=](std::int64_t j) { out[j] = T(A(in[j]) * math::sigmoid(A(g[j]))); });
+  });
+}
+
+template <class T>
+void gate_output_backward(Stream& stream, View<const T, 2> o, View<const T, 2> gate, View<T, 2> dy, View<T, 2> d_gate) {
+  note_rows(stream, "gate_output_backward", bytes_in(o, gate, dy), bytes_in(dy, d_gate));
+  using A = acc_t<T>;
+  parallel_rows(stream, o.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T *const in = o.row(r), *const g = gate.row(r);
+    T *const d = dy.row(r), *const of_gate = d_gate.row(r);
+    team.each(o.columns(), [=](std::int64_t j) {
+      const A s = math::sigmoid(A(g[j])), slope = A(d[j]);
+      of_gate[j] = T(slope * A(in[j]) * s * (1 - s));
+      d[j] = T(slope * s);
+    });
+  });
+}
+
+#define FORGE_OUTPUT_GATE(T)                                                                          \
+  template void split_gates<T>(Stream&, View<const T, 2>, std::int64_t, View<T, 2>, View<T, 2>);      \
+  template void join_gates<T>(Stream&, View<const T, 2>, View<const T, 2>, std::int64_t, View<T, 2>); \
+  template void gate_output<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>);              \
+  template void gate_output_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, View<T, 2>);
+FORGE_COMPUTE_TYPES(FORGE_OUTPUT_GATE)
+
+}  // namespace forge

@@ -1,0 +1,122 @@
+#include "nn/delta_layer.plan.hpp"
+
+#include <cmath>
+
+namespace forge {
+
+namespace {
+
+// q's heads, k's and v's one behind the other, `times` numbers for each row of a projection.
+Splits split_heads(const ModelDeck& o, std::int64_t times = 1) {
+  const std::int64_t Dk = o.linear_key_dim * times, Dv = o.linear_value_dim * times, keys = o.linear_key_heads * Dk;
+  return {{0, Dk, false, 0, keys}, {0, Dk, false, keys, keys}, {0, Dv, false, 2 * keys, o.linear_value_heads * Dv}};
+}
+
+}  // namespace
+
+template <class P>
+void DeltaParameters<P>::list(ParameterLister& l) {
+  const ModelSpec& s = l.spec;
+  const ModelDeck& o = s.options;
+  const std::int64_t heads = o.linear_value_heads;
+  const auto projection = [&](std::string_view name, std::string_view hf, std::int64_t rows, const Splits& split) {
+    l.tensor(
+        {{"delta.", name}, {"linear_attn.", hf, ".weight"}, {rows, s.C()}, split, Initial::normal, l.matrix_std()});
+  };
+  this->list_norm(l);
+  l.start(in, {{s.linear_columns(), s.C()}});
+  projection("qkv", "in_proj_qkv", s.linear_channels(), split_heads(o));
+  projection("z", "in_proj_z", s.linear_values(), split_rows(o.linear_value_dim));
+  projection("b", "in_proj_b", heads, split_rows());
+  projection("a", "in_proj_a", heads, split_rows());
+  const double bound = 1 / std::sqrt(static_cast<double>(o.linear_conv_taps));
+  TensorSpec taps{{"delta.conv"},
+                  {"linear_attn.conv1d.weight"},
+                  {s.linear_channels() * o.linear_conv_taps},
+                  split_heads(o, o.linear_conv_taps),
+                  Initial::uniform,
+                  bound};
+  taps.hf_shape = {s.linear_channels(), 1, o.linear_conv_taps};
+  l.add(conv, taps);
+  constexpr double largest_decay = 16;
+  l.add(log_decay,
+        {{"delta.log_decay"}, {"linear_attn.A_log"}, {heads}, split_rows(), Initial::log_uniform, largest_decay});
+  l.add(time_bias, {{"delta.time_bias"}, {"linear_attn.dt_bias"}, {heads}, split_rows(), Initial::ones});
+  l.add(norm, {{"delta.norm"}, {"linear_attn.norm.weight"}, {o.linear_value_dim}, {}, Initial::ones});
+  this->list_output(l);
+}
+
+#define FORGE_INSTANTIATE(T)                \
+  template struct DeltaParameters<const T>; \
+  template struct DeltaParameters<T>;
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
+
+MatrixSplit delta_in_split(const ModelSpec& s) {
+  return {split_lines(s.linear_columns()), whole_lines(s.C()), BlockProduct::qkv};
+}
+
+namespace {
+
+std::int64_t bytes_of(const Segments& list, std::int64_t columns) {
+  return list.R * columns * static_cast<std::int64_t>(size_of(list.c.precision.compute));
+}
+
+// B up to this tp rank's part of the input's gradient.
+void list_delta_input(Segments& list, std::int64_t layer, Pass pass) {
+  const ModelSpec& s = list.spec;
+  const std::int64_t values = bytes_of(list, s.linear_values()), channels = bytes_of(list, s.linear_channels());
+  const bool sums = !list.frozen;
+  list_output_gradient(list);
+  list.gather_rows(s.C());
+  if (pass == Pass::backward && !keeps_gathered(list.c)) list.gather_behind(s.C());
+  list.block_linear(ProductOf::input_gradient, list.R, attention_out_split(s, layer));
+  list.add(RowKernel{"gated_norm_backward", list.R, s.linear_values(), 6 * values, 2 * values, sums ? 3 : 1});
+  list_delta_rule(list, true);
+  if (sums) {
+    list.over_rows("column_sum", list.R, s.options.linear_value_heads, 0, 0, 1).launches = 2;
+    list.column_sums("column_sum", list.R, s.options.linear_value_heads, 1);
+  }
+  list.add(RowKernel{"delta_conv_backward", list.R, s.linear_channels(), 5 * channels, 2 * channels, sums ? 4 : 2});
+  list.block_linear(ProductOf::input_gradient, list.R, delta_in_split(s));
+}
+
+void list_delta_weight(Segments& list, std::int64_t layer) {
+  if (list.frozen) return;
+  list.block_linear(ProductOf::weight_gradient, list.R, attention_out_split(list.spec, layer));
+  list.block_linear(ProductOf::weight_gradient, list.R, delta_in_split(list.spec));
+}
+
+}  // namespace
+
+void list_delta(Segments& list, std::int64_t layer, Pass pass) {
+  const ModelSpec& s = list.spec;
+  const std::int64_t values = bytes_of(list, s.linear_values()), channels = bytes_of(list, s.linear_channels());
+  switch (pass) {
+    case Pass::forward:
+      if (s.norms_before()) list_norm(list, pass, list.S, s.C());
+      list.gather_rows(s.C());
+      list.block_linear(ProductOf::output, list.R, delta_in_split(s), list.c.tp == 1 && s.norms_before());
+      list.add(RowKernel{"delta_conv_forward", list.R, s.linear_channels(), channels, channels});
+      list_delta_rule(list, false);
+      list.add(RowKernel{"gated_norm_forward", list.R, s.linear_values(), 2 * values, values});
+      list.block_linear(ProductOf::output, list.R, attention_out_split(s, layer));
+      return list.reduce_rows(s.C());
+    case Pass::backward_input:
+      list_delta_input(list, layer, pass);
+      list.reduce_rows(s.C());
+      return list_stream_gradient(list);
+    case Pass::backward_weight:
+      list.gather_rows(s.C());
+      return list_delta_weight(list, layer);
+    case Pass::backward:
+      list_delta_input(list, layer, pass);
+      list.wait_behind();
+      list.reduce_behind(s.C());
+      list_delta_weight(list, layer);
+      list.wait_behind();
+      list_stream_gradient(list);
+  }
+}
+
+}  // namespace forge

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "nn/attend.plan.hpp"
+#include "nn/delta_rule.plan.hpp"
+
+namespace forge {
+
+// The pure half of nn/delta_layer.hpp: a layer of gated DeltaNet (Yang et al. 2024, arXiv:2412.06464), of Hk heads of
+// queries and keys, of Dk numbers, and Hv of values, of Dv. With the names of Qwen3.5's checkpoints.
+
+template <class P>
+struct DeltaParameters : AttendParameters<P> {
+  View<P, 2> in;                    // (columns, C): q, k, v; the gate z; b and a of β and g
+  View<P, 1> conv;                  // (channels · taps), of q, k and v
+  View<P, 1> log_decay, time_bias;  // (Hv)
+  View<P, 1> norm;                  // (Dv)
+
+  void list(ParameterLister& l);
+};
+
+template <class T>
+struct DeltaBuffers : AttendBuffers<T> {
+  View<T, 2> in;      // (R, columns)
+  View<T, 2> mixed;   // (R, channels) q, k, v behind the convolution
+  View<T, 2> rule;    // (R, Hv Dv) output of the rule; o is the norm's, behind it
+  View<T, 2> d_in;    // (R, columns)
+  View<T, 2> all_n1;  // (R, C) n1 of all tp ranks, where recomputation keeps it
+
+  void list(BufferLister& l) {
+    const ModelSpec& s = l.spec;
+    this->list_norm(l);
+    this->list_n1(l);
+    l.save(in, "projections of DeltaNet", l.R, s.linear_columns(), l.B);
+    l.save(mixed, "q, k, v behind their convolution", l.R, s.linear_channels(), l.B);
+    l.save(rule, "output of the delta rule", l.R, s.linear_values(), l.B);
+    l.save(this->o, "attention output", l.R, s.linear_values(), l.W);
+    this->list_residual(l);
+  }
+  void list_gradients(BufferLister& l) {
+    this->list_attend_gradients(l);
+    l.add(d_in, "gradient of DeltaNet's projections", l.R, l.spec.linear_columns(), l.W);
+  }
+  void list_gathered(BufferLister& l) { l.add(all_n1, "norm 1 output of all tp ranks", l.R, l.spec.C(), l.W); }
+};
+
+// Workspace of B.
+template <class T>
+struct DeltaScratch {
+  RowScratch<T> rows;
+  View<T, 2> d_o;           // (R, Hv Dv)
+  View<T, 2> d_mixed;       // (R, channels)
+  View<acc_t<T>, 2> decay;  // (R, Hv) gradient of log_decay, row by row
+  View<acc_t<T>, 2> sums;   // of columns: of the convolution's taps, of the norm, of the heads' numbers
+  View<T, 2> d_n1;          // (S, C)
+
+  void list(BufferLister& l) {
+    const ModelSpec& s = l.spec;
+    const std::int64_t widest = std::max(
+        {s.linear_channels() * s.options.linear_conv_taps, s.options.linear_value_dim, s.options.linear_value_heads});
+    rows.list_norm(l, s.C());
+    rows.list_rows(l);
+    l.add(d_o, "gradient of attention output", l.R, s.linear_values());
+    l.add(d_mixed, "gradient of q, k, v", l.R, s.linear_channels());
+    l.add(decay, "gradients of decays by row", l.R, s.options.linear_value_heads);
+    l.add(sums, "column sums of DeltaNet", norm_partial_rows(l.R), widest);
+    l.add(d_n1, "gradient of norm output", l.S, s.C());
+  }
+};
+
+// How tp splits the product that makes them all.
+MatrixSplit delta_in_split(const ModelSpec& s);
+
+void list_delta(Segments& list, std::int64_t layer, Pass pass);
+
+}  // namespace forge
