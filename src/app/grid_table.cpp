@@ -109,10 +109,10 @@ GridRow grid_row(const Machine& machine, const GridModel& model, const Deck& cel
   if (result && !result->best.empty()) least = std::min(least.value_or(SIZE_MAX), result->best.front().memory.total());
   if (least) add("least_bytes", static_cast<std::int64_t>(*least));
   const bool legal = !result || !result->best.empty() || result->refused < result->layouts;
-  row.cells["result"] = !legal                               ? "not legal"
-                        : result && !result->best.empty()    ? "fits"
-                        : result && result->left > 0         ? "not searched to its end"
-                                                             : "no room";
+  row.cells["result"] = !legal                            ? "not legal"
+                        : result && !result->best.empty() ? "fits"
+                        : result && result->left > 0      ? "not searched to its end"
+                                                          : "no room";
   add("layouts", result ? result->layouts : 0);
   add("left", result ? result->left : 0);
   if (row.fits()) add_outcome(row, result->best.front());

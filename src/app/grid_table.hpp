@@ -22,7 +22,7 @@ struct GridRow {
   std::int64_t nodes() const { return static_cast<std::int64_t>(number("nodes")); }
   bool fits() const { return at("result") == "fits"; }
   bool is_open() const { return at("result") == "not searched to its end"; }  // nothing was found before time was up
-  bool is_cut() const { return number("left") > 0; }  // its search had no time for some layouts
+  bool is_cut() const { return number("left") > 0; }                          // its search had no time for some layouts
   // Of the memory that a rank may use: what the fastest layout takes, and what the cell needs at least.
   double memory_share() const { return number("peak_bytes") / number("usable_bytes"); }
   double least_share() const { return number("least_bytes") / number("usable_bytes"); }

@@ -143,8 +143,8 @@ class GridSearch {
   // Of the last row.
   void write_deck_of(const GridModel& model, const Outcome& outcome) const {
     const GridRow& row = rows_.back();
-    const std::string command = "forge plan --grid --models " + shell_word(model.source) + " --ranks " +
-                                row.at("ranks") + search_words(line_);
+    const std::string command =
+        "forge plan --grid --models " + shell_word(model.source) + " --ranks " + row.at("ranks") + search_words(line_);
     write_text_file(deck_path(row), layout_deck(machine_, outcome, model.source, command));
   }
 

@@ -38,10 +38,10 @@ struct RunFiles {
 
 // How a run starts: from a checkpoint or with step 1.
 struct Start {
-  std::unique_ptr<RunFiles> files;       // of the first rank
+  std::unique_ptr<RunFiles> files;  // of the first rank
   // Of the first rank: its files are given back; when the run writes, the log says why it stopped.
   std::unique_ptr<LastAct> if_it_fails;
-  RunStart plan;                         // of the first rank
+  RunStart plan;  // of the first rank
   bool restarts = false;
   std::vector<std::string> notes;  // for the log
 

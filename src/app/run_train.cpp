@@ -84,9 +84,9 @@ std::string warnings_at(const RunSetup& setup, const World& world) {
   return warning_lines(warnings);
 }
 
-// Of the first rank, while the run writes: where something fails, the log's last line says why, as it says why a run has
-// left on a signal, and the run directory is given back. The log has a descriptor of its own here, as the thread that
-// fails may be another one than the one that writes.
+// Of the first rank, while the run writes: where something fails, the log's last line says why, as it says why a run
+// has left on a signal, and the run directory is given back. The log has a descriptor of its own here, as the thread
+// that fails may be another one than the one that writes.
 std::unique_ptr<LastAct> last_act_of(RunDirectory& directory, const std::string& path) {
   return std::make_unique<LastAct>([&directory, log = path + "/log.txt"] {
     const Failure failure = failure_of(std::current_exception());

@@ -130,8 +130,9 @@ class Rounds {
 
   std::vector<PartOfRank> held_of(const Matrix& m) const {
     std::vector<PartOfRank> held;
-    for_holders(m, units_[m.unit], group_,
-                [&](int rank, const Shard& shard) { held.push_back({rank, shard.elements.size()}); });
+    for_holders(m, units_[m.unit], group_, [&](int rank, const Shard& shard) {
+      held.push_back({rank, shard.elements.size()});
+    });
     return held;
   }
 

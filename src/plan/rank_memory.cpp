@@ -48,9 +48,8 @@ RankMemory stage_memory(const RunSetup& setup, RunKind kind, int pp_rank, const 
   const int rank = pp_rank * (setup.mesh.world() / setup.mesh.pp);
   const RankShare other = rank == setup.rank ? RankShare{} : rank_share(setup.model_share(), rank);
   const RankShare& share = rank == setup.rank ? setup.share : other;
-  RankMemory memory{
-      plan_memory(setup.buffers, share, setup.schedule, library_bytes(setup.deck), kind, setup.smaller),
-      allowances_of(setup, share)};
+  RankMemory memory{plan_memory(setup.buffers, share, setup.schedule, library_bytes(setup.deck), kind, setup.smaller),
+                    allowances_of(setup, share)};
   if (changes) changes(memory.plan, share);
   return memory;
 }

@@ -28,7 +28,7 @@ struct RankMemory {
 // What another program than forge needs more or less of a stage, by its plan and its rank.
 using MemoryChanges = std::function<void(MemoryPlan&, const RankShare&)>;
 RankMemory rank_memory(const RunSetup& setup, RunKind kind, const MemoryChanges& changes = {});
-// The same of one pipeline rank.
+// Of one pipeline rank.
 RankMemory stage_memory(const RunSetup& setup, RunKind kind, int pp_rank, const MemoryChanges& changes = {});
 
 // What CUDA leaves of a GPU's memory.

@@ -36,8 +36,7 @@ std::size_t bytes_of_ends(const Machine& machine, const RunSetup& setup) {
   std::size_t most = 0;
   for (const int stage : std::set{0, setup.mesh.pp - 1})
     most = std::max(
-        most,
-        with_libraries(machine, stage_memory(setup, RunKind::training, stage, changes_of(machine))).total());
+        most, with_libraries(machine, stage_memory(setup, RunKind::training, stage, changes_of(machine))).total());
   return most;
 }
 

@@ -21,7 +21,7 @@ Outcome outcome_of(const Machine& machine, const RunSetup& setup,
                    const std::vector<const MeasuredTasks*>& measured = {});
 // The memory of the rank that needs most, as outcome_of() has it.
 RankMemory memory_on(const Machine& machine, const RunSetup& setup);
-// The same of the first and the last stage: most microbatches are in flight on the one, and the head is on the other.
+// Of the first and the last stage: most microbatches are in flight on the one, and the head is on the other.
 std::size_t bytes_of_ends(const Machine& machine, const RunSetup& setup);
 
 // What a rank may take: of its GPU, or its part of the node's memory.

@@ -60,8 +60,8 @@ class Rooms {
     const std::lock_guard lock(mutex_);
     full_[key_of(c)].push_back(c.choice);
   }
-  // Bytes of the choice that needs least on the mesh of a candidate with its schedule and dispatch, by `bytes` where they
-  // aren't known yet; none: it isn't legal.
+  // Bytes of the choice that needs least on the mesh of a candidate with its schedule and dispatch, by `bytes` where
+  // they aren't known yet; none: it isn't legal.
   template <class F>
   std::optional<std::size_t> least(const Candidate& c, const F& bytes) {
     {
@@ -146,8 +146,8 @@ class Search {
                      [](const Candidate& a, const Candidate& b) { return a.likely < b.likely; });
   }
 
-  // Of each number of stages those that need least by their bound, with the one that needs least of all first, until one
-  // has room: then something is found however short the time is, and bounds the others. Those before it come again.
+  // Of each number of stages those that need least by their bound, with the one that needs least of all first, until
+  // one has room: then something is found however short the time is, and bounds the others. Those before it come again.
   void evaluate_smallest() {
     std::map<std::pair<std::int64_t, std::int64_t>, const Candidate*> smallest;  // by pp and ep
     for (const Candidate& c : candidates_) {
@@ -289,7 +289,9 @@ class Search {
   // much, or more. Where it isn't legal nothing is said.
   bool has_room_at_least(const Candidate& candidate) {
     constexpr double less = 1.1;  // that another schedule may need, as a factor
-    const auto least = [&](const Candidate& c) { return rooms_.least(c, [&](const auto& x) { return least_bytes(x); }); };
+    const auto least = [&](const Candidate& c) {
+      return rooms_.least(c, [&](const auto& x) { return least_bytes(x); });
+    };
     Candidate plain = candidate;
     plain.choice.schedule = ScheduleName::one_f_one_b;
     plain.choice.chunks = 1;

@@ -40,8 +40,7 @@ TEST(MatrixRounds, DealEveryMatrixOnceAndEvenly) {
     std::vector<std::vector<int>> times;
     for (const MatrixClass& c : classes) times.emplace_back(c.matrices, 0);
     Work work;
-    for (const auto& round :
-         matrix_rounds(classes, ranks, [&](std::size_t, std::size_t) { return of_all(ranks); })) {
+    for (const auto& round : matrix_rounds(classes, ranks, [&](std::size_t, std::size_t) { return of_all(ranks); })) {
       work.emplace_back(size, 0);
       for (const RoundMember& m : round) {
         work.back().at(static_cast<std::size_t>(m.owner)) += classes[m.shape].flops;
