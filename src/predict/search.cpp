@@ -288,7 +288,7 @@ class Search {
   // Whether the choice that needs least has room on the mesh, with the schedule and with 1F1B: others need about as
   // much, or more. Where it isn't legal nothing is said.
   bool has_room_at_least(const Candidate& candidate) {
-    constexpr double less = 1.1;  // that another schedule may need, as a factor
+    constexpr double less = 1.1;  // that another schedule or ZeRO stage may need of a small model, as a factor
     const auto least = [&](const Candidate& c) {
       return rooms_.least(c, [&](const auto& x) { return least_bytes(x); });
     };
@@ -298,7 +298,7 @@ class Search {
     if (const auto bytes = least(plain); bytes && static_cast<double>(*bytes) > less * static_cast<double>(usable_))
       return false;
     const auto bytes = least(candidate);
-    return !bytes || *bytes <= usable_;
+    return !bytes || static_cast<double>(*bytes) <= less * static_cast<double>(usable_);
   }
 
   void take(const Candidate& candidate, Evaluation evaluation) {

@@ -1,6 +1,7 @@
 #include "predict/search_bounds.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "config/schedule_name.hpp"
@@ -155,7 +156,7 @@ double Bounds::least_seconds(const Deck& deck, const LayersCost& cost, const Pla
 }
 
 // What the first stage can't do without: its part of the parameters' state, what `in_flight` microbatches save, and the
-// places in which units take turns, two of each kind: gathered weights, and a microbatch's gradients.
+// places in which units take turns, up to two of each kind: gathered weights, and a microbatch's gradients.
 double Bounds::least_bytes(const Deck& deck, const LayersCost& cost, double in_flight) const {
   const MeshDeck& m = deck.mesh;
   const Precision p = precision_of(deck);
@@ -173,8 +174,9 @@ double Bounds::least_bytes(const Deck& deck, const LayersCost& cost, double in_f
   const double expert_shards = std::max(1.0, shards * tp / (ep * etp));
   const bool adds_in_buffers = zero >= 2 || deck.optimizer.gradients == StateType::bf16;
   const double weights = zero == 3 && deck.train.gather != GatherPolicy::step ? bytes(p.compute) : 0;
+  const double turns = std::min(2.0, std::floor(static_cast<double>(spec_.L()) / pp));  // units of a stage, up to 2
   const auto places = [&](double elements, double shares) {
-    return 2 * elements * ((shares >= 2 ? weights : 0) + (adds_in_buffers ? bytes(p.accumulate) : 0));
+    return turns * elements * ((shares >= 2 ? weights : 0) + (adds_in_buffers ? bytes(p.accumulate) : 0));
   };
   return 0.95 * (of(size_.dense / pp / tp, shards) + of(size_.experts / pp / ep / etp, expert_shards) +
                  places(size_.block / tp, shards) + places(size_.layer_experts / ep / etp, expert_shards) +

@@ -111,8 +111,8 @@ import json, sys
 config = json.load(open(sys.argv[1])) | {"target_modules": "all-linear"}
 json.dump(config, open(sys.argv[1], "w"))
 PY
-expect 2 'target_modules = "all-linear", and adapter.targets are' "$forge" evaluate "$experts" "${common[@]}" \
+expect 2 "target_modules = 'all-linear', and adapter.targets are" "$forge" evaluate "$experts" "${common[@]}" \
   --set "adapter.load=$work/expert_adapter"
-expect 0 "layers.0.experts.0.gate.lora_a" "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora
+expect 0 "layers.0.experts.0.gate.lora_a" "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora --all
 expect 0 "fits on" "$forge" show inputs/deepseek_v2_lite_8gpu.yaml --set adapter.name=lora --set "adapter.targets=[q_proj, up_proj]"
 finish

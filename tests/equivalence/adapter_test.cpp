@@ -28,8 +28,9 @@ Deck with_adapter(Deck deck, std::size_t choice) {
   deck.model.router_bias_rate = 0;
   if (deck.model.attention == AttentionKind::mla || deck.model.experts > 0) {
     const std::vector<std::string> names = adapter_targets(deck.model);
+    const bool all = deck.model.family == Family::gpt_oss && choice % 3 == 0;  // whose experts take none
     for (std::size_t i = 0; i < names.size(); ++i)
-      if (choice % 3 > 0 && i % 2 == choice % 3 - 1) a.targets.push_back(names[i]);
+      if (all || (choice % 3 > 0 && i % 2 == choice % 3 - 1)) a.targets.push_back(names[i]);
     return deck;
   }
   const bool gpt2 = deck.model.family == Family::gpt2;

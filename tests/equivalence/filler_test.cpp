@@ -162,7 +162,7 @@ TEST(Filler, ChangesNothingOnAnyLayout) {
     one.train.microbatch_sequences = c.deck.train.microbatch_sequences;
     return difference_of(trained(c.deck, c.deck.mesh.dp_shard > 1 ? Begins::on_device : Begins::on_host), trained(one));
   };
-  EXPECT_EQ(failures_of(thinned(cases, 1), part_of(2 * 15, 1), check), "");
+  EXPECT_EQ(failures_of(thinned(cases, 1), part_of(2 * 16, 1), check), "");
 }
 
 // Dense models, with what makes filler's rows other than zero; and the largest logits that clip heads.

@@ -66,7 +66,7 @@ TEST(TwoLevel, LayoutsEqualOneRank) {
     if (nodes_of(c.deck) != nodes) return "is no exchange over " + std::to_string(nodes) + " nodes";
     return equals_one_rank(c.deck, references);
   };
-  EXPECT_EQ(failures_of(cases, 72, check), "");
+  EXPECT_EQ(failures_of(cases, 81, check), "");
 }
 
 // Rows that travel as codes, made once at their source, in every recipe; two steps of training, too.
