@@ -58,7 +58,8 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
     const double bound = least_seconds(deck, cost, places, microbatches);
     const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
     const double bubble = (pp - 1) * cost.taken.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
-    list.push_back({index, choice, bound, bound + bubble, bytes});
+    const double likely = std::max(bound, expert_traffic_seconds(deck, places, microbatches));
+    list.push_back({index, choice, bound, likely + bubble, bytes});
   }
   return list;
 }
@@ -153,6 +154,27 @@ double Bounds::least_seconds(const Deck& deck, const LayersCost& cost, const Pla
   for (std::size_t l = 0; l < parameters.links.size(); ++l)
     least = std::max(least, layers * cost.taken.links[l] + parameters.links[l] + gradients.links[l]);
   return least;
+}
+
+// What the mean stage's experts take in gathers and sums, were each of their calls one for the whole stage.
+double Bounds::expert_traffic_seconds(const Deck& deck, const Places& places, double microbatches) const {
+  const MeshDeck& m = deck.mesh;
+  const Precision p = precision_of(deck);
+  const auto zero = deck.train.zero_stage;
+  const auto of_experts = static_cast<double>(m.ep * m.etp);
+  const double shards = std::floor(static_cast<double>(m.dp_shard * m.cp * m.tp) / of_experts);
+  if (size_.experts == 0 || zero == 0 || shards < 2) return 0;
+  const bool again = zero == 3 && deck.train.gather != GatherPolicy::step;
+  const auto count = static_cast<std::int64_t>(size_.experts / static_cast<double>(m.pp) / of_experts / shards);
+  const auto time = [&](Group group, Collective collective, DType type) {
+    return collective_time(machine_, {group, collective, count, type}, places[to_size(group)]);
+  };
+  Taken taken;
+  taken.add(time(Group::expert_parameter_shards, Collective::all_gather, deck.train.fp8_gather ? DType::u8 : p.compute),
+            again ? 2 * microbatches : 1);
+  taken.add(time(Group::expert_gradient_shards, Collective::reduce_scatter, p.accumulate),
+            zero >= 2 ? microbatches : 1);
+  return std::max(taken.seconds, *std::max_element(taken.links.begin(), taken.links.end()));
 }
 
 // What the first stage can't do without: its part of the parameters' state, what `in_flight` microbatches save, and the

@@ -101,7 +101,8 @@ TEST(Experts, KeysWithoutEffectAreRefused) {
                  {"without model.capacity_factor"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.mtp_loss_factor = 1; }, {"without model.mtp_depth"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.rope_dim = 4; }, {"with model.attention = standard; legal: 0"});
-  expect_refused(moe_model(), [](ModelDeck& d) { d.mlp_bias = true; }, {"model.mlp_bias = true", "model.expert_bias: true"});
+  expect_refused(moe_model(), [](ModelDeck& d) { d.mlp_bias = true; },
+                 {"model.mlp_bias = true", "model.expert_bias: true"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.family = Family::gpt2, d.activation = Activation::gelu; },
                  {"model.experts = 12 with model.family = gpt2"});
 }
