@@ -7,7 +7,6 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -100,15 +99,15 @@ class Search {
 
   SearchResult run() {
     list_candidates();
-    done_.resize(candidates_.size());
-    const std::vector<std::size_t> smallest = smallest_candidates();
-    evaluate_until(smallest, options_.seconds / 4, true);
-    evaluate_until(on_best_meshes(), options_.seconds / 2, false);
-    std::vector<std::size_t> all(candidates_.size());
-    std::iota(all.begin(), all.end(), std::size_t{0});
-    evaluate_until(all, options_.seconds, false);
-    for (const std::size_t c : all)
-      if (!done_[c]) ++(candidates_[c].seconds > worst() ? result_.bounded : result_.left);
+    evaluate_smallest();
+    std::size_t next = 0;
+    constexpr std::size_t together = 8;
+    for (; next < candidates_.size() && spent_ < options_.seconds; next += together) {
+      std::vector<Evaluation> found(std::min(together, candidates_.size() - next));
+      timed(found.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[next + i], false); });
+      for (std::size_t i = 0; i < found.size(); ++i) take(candidates_[next + i], std::move(found[i]));
+    }
+    for (; next < candidates_.size(); ++next) ++(candidates_[next].seconds > worst() ? result_.bounded : result_.left);
     simulate_estimated();
     return std::move(result_);
   }
@@ -147,50 +146,25 @@ class Search {
                      [](const Candidate& a, const Candidate& b) { return a.likely < b.likely; });
   }
 
-  // Of each number of stages and of ranks that share experts the one that needs least by its bound, the least first:
-  // with these something is found however short the time is, and bounds the others.
-  std::vector<std::size_t> smallest_candidates() const {
-    std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> smallest;
-    for (std::size_t c = 0; c < candidates_.size(); ++c) {
-      const MeshDeck& mesh = meshes_[candidates_[c].mesh];
-      const auto [least, is_new] = smallest.try_emplace({mesh.pp, mesh.ep}, c);
-      if (candidates_[c].bytes < candidates_[least->second].bytes) least->second = c;
+  // Of each number of stages those that need least by their bound, with the one that needs least of all first, until
+  // one has room: then something is found however short the time is, and bounds the others. Those before it come again.
+  void evaluate_smallest() {
+    std::map<std::pair<std::int64_t, std::int64_t>, const Candidate*> smallest;  // by pp and ep
+    for (const Candidate& c : candidates_) {
+      const MeshDeck& mesh = meshes_[c.mesh];
+      const Candidate*& least = smallest[{mesh.pp, mesh.ep}];
+      if (!least || c.bytes < least->bytes) least = &c;
     }
-    std::vector<std::size_t> order;
+    std::vector<const Candidate*> order;
     for (const auto& [place, c] : smallest) order.push_back(c);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return candidates_[a].bytes < candidates_[b].bytes; });
-    return order;
-  }
-
-  // All of the meshes on which the fastest ones so far are.
-  std::vector<std::size_t> on_best_meshes() const {
-    constexpr std::size_t most = 4;
-    std::vector<std::pair<double, std::size_t>> known = known_;
-    std::sort(known.begin(), known.end());
-    std::set<std::size_t> meshes;
-    for (const auto& [seconds, mesh] : known)
-      if (meshes.size() < most) meshes.insert(mesh);
-    std::vector<std::size_t> list;
-    for (std::size_t c = 0; c < candidates_.size(); ++c)
-      if (meshes.contains(candidates_[c].mesh)) list.push_back(c);
-    return list;
-  }
-
-  // Those of the list that are not done yet, until so much time is spent; `finds`: at least until one has room.
-  void evaluate_until(const std::vector<std::size_t>& list, double seconds, bool finds) {
-    constexpr std::size_t together = 8;
-    std::size_t next = 0;
-    while (next < list.size() && (spent_ < seconds || (finds && known_.empty()))) {
-      std::vector<std::size_t> batch;
-      for (; next < list.size() && batch.size() < together; ++next)
-        if (!done_[list[next]]) batch.push_back(list[next]);
-      std::vector<Evaluation> found(batch.size());
-      timed(batch.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[batch[i]], false); });
-      for (std::size_t i = 0; i < batch.size(); ++i) {
-        done_[batch[i]] = true;
-        take(candidates_[batch[i]], std::move(found[i]));
-      }
+    std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->bytes < b->bytes; });
+    for (const Candidate* c : order) {
+      std::optional<Evaluation> found;
+      timed(1, [&](std::size_t) { found = evaluate(*c, false); });
+      if (!found->outcome && found->count) continue;
+      take(*c, std::move(*found));
+      candidates_.erase(candidates_.begin() + (c - candidates_.data()));
+      return;
     }
   }
 
@@ -330,14 +304,12 @@ class Search {
   void take(const Candidate& candidate, Evaluation evaluation) {
     if (!evaluation.count) {
       estimated_.push_back({candidate, evaluation.estimate});
-      known_.emplace_back(evaluation.estimate, candidate.mesh);
       seen_.insert(close * evaluation.estimate);
       return;
     }
     ++(result_.*evaluation.count);
     if (!evaluation.outcome) return;
     seen_.insert(evaluation.outcome->time.seconds);
-    known_.emplace_back(evaluation.outcome->time.seconds, candidate.mesh);
     Outcome& outcome = *evaluation.outcome;
     outcome.time.spans.clear();
     outcome.time.tasks.clear();
@@ -355,11 +327,9 @@ class Search {
   std::size_t usable_;  // bytes of a rank
   std::vector<MeshDeck> meshes_;
   std::vector<Candidate> candidates_;
-  std::vector<char> done_;  // by candidate
   std::vector<Estimated> estimated_;
-  std::vector<std::pair<double, std::size_t>> known_;  // seconds of steps that fit, or of estimates, and their meshes
-  double spent_ = 0;                                   // seconds of a thread in candidates
-  std::multiset<double> seen_;                         // seconds of steps that fit; estimates times `close`
+  double spent_ = 0;            // seconds of a thread in candidates
+  std::multiset<double> seen_;  // seconds of steps that fit; estimates times `close`
   SearchResult result_;
   Schedules schedules_;
   Rooms rooms_;
