@@ -215,10 +215,14 @@ FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
     }
     fewest.tried = ranks;
   }
-  if (fewest.tried < own && own <= most_gpus) {
+  // The plainest layouts may lack one on the deck's own number that a change of the deck has.
+  if (own <= most_gpus) {
     const RunSetup setup = on_devices(make_setup(deck), capability);
     NearestFit nearest(setup, RunKind::training, usable, FitOn::gpu);
-    if (find_nearest(nearest, deck, own)) fewest.enough = own;
+    if (find_nearest(nearest, deck, own)) {
+      fewest.enough = own;
+      fewest.tried = std::min(fewest.tried, own - 1);
+    }
   }
   return fewest;
 }
