@@ -22,10 +22,11 @@ T combined(HostReduction reduction, T a, T b) {
   return a + b;
 }
 
-// result ← over the ranks' values, in the order of ranks; of_rank(r): a pointer to as many values, of any alignment.
+// result ← over the ranks' values, in the order of ranks; of_rank(r): a pointer to as many values, of any alignment; of
+// rank 0 the result's own place is legal.
 template <class T, class OfRank>
 void combine_ranks(std::span<T> result, int ranks, HostReduction reduction, OfRank of_rank) {
-  std::memcpy(result.data(), of_rank(0), result.size_bytes());
+  std::memmove(result.data(), of_rank(0), result.size_bytes());
   for (int r = 1; r < ranks; ++r) {
     const auto* values = reinterpret_cast<const std::byte*>(of_rank(r));
     for (std::size_t i = 0; i < result.size(); ++i) {

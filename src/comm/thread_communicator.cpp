@@ -217,10 +217,9 @@ void ThreadCommunicator::reduce_values(std::span<T> values, HostReduction reduct
   group_->host.meet_once(rank(), &values, [&](const std::vector<const void*>& shown) {
     const auto of_rank = [&](int r) { return *static_cast<const std::span<T>*>(shown[to_size(r)]); };
     const std::span<T> result = of_rank(0);
-    for (int r = 1; r < size(); ++r) {
+    for (int r = 1; r < size(); ++r)
       require(of_rank(r).size() == result.size(), "the ranks of a group combine different numbers of values");
-      for (std::size_t i = 0; i < result.size(); ++i) result[i] = combined(reduction, result[i], of_rank(r)[i]);
-    }
+    combine_ranks(result, size(), reduction, [&](int r) { return of_rank(r).data(); });
     for (int r = 1; r < size(); ++r) std::ranges::copy(result, of_rank(r).begin());
   });
 }

@@ -43,7 +43,7 @@ class World {
 };
 
 // One of the threads of run_ranks (comm/thread_communicator.hpp), which gives it `ranks`.
-class ThreadRank final : public World {
+class ThreadRank : public World {
  public:
   ThreadRank(Communicator& ranks, Watchdog& watchdog) : ranks_(ranks), watchdog_(watchdog) {}
 

@@ -77,25 +77,15 @@ class Setups {
 };
 
 // A rank of a job on nodes of 8.
-class ScaleWorld final : public World {
+class ScaleWorld final : public ThreadRank {
  public:
-  ScaleWorld(Communicator& ranks, Watchdog& watchdog) : ranks_(ranks), watchdog_(watchdog) {}
+  using ThreadRank::ThreadRank;
 
-  int rank() const override { return ranks_.rank(); }
-  int size() const override { return ranks_.size(); }
   int local_rank() const override { return rank() % ranks_of_node; }
   int local_size() const override { return std::min(size(), ranks_of_node); }
   int nodes() const override { return (size() + ranks_of_node - 1) / ranks_of_node; }
   int node(int rank) const override { return rank / ranks_of_node; }
   std::string node_name(int rank) const override { return "node" + std::to_string(node(rank)); }
-  std::vector<std::string> first_nodes(std::size_t) const override { return {}; }
-  std::unique_ptr<Communicator> make_world() const override { return ranks_.duplicate(); }
-  Watchdog& watchdog() const override { return watchdog_; }
-  [[noreturn]] void abort(int code) const override { std::_Exit(code); }
-
- private:
-  Communicator& ranks_;
-  Watchdog& watchdog_;
 };
 
 // Of the tensor's element at a place in its row-major order.
