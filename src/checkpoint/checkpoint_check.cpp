@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <thread>
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/shard_check.hpp"
+#include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -24,28 +22,15 @@ std::vector<std::string> verify_shard(const std::string& directory, const Manife
 template <class F>
 std::vector<std::string> found_by_threads(std::size_t count, int threads, F f) {
   std::vector<std::vector<std::string>> found(count);
-  std::vector<std::exception_ptr> unread(count);
-  std::atomic<std::size_t> next{0};
-  {
-    std::vector<std::jthread> workers;
-    for (int t = 0; t < std::max(1, threads); ++t)
-      workers.emplace_back([&] {
-        for (std::size_t i = next++; i < count; i = next++) try {
-            found[i] = f(i);
-          } catch (...) {
-            unread[i] = std::current_exception();
-          }
-      });
-  }
-  for (const std::exception_ptr& error : unread)
-    if (error) std::rethrow_exception(error);
+  in_parallel(
+      count, [&](std::size_t i) { found[i] = f(i); }, std::max(1, threads));
   std::vector<std::string> findings;
   for (const auto& of_one : found) findings.insert(findings.end(), of_one.begin(), of_one.end());
   return findings;
 }
 
-// f(tables) of each piece of the manifest that is wanted; what is wrong with a piece itself is a finding. Of a manifest
-// of one piece the datasets that are `kept`.
+// The findings of f(tables) in each wanted piece of the manifest; a damaged piece is a finding, too. A manifest of one
+// piece is read with the datasets `kept`.
 template <class Wanted, class F>
 std::vector<std::string> found_by_pieces(const std::string& directory, const DatasetFilter& kept, Wanted wanted, F f) {
   std::vector<std::string> findings;

@@ -18,9 +18,9 @@ DatasetFilter datasets_of(const std::vector<StateTensor>& tensors);
 // A committed checkpoint, read without libhdf5 but for its manifest, whose hash is verified first.
 class CheckpointFiles {
  public:
-  // Throws BadCheckpoint where the manifest is missing, isn't what its hash says, or is not consistent. IoFailed, here
-  // and below: what can't be read may be whole. `wanted`: what the table holds; read() is asked for no more than that.
-  // `node`: ranks that make one together; the first one reads the tables for all.
+  // Throws BadCheckpoint where the manifest is missing, has another hash, or is not consistent; IoFailed, here and
+  // below, where a file that may be whole can't be read. `wanted`: the datasets of manifest(), the only ones that
+  // read() may be asked for. `node`: ranks that make one together; the first one reads the tables for all.
   explicit CheckpointFiles(const std::string& directory, const DatasetFilter& wanted = {},
                            Communicator* node = nullptr);
 
@@ -31,8 +31,8 @@ class CheckpointFiles {
   // nullptr where there is none of that name.
   const StoredTensor* find(const std::string& name) const;
 
-  // "" or what is missing: shards that aren't there or have another size. Reads no data. Of several ranks each looks at
-  // one in `parts` of the manifest's pieces, part 0 at a manifest of one piece.
+  // "" or the shards that are missing or have another size. Reads no data. Each of several ranks looks at one in
+  // `parts` of the manifest's pieces, part 0 at a manifest of one piece.
   std::string missing(int part = 0, int parts = 1) const;
   // Fills every piece of these tensors, each byte of which is verified before it is used, converted where one is fp32
   // and the other fp64. Reads the chunks that overlap a piece, each once, by all threads of the stream. Throws

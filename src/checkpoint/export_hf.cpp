@@ -71,18 +71,16 @@ std::string type_of(const ModelSpec& spec, const Parameter& p, ExportType type) 
 
 // The adapter of a matrix, which --merge adds to it; empty where the matrix has none.
 Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
-  using P = BlockProduct;
-  const auto has = [&](AdaptedProduct product) {
+  const auto has = [&](const AdaptedProduct& product) {
     const AdaptedTensors tensors = tensors_of(spec, product);
     return std::any_of(tensors.begin(), tensors.end(), [&](const AdaptedTensor& t) {
       return t.adapted && p.name.ends_with("." + std::string(t.name));
     });
   };
-  const std::initializer_list<AdaptedProduct> of_experts{P::expert_gate_up, P::expert_down},
-      others{P::qkv,     P::q_down, P::kv_down,         P::q_up,        P::kv_up, P::attention_out,
-             P::gate_up, P::down,   {P::gate_up, true}, {P::down, true}};
-  const auto& products = p.expert >= 0 ? of_experts : others;
-  if (std::none_of(products.begin(), products.end(), has)) return {};
+  const bool adapted = p.expert >= 0 ? has(BlockProduct::expert_gate_up) || has(BlockProduct::expert_down)
+                                     : std::ranges::any_of(adapted_products(false), has) ||
+                                           std::ranges::any_of(adapted_products(true), has);
+  if (!adapted) return {};
   const std::string name = "parameters/" + place_of(p, spec.E()).name;
   return {name + ".lora_a", name + ".lora_b", adapter_scale(spec.options.adapter), p.expert};
 }

@@ -13,7 +13,7 @@ namespace forge {
 
 namespace {
 
-// What the name of a checkpoint's directory promises, −1: nothing.
+// The step in the name of a checkpoint's directory; −1: none.
 std::int64_t step_of_directory(const std::string& directory) {
   const std::filesystem::path path = directory;
   return step_of_name(path.has_filename() ? path.filename() : path.parent_path().filename());
@@ -34,8 +34,8 @@ std::string bytes_of_file(const std::string& path) {
   });
 }
 
-// The node's first rank calls verify() and hands the bytes out, with how it went; what it throws all of them throw. A
-// file that is larger than most manifests each reads for itself, a part at a time.
+// The node's first rank calls verify() and broadcasts the file's bytes, or the error, which every rank then throws.
+// Each rank reads a file above `most_handed_out` bytes itself, a part at a time.
 template <class Verify>
 Verified handed_out(const std::string& path, Communicator& node, Verify verify) {
   constexpr std::uint64_t most_handed_out = std::uint64_t{64} << 20;

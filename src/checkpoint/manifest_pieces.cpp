@@ -26,16 +26,16 @@ std::string piece_name(std::int64_t number) {
   return formatted("manifest_%05lld.h5", static_cast<long long>(number));
 }
 
+void PieceReach::add(const StoredDataset& dataset) {
+  elements += dataset.elements;
+  for (const StoredPiece& stored : dataset.pieces) box = box.extent.empty() ? stored.box : enclosing(box, stored.box);
+}
+
 PieceSummary summary_of(const Manifest& manifest, const ManifestPiece& piece) {
   PieceSummary summary{piece, manifest.tensors, {}};
   for (std::size_t t = 0; t < manifest.tensors.size(); ++t)
     summary.reaches.push_back({0, static_cast<std::int64_t>(t), 0, {}});
-  for (const StoredDataset& dataset : manifest.datasets) {
-    PieceReach& reach = summary.reaches[to_size(dataset.tensor)];
-    reach.elements += dataset.elements;
-    for (const StoredPiece& stored : dataset.pieces)
-      reach.box = reach.box.extent.empty() ? stored.box : enclosing(reach.box, stored.box);
-  }
+  for (const StoredDataset& dataset : manifest.datasets) summary.reaches[to_size(dataset.tensor)].add(dataset);
   return summary;
 }
 

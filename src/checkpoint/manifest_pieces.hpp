@@ -28,6 +28,7 @@ struct PieceReach {
   std::int64_t piece = 0, tensor = 0;  // rows
   std::int64_t elements = 0;
   Box box;
+  void add(const StoredDataset& dataset);
 };
 // The content of a manifest.h5 of format 2.
 struct ManifestRoot {

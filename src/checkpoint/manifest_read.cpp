@@ -144,7 +144,7 @@ class ShardTablesReader : public TablesReader {
 
   std::vector<StoredShard> shards;
   std::vector<StoredDataset> datasets;  // that are wanted
-  // Of all datasets: what a tensor has here.
+  // By tensor: the elements and the box of all its datasets in this file.
   const std::vector<PieceReach>& reaches() const { return reaches_; }
 
  private:
@@ -180,9 +180,7 @@ class ShardTablesReader : public TablesReader {
   void add_to_reach(const StoredDataset& d) {
     PieceReach& reach = reaches_[to_size(d.tensor)];
     if (d.elements > most_elements - reach.elements) bad("has more elements than its tensors");
-    reach.elements += d.elements;
-    for (const StoredPiece& piece : d.pieces)
-      reach.box = reach.box.extent.empty() ? piece.box : enclosing(reach.box, piece.box);
+    reach.add(d);
   }
 
   void read_piece(const std::int64_t* row, StoredDataset& d) {
@@ -277,7 +275,8 @@ class RootReader : public TablesReader {
   ManifestRoot root_;
 };
 
-// The piece holds of each tensor what the root says, and nothing else. `numbers`: the root's rows of its tensors.
+// Refuses a piece whose tensors have other elements or boxes than the root's rows. `numbers`: those tensors in the
+// root.
 void check_against_root(const TablesReader& reader, const ShardTablesReader& read, const ManifestRoot& root,
                         std::size_t piece, const std::vector<std::int64_t>& numbers) {
   const ManifestPiece& row = root.pieces[piece];
