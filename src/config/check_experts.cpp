@@ -25,10 +25,9 @@ namespace {
 constexpr const char* latent_keys = "q_lora kv_lora nope_dim rope_dim value_dim rope_interleave latent_norm_epsilon";
 constexpr const char* expert_keys =
     "experts_per_token expert_ffn shared_expert_ffn shared_expert_gate expert_bias first_dense_layers moe_every "
-    "dense_layers "
-    "router_score router_renormalise router_scale router_groups router_groups_used router_group_score "
-    "router_logit_bias "
-    "router_bias router_bias_rate auxiliary_loss_coefficient auxiliary_loss_scope router_z_coefficient router_jitter "
+    "dense_layers router_score router_renormalise router_scale router_groups router_groups_used router_group_score "
+    "router_logit_bias router_bias router_bias_rate auxiliary_loss_coefficient auxiliary_loss_scope "
+    "router_z_coefficient router_jitter "
     "forced_balance capacity_factor capacity_drop dispatch dispatch_rows";
 
 void check_router(ModelDeck& m, Report& report) {
@@ -111,7 +110,7 @@ void check_experts(ModelDeck& m, Report& report) {
   }
   if (m.shared_expert_ffn == 0) check_unused(m, "shared_expert_gate", "without model.shared_expert_ffn", report);
   if (m.activation != Activation::swiglu && m.activation != Activation::clamped_swiglu)
-    report.add("model.experts with another model.activation than swiglu; legal: swiglu | clamped_swiglu");
+    report.add("model.activation = " + activation_word(m) + " with model.experts; legal: swiglu | clamped_swiglu");
   if (m.mlp_bias)
     report.add("model.mlp_bias = true with model.experts: not available; legal: false, or model.expert_bias: true");
   check_router(m, report);

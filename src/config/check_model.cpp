@@ -9,6 +9,12 @@
 
 namespace forge {
 
+std::string activation_word(const ModelDeck& m) {
+  Deck deck;
+  deck.model = m;
+  return value_text(*find_key("model", "activation"), deck);
+}
+
 namespace {
 
 // Heads: how many, how wide.
@@ -136,12 +142,6 @@ void check_query_scale(const ModelDeck& m, Report& report) {
                                    {m.rope_fraction != 1, "rope_fraction below 1"},
                                    {m.no_rope_every > 0, "no_rope_every"}})
     if (wrong) report.add(begin + " with model." + key + ": not available; legal: 0");
-}
-
-std::string activation_word(const ModelDeck& m) {
-  Deck deck;
-  deck.model = m;
-  return value_text(*find_key("model", "activation"), deck);
 }
 
 // GPT-2's checkpoints fuse Q, K and V into one tensor and have no name for what the others add.

@@ -41,6 +41,8 @@ std::vector<std::string> adapter_targets(const ModelDeck& model);
 // The data section.
 void check_data(const Deck& deck, Report& report);
 
+std::string activation_word(const ModelDeck& model);  // as the deck has it
+
 // Keys of the model section that have no effect `without` another one, parted by spaces: each must have its default.
 void check_unused(const ModelDeck& model, std::string_view names, const char* without, Report& report);
 

@@ -45,7 +45,7 @@ TEST(Check, NormsBefore) {
         d.model.experts = 4, d.model.experts_per_token = 2;
         d.model.activation = Activation::geglu;
       },
-      {"model.experts with another model.activation than swiglu"});
+      {"model.activation = geglu with model.experts; legal: swiglu | clamped_swiglu"});
 }
 
 TEST(Check, SinksAndBiasesOfExperts) {
