@@ -50,7 +50,7 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
   if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
   if (!c.checkpoint.empty() && c.initial) throw BadInput("--checkpoint and --initial exclude each other");
   if (values.count("bytes") && c.text_bytes < 1) throw BadInput("--bytes must be at least 1");
-  if (values.count("seconds") && c.seconds == 0)
+  if (values.count("seconds") && !(c.seconds > 0 && c.seconds <= most_seconds))
     throw BadInput("--seconds must be above 0, and up to " + std::to_string(most_seconds));
   if (values.count("samples") && c.samples < 1) throw BadInput("--samples must be a step, from 1");
   if (values.count("tasks") && c.tasks < 0) throw BadInput("--tasks must be a rank, from 0");
@@ -109,8 +109,6 @@ void check_plan(const CommandLine& c) {
   if (c.search && !c.candidates.empty()) throw BadInput("--search and --candidates exclude each other");
   if (c.best < 1 || c.best > most_best) throw BadInput("--best must be from 1 to " + std::to_string(most_best));
   if (c.seconds != 0 && !c.search && !c.grid) throw BadInput("--seconds is of --search and --grid");
-  if (!(c.seconds >= 0 && c.seconds <= most_seconds))
-    throw BadInput("--seconds must be above 0, and up to " + std::to_string(most_seconds));
   if (!(c.imbalance >= 1 && c.imbalance <= most_imbalance))
     throw BadInput("--imbalance must be from 1 (all ranks get as many rows) to " + std::to_string(most_imbalance));
   if (!c.write.empty() && !c.search && !c.grid) throw BadInput("--write is where the decks of --search and --grid go");
@@ -129,8 +127,7 @@ void check_replay(const CommandLine& c) {
   if (!c.machine.empty() != (c.wire == "time"))
     throw BadInput(
         "--machine has the seconds of --wire time: they go together; legal: --wire time --machine NAME, of "
-        "inputs/machines, "
-        "or a file");
+        "inputs/machines, or a file");
   if (c.blocks != CommandLine().blocks && c.wire != "time")
     throw BadInput("--blocks is of the kernel of --wire time; legal: without it");
   if (c.blocks < 1 || c.blocks > most_blocks)

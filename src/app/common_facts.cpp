@@ -91,7 +91,7 @@ std::uint64_t drawn_bytes(const std::filesystem::path& path, std::uint64_t size)
 
 // "model-00001-of-00002.safetensors, 4988025760 bytes, contents 81…" for each file of a directory that a training
 // starts from: weights, states, what describes them, and of a checkpoint the manifest, which has hashes of the shards.
-// Whoever reads the directory says what is wrong with it.
+// The reader of the directory reports its faults.
 std::string start_lines(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;

@@ -31,8 +31,8 @@ struct FewestGpus {
   int ranks = 0;
   std::string keys;
   std::size_t bytes = 0;
-  int tried = 0;             // the largest number that is known to be too small
-  int enough = 0;            // the deck's own number, where time was up below it and it is enough
+  int tried = 0;   // the largest number that is known to be too small
+  int enough = 0;  // the deck's own number, where a change of the deck fits on it and nothing smaller was found
   std::string text() const;  // a line without its end
 };
 FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability);

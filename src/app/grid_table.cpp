@@ -56,12 +56,6 @@ std::string json_of_cell(const std::string& text) {
   return text == "true" || text == "false" || parse_number(text) ? text : json_of(text);
 }
 
-std::string json_of_ranks(const std::vector<std::int64_t>& numbers) {
-  std::vector<std::string> texts;
-  for (const std::int64_t n : numbers) texts.push_back(std::to_string(n));
-  return "[" + joined(texts) + "]";
-}
-
 void add_outcome(GridRow& row, const Outcome& o) {
   const Prediction& p = o.time;
   const auto add = [&](const char* column, double value) { row.cells[column] = format_exact(value); };
@@ -184,6 +178,12 @@ std::string grid_csv(const std::vector<GridRow>& rows) {
   return write_csv(table);
 }
 
+std::string GridNeed::open_text() const {
+  std::vector<std::string> texts;
+  for (const std::int64_t n : open) texts.push_back(std::to_string(n));
+  return joined(texts);
+}
+
 std::vector<GridNeed> grid_needs(const std::vector<GridRow>& rows) {
   std::vector<GridNeed> needs;
   for (const GridRow& row : rows) {
@@ -213,7 +213,7 @@ std::string grid_json(const Machine& machine, const std::vector<GridRow>& rows, 
         .add("model", need.model)
         .add("nodes", need.nodes)
         .add("ranks", need.ranks)
-        .add_raw("not_known_of_ranks", json_of_ranks(need.open));
+        .add_raw("not_known_of_ranks", "[" + need.open_text() + "]");
   for (const GridFill& fill : fills) {
     JsonLine& one = filled.emplace_back();
     one.add("nodes", fill.nodes).add("ranks", fill.ranks).add("models", fill.models);

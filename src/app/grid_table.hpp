@@ -49,6 +49,7 @@ struct GridNeed {
   std::string model;
   std::int64_t nodes = 0, ranks = 0;
   std::vector<std::int64_t> open = {};  // fewer ranks of which it isn't known: their search had too little time
+  std::string open_text() const;        // "256, 512"
 };
 std::vector<GridNeed> grid_needs(const std::vector<GridRow>& rows);
 

@@ -64,9 +64,7 @@ std::string fill_text(const Machine& machine, const GridFill& fill) {
 
 std::string open_text(const Machine& machine, const GridNeed& need) {
   if (need.open.empty()) return "";
-  std::vector<std::string> numbers;
-  for (const std::int64_t ranks : need.open) numbers.push_back(std::to_string(ranks));
-  return "; not known of " + joined(numbers) + " " + rank_word(machine) + "s, whose search had too little time";
+  return "; not known of " + need.open_text() + " " + rank_word(machine) + "s, whose search had too little time";
 }
 
 }  // namespace
