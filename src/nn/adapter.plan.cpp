@@ -119,14 +119,14 @@ std::int64_t low_columns(const ModelSpec& s, AdaptedProduct product) {
   return count * s.options.adapter.rank;
 }
 
-bool has_adapters(const ModelSpec& s, std::int64_t layer) {
+std::array<AdaptedProduct, 8> adapted_products(bool shared) {
   using P = BlockProduct;
-  const auto any = [&](std::initializer_list<AdaptedProduct> products) {
-    return std::any_of(products.begin(), products.end(), [&](AdaptedProduct p) { return low_columns(s, p) > 0; });
-  };
-  const bool shared = s.is_moe(layer);
-  return any({P::qkv, P::q_down, P::kv_down, P::q_up, P::kv_up, P::attention_out}) ||
-         any({{P::gate_up, shared}, {P::down, shared}});
+  return {P::qkv, P::q_down, P::kv_down, P::q_up, P::kv_up, P::attention_out, {P::gate_up, shared}, {P::down, shared}};
+}
+
+bool has_adapters(const ModelSpec& s, std::int64_t layer) {
+  return std::ranges::any_of(adapted_products(s.is_moe(layer)),
+                             [&](const AdaptedProduct& p) { return low_columns(s, p) > 0; });
 }
 
 bool has_expert_adapters(const ModelSpec& s) {

@@ -34,6 +34,9 @@ NameParts with_end(const ShortList<std::string_view, 3>& parts, std::string_view
 AdaptedTensors tensors_of(const ModelSpec& spec, AdaptedProduct product);
 // r times the number of those that have an adapter: rows of the stacked A.
 std::int64_t low_columns(const ModelSpec& spec, AdaptedProduct product);
+// The products of a block beside which adapters may stand, but for those of experts; `shared`: with shared experts'
+// products in the place of a feed-forward layer's.
+std::array<AdaptedProduct, 8> adapted_products(bool shared);
 // Whether this block has any, but for those of experts; whether experts have.
 bool has_adapters(const ModelSpec& spec, std::int64_t layer);
 bool has_expert_adapters(const ModelSpec& spec);

@@ -14,7 +14,7 @@ inline DeltaShape delta_shape(const BufferContext& c) {
           o.linear_key_dim,       o.linear_value_dim};
 }
 
-// Workspace of forward: one number for each of a chunk's arrays (kernels/delta/delta.hpp), in the accumulation type.
+// Workspace of both passes: the arrays of kernels/delta/delta.hpp, in the accumulation type.
 template <class T>
 struct DeltaWork {
   using A = acc_t<T>;

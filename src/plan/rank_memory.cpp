@@ -16,6 +16,17 @@ std::vector<Allowance> allowances_of(const RunSetup& s, const RankShare& share) 
                             group_sizes(s.spec, s.mesh, share));
 }
 
+MemoryPlan plan_of(const RunSetup& s, RunKind kind, const RankShare& share) {
+  return plan_memory(s.buffers, share, s.schedule, library_bytes(s.deck), kind, s.smaller);
+}
+
+// f(share) of the first rank of a stage: the setup's own where it is that rank.
+template <class F>
+auto on_stage(const RunSetup& s, int pp_rank, F f) {
+  const int rank = pp_rank * (s.mesh.world() / s.mesh.pp);
+  return rank == s.rank ? f(s.share) : f(rank_share(s.model_share(), rank));
+}
+
 }  // namespace
 
 std::size_t library_bytes(const Deck& deck) {
@@ -23,10 +34,7 @@ std::size_t library_bytes(const Deck& deck) {
 }
 
 MemoryPlan planned_memory(const RunSetup& setup, RunKind kind, int pp_rank) {
-  const int ranks = setup.mesh.world() / setup.mesh.pp;
-  if (pp_rank * ranks == setup.rank) return planned_memory(setup, kind);
-  return plan_memory(setup.buffers, rank_share(setup.model_share(), pp_rank * ranks), setup.schedule,
-                     library_bytes(setup.deck), kind, setup.smaller);
+  return on_stage(setup, pp_rank, [&](const RankShare& share) { return plan_of(setup, kind, share); });
 }
 
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
@@ -36,7 +44,7 @@ std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
 }
 
 MemoryPlan planned_memory(const RunSetup& setup, RunKind kind) {
-  return plan_memory(setup.buffers, setup.share, setup.schedule, library_bytes(setup.deck), kind, setup.smaller);
+  return plan_of(setup, kind, setup.share);
 }
 
 const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {
@@ -45,13 +53,11 @@ const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {
 }
 
 RankMemory stage_memory(const RunSetup& setup, RunKind kind, int pp_rank, const MemoryChanges& changes) {
-  const int rank = pp_rank * (setup.mesh.world() / setup.mesh.pp);
-  const RankShare other = rank == setup.rank ? RankShare{} : rank_share(setup.model_share(), rank);
-  const RankShare& share = rank == setup.rank ? setup.share : other;
-  RankMemory memory{plan_memory(setup.buffers, share, setup.schedule, library_bytes(setup.deck), kind, setup.smaller),
-                    allowances_of(setup, share)};
-  if (changes) changes(memory.plan, share);
-  return memory;
+  return on_stage(setup, pp_rank, [&](const RankShare& share) {
+    RankMemory memory{plan_of(setup, kind, share), allowances_of(setup, share)};
+    if (changes) changes(memory.plan, share);
+    return memory;
+  });
 }
 
 RankMemory rank_memory(const RunSetup& setup, RunKind kind, const MemoryChanges& changes) {
