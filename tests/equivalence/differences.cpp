@@ -137,9 +137,7 @@ std::string triviality(const LayoutResult& one, const Deck& deck) {
   if (one.gradients.size() < least) return "only " + std::to_string(one.gradients.size()) + " tensors";
   long double squares = 0;  // of many terms, whose rounding would exceed the bound in double
   for (const auto& [name, values] : one.gradients) {
-    // A bias of the router's logits, which all tokens share, may leave an expert without any.
-    const bool may_be_idle = deck.model.router_logit_bias && name.find(".experts.") != std::string::npos;
-    if (!may_be_idle && (largest_of(values) > 0) == is_idle(deck, name))
+    if ((largest_of(values) > 0) == is_idle(deck, name))
       return "the gradient of " + name + (is_idle(deck, name) ? " is not zero" : " is zero");
     for (const double v : values) squares += static_cast<long double>(v) * v;
   }
