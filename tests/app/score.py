@@ -27,7 +27,7 @@ LAYOUTS = {
     "mistral": [(1, []), (2, ["mesh.cp=2", "mesh.cp_method=all_gather"])],
     "qwen3_moe": [(1, []), (2, ["mesh.ep=2", "mesh.dp_shard=2"]), (4, ["mesh.ep=2", "mesh.tp=2", "mesh.dp_shard=2", "mesh.etp=1"])],
     "deepseek_v3": [(1, []), (4, ["mesh.pp=2", "mesh.dp_replicate=2"])],
-    "gpt_oss": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2", "mesh.ep=2"])],
+    "gpt_oss": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"]), (4, ["mesh.pp=2", "mesh.tp=2", "mesh.etp=1"])],
     "gemma3": [(1, []), (4, ["mesh.pp=2", "mesh.tp=2"])],
     "ministral3": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"])],
     "olmo3": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"])],
