@@ -13,7 +13,7 @@ void split_gates(Stream& stream, View<const T, 2> x, std::int64_t head_dim, View
     const T* const from = x.row(r);
     T *const to = qkv.row(r), *const of_gate = gate.row(r);
     team.each(q, [=](std::int64_t j) {
-      const std::int64_t at = j + j / head_dim * head_dim;
+      const std::int64_t at = j + quotient(j, head_dim) * head_dim;
       to[j] = from[at];
       of_gate[j] = from[at + head_dim];
     });
@@ -29,7 +29,7 @@ void join_gates(Stream& stream, View<const T, 2> d_qkv, View<const T, 2> d_gate,
     const T *const from = d_qkv.row(r), *const of_gate = d_gate.row(r);
     T* const to = d.row(r);
     team.each(q, [=](std::int64_t j) {
-      const std::int64_t at = j + j / head_dim * head_dim;
+      const std::int64_t at = j + quotient(j, head_dim) * head_dim;
       to[at] = from[j];
       to[at + head_dim] = of_gate[j];
     });

@@ -51,7 +51,7 @@ void delta_masks(Stream& stream, const DeltaShape& shape, const Documents& docum
   parallel_rows(stream, k.rows(), [=] FORGE_LAMBDA(std::int64_t row, Team team) {
     const DeltaPlace place(shape, row);
     const DeltaDocuments same(documents, shape, place.sequence);
-    const std::int64_t first = row - row % C, i = row - first;
+    const std::int64_t first = quotient(row, C) * C, i = row - first;
     A *const keys = x.row(row), *const queries = p.row(row);
     team.each(C, [=](std::int64_t j) {
       const A decay = j <= i ? decay_between(of, same, shape, place, row, first + j) : A(0);
@@ -95,7 +95,7 @@ void delta_scale_rows(Stream& stream, View<const A, 1> factors, std::int64_t row
   note_rows(stream, "delta_scale_rows", bytes_in(y), bytes_in(y));
   const std::int64_t n = y.columns();
   parallel_rows(stream, y.rows(), row_width<A>(n), [=] FORGE_LAMBDA(std::int64_t row, Team team) {
-    const A factor = factors[row / rows_of_factor];
+    const A factor = factors[quotient(row, rows_of_factor)];
     A* const to = y.row(row);
     team.each(n, [=](std::int64_t c) { to[c] *= factor; });
   });
@@ -122,7 +122,7 @@ void delta_masks_backward(Stream& stream, const DeltaShape& shape, const Documen
   note_rows(stream, "delta_masks_backward", 3 * bytes_in(dx, dp) + 2 * bytes_in(x, p), bytes_in(dx, dp));
   const std::int64_t C = shape.chunk();
   parallel_rows(stream, x.rows(), row_width<A>(C), [=] FORGE_LAMBDA(std::int64_t row, Team team) {
-    const std::int64_t first = row - row % C, m = row - first;
+    const std::int64_t first = quotient(row, C) * C, m = row - first;
     const auto of_pair = [=](std::int64_t i, std::int64_t j) {  // i >= j
       const A keys = i > j ? dx.row(first + i)[j] * of.beta[first + i] * x.row(first + i)[j] : A(0);
       return keys + dp.row(first + i)[j] * p.row(first + i)[j];
@@ -138,7 +138,7 @@ void delta_masks_backward(Stream& stream, const DeltaShape& shape, const Documen
   parallel_rows(stream, x.rows(), row_width<A>(C), [=] FORGE_LAMBDA(std::int64_t row, Team team) {
     const DeltaPlace place(shape, row);
     const DeltaDocuments same(documents, shape, place.sequence);
-    const std::int64_t first = row - row % C, i = row - first;
+    const std::int64_t first = quotient(row, C) * C, i = row - first;
     A *const keys = dx.row(row), *const queries = dp.row(row);
     const A beta = of.beta[row];
     team.each(C, [=](std::int64_t j) {

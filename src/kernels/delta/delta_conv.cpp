@@ -37,7 +37,7 @@ void delta_conv_forward(Stream& stream, const DeltaShape& shape, const Documents
   using A = acc_t<T>;
   const std::int64_t channels = x.columns(), taps = w.rows() / channels;
   parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const std::int64_t sequence = r / shape.tokens, t = r - sequence * shape.tokens;
+    const std::int64_t sequence = quotient(r, shape.tokens), t = r - sequence * shape.tokens;
     const std::int64_t there = tokens_up_to({documents, shape, sequence}, t, taps);
     const T* const in = x.row(r);
     T* const out = y.row(r);
@@ -57,7 +57,7 @@ void delta_conv_backward(Stream& stream, const DeltaShape& shape, const Document
   using A = acc_t<T>;
   const std::int64_t rows = x.rows(), channels = x.columns(), taps = w.rows() / channels;
   parallel_rows(stream, rows, [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const std::int64_t sequence = r / shape.tokens, t = r - sequence * shape.tokens;
+    const std::int64_t sequence = quotient(r, shape.tokens), t = r - sequence * shape.tokens;
     const std::int64_t there = tokens_up_to({documents, shape, sequence}, t, taps);
     const T* const in = x.row(r);
     T* const slope = d.row(r);
@@ -67,7 +67,7 @@ void delta_conv_backward(Stream& stream, const DeltaShape& shape, const Document
     });
   });
   parallel_rows(stream, rows, [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const std::int64_t sequence = r / shape.tokens, t = r - sequence * shape.tokens;
+    const std::int64_t sequence = quotient(r, shape.tokens), t = r - sequence * shape.tokens;
     const std::int64_t there = tokens_from({documents, shape, sequence}, t, shape.tokens, taps);
     const T* const slope = d.row(r);
     T* const out = dx.row(r);
@@ -83,12 +83,12 @@ void delta_conv_backward(Stream& stream, const DeltaShape& shape, const Document
   parallel_rows(stream, parts, [=] FORGE_LAMBDA(std::int64_t part, Team team) {
     A* const sum = sums.row(part);
     team.each(channels * taps, [=](std::int64_t i) { sum[i] = 0; });
-    for (std::int64_t r = rows * part / parts; r < rows * (part + 1) / parts; ++r) {
-      const std::int64_t sequence = r / shape.tokens, t = r - sequence * shape.tokens;
+    for (std::int64_t r = quotient(rows * part, parts), end = quotient(rows * (part + 1), parts); r < end; ++r) {
+      const std::int64_t sequence = quotient(r, shape.tokens), t = r - sequence * shape.tokens;
       const std::int64_t there = tokens_up_to({documents, shape, sequence}, t, taps);
       const T *const slope = d.row(r), *const in = x.row(r);
       team.each(channels * taps, [=](std::int64_t i) {
-        const std::int64_t c = i / taps, j = taps - 1 - (i - c * taps);
+        const std::int64_t c = quotient(i, taps), j = taps - 1 - (i - c * taps);
         if (j < there) sum[i] += A(slope[c]) * A(in[c - j * x.pitch]);
       });
     }

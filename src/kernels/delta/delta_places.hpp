@@ -1,18 +1,19 @@
 #pragma once
 
+#include "device/team.hpp"
 #include "kernels/delta/delta.hpp"
 
 namespace forge {
 
-// Where a row of the working arrays stands (kernels/delta/delta.hpp). 64-bit quotients: arrays may be large.
+// Where a row of the working arrays stands (kernels/delta/delta.hpp).
 struct DeltaPlace {
   std::int64_t chunk, sequence, head, token;  // of the sequence; perhaps behind its end
 
   FORGE_INLINE DeltaPlace(const DeltaShape& s, std::int64_t row) {
-    const std::int64_t group = row / s.chunk(), i = row - group * s.chunk();
-    chunk = group / s.heads();
+    const std::int64_t group = quotient(row, s.chunk()), i = row - group * s.chunk();
+    chunk = quotient(group, s.heads());
     const std::int64_t of_chunk = group - chunk * s.heads();
-    sequence = of_chunk / s.value_heads;
+    sequence = quotient(of_chunk, s.value_heads);
     head = of_chunk - sequence * s.value_heads;
     token = chunk * s.chunk() + i;
   }
@@ -22,8 +23,8 @@ struct DeltaPlace {
 
 // The working row of a token and value head.
 FORGE_INLINE std::int64_t delta_row(const DeltaShape& s, std::int64_t batch_row, std::int64_t head) {
-  const std::int64_t sequence = batch_row / s.tokens, token = batch_row - sequence * s.tokens,
-                     chunk = token / s.chunk();
+  const std::int64_t sequence = quotient(batch_row, s.tokens), token = batch_row - sequence * s.tokens,
+                     chunk = quotient(token, s.chunk());
   return ((chunk * s.sequences + sequence) * s.value_heads + head) * s.chunk() + token - chunk * s.chunk();
 }
 

@@ -48,7 +48,7 @@ void delta_split(Stream& stream, const DeltaShape& shape, View<const T, 2> y, co
       if (team.leads()) to.beta[row] = to.g[row] = 0;
       return;
     }
-    const std::int64_t r = place.batch_row(shape), key_head = place.head / columns.shared;
+    const std::int64_t r = place.batch_row(shape), key_head = quotient(place.head, columns.shared);
     const T *const of_q = y.row(r) + columns.q + key_head * Dk, *const of_k = y.row(r) + columns.k + key_head * Dk;
     const T* const of_v = y.row(r) + columns.v + place.head * Dv;
     const A q_scale = inverse_length<A>(team, of_q, Dk) / math::sqrt(A(Dk)),

@@ -46,7 +46,7 @@ void gated_norm_backward(Stream& stream, View<const T, 2> x, View<const T, 2> z,
     parallel_rows(stream, parts, [=] FORGE_LAMBDA(std::int64_t part, Team team) {
       A* const sum = sums.row(part);
       team.each(n, [=](std::int64_t j) { sum[j] = 0; });
-      for (std::int64_t r = rows * part / parts; r < rows * (part + 1) / parts; ++r)
+      for (std::int64_t r = quotient(rows * part, parts), end = quotient(rows * (part + 1), parts); r < end; ++r)
         for (std::int64_t h = 0; h < heads; ++h) {
           const T *const in = x.row(r) + h * n, *const gate = z.row(r) + h * n, *const slope = dy.row(r) + h * n;
           const A scale = inverse_root(team, in, n, A(epsilon));
