@@ -48,9 +48,9 @@ class LocalUnitBuilder {
   void add(std::size_t index) {
     const Parameter& p = unit_.parameters[index];
     start(p);
+    if (p.expert >= 0 && !p.split.empty() && p.expert / (spec_.E() / layout_.ep) != layout_.ep_rank) return;
     const Box whole{Extents(p.shape.size(), 0), p.shape};
     if (p.split.empty()) return push(index, whole, p.elements(), layout_.tp_rank == 0);
-    if (p.expert >= 0 && p.expert / (spec_.E() / layout_.ep) != layout_.ep_rank) return;
     const int ranks = p.expert >= 0 ? layout_.etp : layout_.tp,
               rank = p.expert >= 0 ? layout_.etp_rank : layout_.tp_rank;
     for (const Split& split : p.split) {

@@ -63,13 +63,14 @@ std::vector<Schedule> smaller_schedules(const Deck& deck) {
 
 }  // namespace
 
-RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels) {
+RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels,
+                    const std::vector<Unit>* units) {
   RunSetup setup;
   setup.deck = deck;
   setup.batches = BatchSizes(deck.train);
   setup.smaller = smaller_schedules(deck);
   setup.spec = resolve_model(deck.model);
-  setup.units = parameter_units(setup.spec);
+  setup.units = units ? *units : parameter_units(setup.spec);
   freeze(deck.train.frozen, setup.units);
   check_groups(deck.optimizer, setup.units);
   setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));

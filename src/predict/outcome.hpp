@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "plan/rank_memory.hpp"
@@ -7,7 +8,7 @@
 
 namespace forge {
 
-// What a deck is predicted to do on a machine.
+// Prediction of a deck's step and memory on a machine.
 struct Outcome {
   Deck deck;  // resolved
   Prediction time;
@@ -23,7 +24,11 @@ Outcome outcome_of(const Machine& machine, const RunSetup& setup,
 // the head is on the other.
 bool may_fit(const Machine& machine, const RunSetup& setup);
 
-// What a rank may take: of its GPU, or its part of the node's memory.
+// Memory of the rank that needs most, as the machine's program needs it; each(): of each pipeline rank.
+RankMemory memory_on(const Machine& machine, const RunSetup& setup,
+                     const std::function<void(const MemoryPlan&, const RankShare&)>& each = {});
+
+// Memory of a rank: of its GPU, or its part of the node's.
 std::size_t usable_memory(const Machine& machine, int ranks);
 
 }  // namespace forge
