@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 table() {
   cat <<'END'
-881 headers
+878 headers
 6 messages
 END
 }
