@@ -45,6 +45,7 @@ check_lines() {
       home["^omp[.]h$"] = "device kernels app"
       home["^(malloc|cupti)[.]h$"] = "tests"  # glibc, CUDA
       home["^(immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"
+      home["^emscripten[.]h$"] = "explorer"
       home["^g(test|mock)/"] = "tests"
       system_header = "^((sys|linux|arpa|netinet)/[a-z_]+|cxxabi|dlfcn|elf|execinfo|fcntl|ftw|glob|link|poll|pthread|pwd|sched|signal|spawn|termios|time|ucontext|unistd)[.]h$"
     }

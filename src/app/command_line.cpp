@@ -6,6 +6,7 @@
 
 #include "app/command_words.hpp"
 #include "app/outputs.hpp"
+#include "app/plan_limits.hpp"
 #include "app/verb_help.hpp"
 #include "app/verb_options.hpp"
 #include "checkpoint/export_hf.hpp"
@@ -20,9 +21,8 @@ namespace po = boost::program_options;
 
 namespace {
 
-constexpr int most_best = 1000, most_seconds = 1000000;
 constexpr std::size_t most_reported = 32;
-constexpr int most_imbalance = 1000, most_blocks = 1024, most_steps = 1000;
+constexpr int most_blocks = 1024, most_steps = 1000;
 constexpr std::int64_t most_length = 1 << 24, most_piece = 1 << 16;
 
 void read_schedule(CommandLine& c) {
@@ -50,8 +50,7 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
   if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
   if (!c.checkpoint.empty() && c.initial) throw BadInput("--checkpoint and --initial exclude each other");
   if (values.count("bytes") && c.text_bytes < 1) throw BadInput("--bytes must be at least 1");
-  if (values.count("seconds") && !(c.seconds > 0 && c.seconds <= most_seconds))
-    throw BadInput("--seconds must be above 0, and up to " + std::to_string(most_seconds));
+  if (values.count("seconds")) check_seconds(c.seconds);
   if (values.count("samples") && c.samples < 1) throw BadInput("--samples must be a step, from 1");
   if (values.count("tasks") && c.tasks < 0) throw BadInput("--tasks must be a rank, from 0");
 }
@@ -107,10 +106,9 @@ void check_plan(const CommandLine& c) {
     throw BadInput(
         "--output is where the predictions of --candidates go, the table of --grid, or the machine of --fit");
   if (c.search && !c.candidates.empty()) throw BadInput("--search and --candidates exclude each other");
-  if (c.best < 1 || c.best > most_best) throw BadInput("--best must be from 1 to " + std::to_string(most_best));
+  check_best(c.best);
   if (c.seconds != 0 && !c.search && !c.grid) throw BadInput("--seconds is of --search and --grid");
-  if (!(c.imbalance >= 1 && c.imbalance <= most_imbalance))
-    throw BadInput("--imbalance must be from 1 (all ranks get as many rows) to " + std::to_string(most_imbalance));
+  check_imbalance(c.imbalance);
   if (!c.write.empty() && !c.search && !c.grid) throw BadInput("--write is where the decks of --search and --grid go");
   if (!c.replayed.empty() && (c.search || !c.candidates.empty() || !c.fit.empty() || !c.program.empty()))
     throw BadInput("--replayed is of the deck itself, without --search, --candidates, --fit and --as");

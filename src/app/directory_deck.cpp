@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "app/model_deck.hpp"
 #include "checkpoint/checkpoint_files.hpp"
 #include "config/keys.hpp"
 #include "config/mixture_keys.hpp"
 #include "config/text.hpp"
 #include "config/yaml.hpp"
 #include "core/file_errors.hpp"
-#include "hf/config.hpp"
 #include "layout/mesh_shape.hpp"
 #include "train/restart.hpp"
 
@@ -69,20 +69,12 @@ std::string first_held_out(const std::string& text, const std::string& name, con
 
 // What a model alone doesn't say: a step of one sequence a rank, for show and plan.
 Deck deck_of_model(const CommandLine& line, std::vector<std::string> options, Needs needs, int world_size) {
-  constexpr std::int64_t most_tokens = 2048;
   fs::path directory = line.inputs.front();
   if (!directory.has_filename()) directory = directory.parent_path();
-  ModelDeck model;
-  model.hf = directory.string();
   const std::string name = "the deck of model " + directory.string();
-  std::string text = "model: {hf: " + yaml_text(directory.string()) + "}\n";
+  std::string text = needs == Needs::training ? model_deck(directory.string(), world_size)
+                                              : "model: {hf: " + yaml_text(directory.string()) + "}\n";
   if (needs == Needs::training) {
-    const std::int64_t positions = read_hf_config(directory.string(), model).max_positions;
-    const std::int64_t ranks = std::max(world_size, 1);
-    text += "train: {steps: 1, global_batch_sequences: " + std::to_string(ranks) +
-            ", sequence_tokens: " + std::to_string(positions > 0 ? std::min(positions, most_tokens) : most_tokens) +
-            "}\nmesh: {dp_shard: -1}\noptimizer: {learning_rate: 1e-4}\noutput: {directory: " +
-            yaml_text("runs/" + fs::absolute(directory).filename().string()) + "}\n";
     // Data is evaluate's: what it looks at is no training set.
     const bool has_files = sets(options, "data.files=") || sets(options, "data.sources=");
     const bool held_out = sets(options, "data.validation_files=") || sets(options, "data.validation=");

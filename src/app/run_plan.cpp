@@ -8,6 +8,7 @@
 #include "app/fit_runs.hpp"
 #include "app/job.hpp"
 #include "app/outputs.hpp"
+#include "app/plan_limits.hpp"
 #include "app/plan_text.hpp"
 #include "app/replayed_stages.hpp"
 #include "app/run_grid.hpp"
@@ -40,11 +41,6 @@ Machine machine_of(const CommandLine& line) {
   }
   throw BadInput("no machine: give --machine, a file or one of inputs/machines: " + shared_names("inputs/machines") +
                  "; or measure this one with forge calibrate");
-}
-
-void check_imbalance(const CommandLine& line, const Deck& deck) {
-  if (line.imbalance > 1 && deck.model.experts == 0)
-    throw BadInput("--imbalance is of experts, and " + line.inputs.front() + " has none; legal: model.experts > 0");
 }
 
 // What a row of candidates adds to its cells.
@@ -85,7 +81,7 @@ Predicted predict_row(const CommandLine& line, const Machine& machine, const Csv
   } catch (const BadInput&) {
     return {};
   }
-  check_imbalance(line, deck);
+  check_imbalance(line.imbalance, deck.model, line.inputs.front());
   const Outcome o = outcome_of(machine, deck);
   return {true,     o.time.seconds,     o.time.low, o.time.high, o.time.tokens_per_second, o.memory.total(),
           o.fits(), ranks_of(deck.mesh)};
@@ -133,7 +129,7 @@ void write_layouts(const CommandLine& line, const Machine& machine, const Search
 void run_search(const CommandLine& line, const Machine& machine) {
   Deck deck = searched_deck(line);
   deck.mesh.node_ranks = machine.ranks_per_node;
-  check_imbalance(line, deck);
+  check_imbalance(line.imbalance, deck.model, line.inputs.front());
   std::vector<int> counts = line.rank_counts;
   if (counts.empty())
     counts.push_back(static_cast<int>(ranks_of(load_deck(line, Needs::training, 0, machine.ranks_per_node).mesh)));
@@ -173,7 +169,7 @@ void run_plan(const CommandLine& line) {
   // A rank alone knows no nodes.
   const Deck deck = load_deck(line, Needs::training, line.ranks, line.replayed.empty() ? machine.ranks_per_node : 0);
   check_outputs(line, deck);
-  check_imbalance(line, deck);
+  check_imbalance(line.imbalance, deck.model, line.inputs.front());
   const RunSetup setup = on_devices(make_setup(deck), machine.capability);
   const ReplayedStages replayed = read_replayed(line, setup);
   const Outcome outcome = outcome_of(machine, setup, replayed.by_stage);

@@ -30,8 +30,8 @@ JsonLine memory_json(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
   return memory.add("gpu_allowances", allowances);
 }
 
-JsonLine sent_json(const RunSetup& s) {
-  const SentByGroup sent = sent_by_group(s);
+JsonLine sent_json(const RunSetup& s, const std::vector<RankShare>& shares) {
+  const SentByGroup sent = sent_by_group(s, shares);
   JsonLine groups, all;
   for (const auto& [name, traffic] : sent.groups) {
     JsonLine group, operations;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "plan/rank_memory.hpp"
 #include "plan/task_segments.hpp"
 #include "plan/tasks.hpp"
 #include "plan/traffic.hpp"
+#include "schedule/repetition.hpp"
 
 namespace forge {
 
@@ -17,6 +19,20 @@ namespace {
 bool same_kind(const ModelSpec& spec, const Unit& a, const Unit& b) {
   return a.kind == b.kind && a.frozen == b.frozen && (a.layer >= spec.L()) == (b.layer >= spec.L()) &&
          spec.is_moe(a.layer) == spec.is_moe(b.layer) && spec.linear(a.layer) == spec.linear(b.layer);
+}
+
+using GroupTraffic = std::vector<std::pair<std::string, Traffic>>;
+
+// Adds so many times what a rank of the first shard sends besides with one repetition more, which is alike on all.
+void add_repeated(std::vector<GroupTraffic>& shards, const GroupTraffic& more, std::int64_t times) {
+  const GroupTraffic once = shards.front();
+  for (GroupTraffic& traffic : shards)
+    for (std::size_t g = 0; g < traffic.size(); ++g)
+      for (std::size_t c = 0; c < to_size(collective_count); ++c) {
+        Traffic& sum = traffic[g].second;
+        sum.bytes[c] += times * (more[g].second.bytes[c] - once[g].second.bytes[c]);
+        sum.calls[c] += times * (more[g].second.calls[c] - once[g].second.calls[c]);
+      }
 }
 
 // All shards of a stage; of very many, some from the first to the last: units times shards are what takes time.
@@ -77,15 +93,20 @@ BufferList saved_of_block(const BufferContext& context, std::int64_t layer, Reco
   });
 }
 
-SentByGroup sent_by_group(const RunSetup& s) {
+SentByGroup sent_by_group(const RunSetup& s, const std::vector<RankShare>& shares) {
   if (s.mesh.world() == 1) return {};
-  std::vector<std::vector<std::pair<std::string, Traffic>>> plans;
+  std::vector<GroupTraffic> plans;
   const int ranks = s.mesh.world() / s.mesh.pp;
   const std::vector<int> shards = shards_to_look_at(s);
+  const Repetition repeated = repetition_of(s.deck, s.microbatches);
+  const Schedule few = few_of(s.deck, s.schedule);
+  std::optional<Schedule> more;
+  if (repeated.times > 0) more = lowered_schedule(s.deck, repeated.few + repeated.period);
   for (int p = 0; p < s.mesh.pp; ++p) {
-    const RankShare share = rank_share(s.model_share(), p * ranks);
-    for (auto& plan : plan_traffic_of_shards(s.buffers, s.spec, s.mesh, share, s.schedule, shards))
-      plans.push_back(std::move(plan));
+    const RankShare share = shares.empty() ? rank_share(s.model_share(), p * ranks) : shares[to_size(p)];
+    std::vector<GroupTraffic> of_stage = plan_traffic_of_shards(s.buffers, s.spec, s.mesh, share, few, shards);
+    if (more) add_repeated(of_stage, plan_traffic(s.buffers, s.spec, s.mesh, share, *more), repeated.times);
+    for (GroupTraffic& plan : of_stage) plans.push_back(std::move(plan));
   }
   SentByGroup sent{{}, shards.size()};
   for (std::size_t group = 0; group < plans.front().size(); ++group) {

@@ -39,21 +39,22 @@ struct SentByGroup {
   std::vector<std::pair<std::string, Traffic>> groups;  // without those in which nobody sends
   std::size_t shards = 0;                               // that were looked at, of a stage
 };
-SentByGroup sent_by_group(const RunSetup& setup);
+// `shares`: of the first rank of each stage, where they are known.
+SentByGroup sent_by_group(const RunSetup& setup, const std::vector<RankShare>& shares = {});
 
 // What rounding costs on the first rank in a step, and saves; "" where nothing is rounded.
 std::string rounding_text(const RunSetup& setup);
 // To the numbers of the deck those of it, if any.
 void add_rounding(JsonLine& deck, const RunSetup& setup);
 
-// What libraries may take besides, where ranks have GPUs.
+// Allowances for libraries, where ranks have GPUs.
 std::vector<Allowance> gpu_allowances(const RunSetup& setup);
 
 // As parts of `forge show --json`: memory of each pipeline rank at its peak, alone, and with `gpu_allowances`; bytes
 // sent; the resolved deck.
 std::vector<JsonLine> stages_json(const std::vector<MemoryPlan>& plans);
 JsonLine memory_json(const RunSetup& setup, const std::vector<MemoryPlan>& plans);
-JsonLine sent_json(const RunSetup& setup);
+JsonLine sent_json(const RunSetup& setup, const std::vector<RankShare>& shares = {});
 JsonLine deck_json(const Deck& deck);
 
 // The setup of the first rank of the pipeline stage that computes most.

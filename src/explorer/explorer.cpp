@@ -1,21 +1,30 @@
+#include <emscripten.h>
+
 #include <array>
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <new>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "app/model_deck.hpp"
+#include "app/plan_limits.hpp"
 #include "app/plan_text.hpp"
 #include "app/short_deck.hpp"
 #include "app/show_parts.hpp"
 #include "config/keys.hpp"
 #include "config/read.hpp"
-#include "config/write_deck.hpp"
+#include "config/text.hpp"
+#include "config/values.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/parse.hpp"
 #include "core/to_size.hpp"
-#include "hf/config.hpp"
+#include "hf/json_input.hpp"
 #include "nn/units.plan.hpp"
 #include "plan/rank_memory.hpp"
 #include "predict/advice.hpp"
@@ -23,88 +32,194 @@
 #include "predict/dense_shape.hpp"
 #include "predict/search_space.hpp"
 #include "schedule/check_deck.hpp"
+#include "schedule/from_deck.hpp"
+#include "schedule/repetition.hpp"
 
 // The explorer's answers to its page, as functions from texts to JSON: the same planner as `forge plan` and `forge
-// show`. A request is a deck, settings "section.key=value" one a line, a machine's name and a number of ranks (0: as
-// many as the deck's mesh asks for). Files (machines, a pasted config.json) come first, into the module's own file
-// system. An answer is good until the next request. An input that is wrong gives {"error": "…"}.
+// show`. Files of inputs/ (machines, programs) come first, into the module's own file system. A wrong input gives
+// {"error": "…"}. An answer is good until the next question.
+
+// Hands what a search knows so far to the one who made the module.
+EM_JS(void, explorer_tell, (const char* text), {
+  if (Module["tell"]) Module["tell"](UTF8ToString(text));
+});
 
 namespace forge {
 
 namespace {
 
-struct Request {
-  std::string deck;
-  std::vector<std::string> settings;
-  Machine machine;
-  int ranks;
+// What a form has in a field; "" where it is empty.
+std::string typed(const JsonObject& form, const char* field) {
+  return std::string(trimmed(form.text(field, "")));
+}
+
+// Of an option of forge plan.
+double number_of(const JsonObject& form, const char* option, double otherwise) {
+  const std::string text = typed(form, option);
+  if (text.empty()) return otherwise;
+  if (const std::optional<double> number = parse_number(text)) return *number;
+  throw BadInput("--" + std::string(option) + " = " + shown(text) + "; legal: a number");
+}
+
+constexpr std::int64_t most_ranks = 1 << 20;
+
+// 0: as many as the deck's mesh asks for.
+int ranks_typed(const JsonObject& form) {
+  const std::string text = typed(form, "ranks");
+  if (text.empty()) return 0;
+  const std::optional<std::int64_t> ranks = parse_whole(text);
+  if (!ranks || *ranks < 1 || *ranks > most_ranks)
+    throw BadInput("--ranks = " + shown(text) + "; legal: a whole number from 1 to " + std::to_string(most_ranks));
+  return static_cast<int>(*ranks);
+}
+
+// The deck of a dense model of a size as --models takes it, with the batch of that size.
+std::string sized_deck(const std::string& word) {
+  const auto size = size_of_word(word);
+  if (!size || *size < least_dense_parameters || *size > most_dense_parameters)
+    throw BadInput("a size is a number and B or T, from 1B to 1T: 8B, 1.5T");
+  const Deck deck = dense_deck(size_text(*size), *size, {});
+  return dense_deck_text(size_text(*size), *size, deck.train.global_batch_sequences);
+}
+
+std::string deck_of_config(const std::string& config, int ranks) {
+  if (trimmed(config).empty()) throw BadInput("paste a config.json of Hugging Face");
+  std::filesystem::create_directories("model");
+  std::ofstream("model/config.json", std::ios::binary) << config;
+  return model_deck("model", ranks) + "data: {files: [train.bin]}\n";
+}
+
+// parameter_units of the model that was asked about last: of many experts they take a while, and most questions change
+// the layout alone.
+class KnownUnits {
+ public:
+  const std::vector<Unit>& of(const Deck& deck) {
+    std::string model;
+    for (const Key& key : all_keys())
+      if (key.section == "model" || key.section == "adapter") model += value_text(key, deck) + '\n';
+    if (model != model_) {
+      units_ = parameter_units(resolve_model(deck.model));
+      model_ = model;
+    }
+    return units_;
+  }
+
+ private:
+  std::string model_;
+  std::vector<Unit> units_;
 };
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> list;
-  for (const std::string_view line : parts_of(text, '\n'))
-    if (!line.empty()) list.emplace_back(line);
-  return list;
-}
+// A question of the page, as JSON of texts: the model as `deck` (a deck's text), `size` or `config` (a config.json);
+// `settings`, "section.key=value" one a line; and options of forge plan: machine, ranks, as, imbalance, best, seconds.
+class Question {
+ public:
+  Question(const std::string& text, KnownUnits& units) : units_(units) {
+    Report report;
+    const nlohmann::json json = parse_json(text, "the question", {});
+    const JsonObject form(json, "the question", report);
+    machine_ = read_machine(form.text("machine", ""));
+    if (const std::string program = typed(form, "as"); !program.empty()) machine_.program = read_program(program);
+    check_imbalance(machine_.imbalance = number_of(form, "imbalance", 1));
+    check_best(best_ = number_of(form, "best", SearchOptions().best));
+    check_seconds(seconds_ = number_of(form, "seconds", SearchOptions().seconds));
+    ranks_ = ranks_typed(form);
+    text_ = form.has("size")     ? sized_deck(typed(form, "size"))
+            : form.has("config") ? deck_of_config(form.text("config", ""), ranks_)
+                                 : form.text("deck", "");
+    const std::string settings = form.text("settings", "");
+    for (const std::string_view line : parts_of(settings, '\n'))
+      if (const std::string_view setting = trimmed(line); !setting.empty()) settings_.emplace_back(setting);
+    report.throw_if_any("the question");
+  }
 
-Deck checked_deck(const Request& r) {
-  Deck deck = read_deck(r.deck, "the deck", r.settings);
-  deck.mesh.node_ranks = r.machine.ranks_per_node;
-  constexpr std::int64_t most_ranks = 1 << 20;
-  const std::int64_t asked = ranks_of(deck.mesh);
-  check_deck(deck, r.ranks > 0 ? r.ranks : asked >= 1 && asked <= most_ranks ? static_cast<int>(asked) : 1);
-  return deck;
-}
+  const Machine& machine() const { return machine_; }
+  const Deck& deck() {
+    if (!deck_) deck_ = checked_deck(ranks_);
+    return *deck_;
+  }
+  int ranks() { return static_cast<int>(ranks_of(deck().mesh)); }
+  // With as few microbatches as memory and traffic need (schedule/repetition.hpp).
+  const RunSetup& setup() {
+    if (!setup_) setup_ = setup_of(repetition_of(deck(), microbatches_of(deck())).few);
+    return *setup_;
+  }
+  const Outcome& outcome() {
+    if (!outcome_) outcome_ = outcome_of(machine_, setup_of(microbatches_of(deck())));
+    return *outcome_;
+  }
 
-JsonLine layout_of(const Deck& deck) {
-  JsonLine layout;
-  for (const auto& [key, value] : layout_values(deck)) layout.add(key, value);
-  return layout;
-}
+  // Of all layouts, whatever the settings' is.
+  SearchResult found(const std::function<void(const SearchResult&, int)>& tell) {
+    const int ranks = ranks_ > 0 ? ranks_ : static_cast<int>(ranks_of(checked_deck(0).mesh));
+    for (const std::string& setting : plain_settings()) settings_.push_back(setting);
+    SearchOptions options;
+    options.ranks = ranks;
+    options.best = static_cast<int>(best_);
+    options.seconds = seconds_;
+    options.tell = [&](const SearchResult& so_far) { tell(so_far, ranks); };
+    return search(machine_, checked_deck(1), options);
+  }
 
-// Memory of the stages.
-std::string facts_of(const Request& r) {
-  const Deck deck = checked_deck(r);
-  const RunSetup setup = on_devices(make_setup(deck), r.machine.capability);
-  const int ranks = static_cast<int>(ranks_of(deck.mesh));
+ private:
+  RunSetup setup_of(std::int64_t microbatches) {
+    const std::vector<Unit>& units = units_.of(deck());
+    return on_devices(make_setup(deck(), 0, lowered_schedule(deck(), microbatches), asked_kernels(), &units),
+                      machine_.capability);
+  }
+  Deck checked_deck(int ranks) const {
+    Deck deck = read_deck(text_, "the deck", settings_);
+    deck.mesh.node_ranks = machine_.ranks_per_node;
+    const std::int64_t asked = ranks_of(deck.mesh);
+    check_deck(deck, ranks > 0 ? ranks : asked >= 1 && asked <= most_ranks ? static_cast<int>(asked) : 1);
+    check_imbalance(machine_.imbalance, deck.model, "the deck");
+    return deck;
+  }
+
+  KnownUnits& units_;
+  Machine machine_;
+  int ranks_ = 0;
+  double best_ = 0, seconds_ = 0;
+  std::string text_;
+  std::vector<std::string> settings_;
+  std::optional<Deck> deck_;
+  std::optional<RunSetup> setup_;
+  std::optional<Outcome> outcome_;
+};
+
+// Memory of the stages, and what ranks send.
+std::string facts_of(Question& q) {
+  const RunSetup& setup = q.setup();
+  const Deck& deck = setup.deck;
   JsonLine all;
-  all.add("ranks", ranks).add("ranks_per_node", r.machine.ranks_per_node);
-  all.add("parameters", parameter_count(setup.units)).add("active_parameters", active_parameter_count(setup.spec));
-  all.add("layers", deck.model.layers).add("experts", deck.model.experts);
+  all.add("ranks", q.ranks()).add("ranks_per_node", q.machine().ranks_per_node);
+  all.add("parameters", parameter_count(setup.units)).add("experts", deck.model.experts);
   all.add("microbatches", setup.microbatches).add("tokens_per_step", setup.tokens_per_step());
-  all.add("usable_bytes", usable_memory(r.machine, ranks)).add("layout", layout_of(deck));
+  all.add("usual_tokens", dense_step_tokens(static_cast<double>(parameter_count(setup.units))));
+  all.add("usable_bytes", usable_memory(q.machine(), q.ranks()));
   std::vector<MemoryPlan> stages;
-  const auto keep = [&](const MemoryPlan& plan, const RankShare&) { stages.push_back(plan); };
-  const RankMemory largest = rank_memory(setup, RunKind::training, keep);
+  std::vector<RankShare> shares;
+  const RankMemory largest = memory_on(q.machine(), setup, [&](const MemoryPlan& plan, const RankShare& share) {
+    stages.push_back(plan);
+    shares.push_back(share);
+  });
   all.add("memory", JsonLine().add("ranks", stages_json(stages)));
   std::vector<JsonLine> libraries;
   for (const Allowance& a : largest.libraries)
     libraries.push_back(JsonLine().add("name", a.name).add("bytes", a.bytes));
-  all.add("allowances", libraries).add("peak_bytes", largest.total());
+  all.add("allowances", libraries).add("peak_bytes", largest.total()).add("sent", sent_json(setup, shares));
   return all.add("deck", deck_json(deck)).text();
 }
 
-std::string sent_of(const Request& r) {
-  return sent_json(on_devices(make_setup(checked_deck(r)), r.machine.capability)).text();
+// As `forge plan --json`, without warnings and changes.
+std::string step_of(Question& q) {
+  return outcome_json(q.machine(), q.outcome()).text();
 }
 
-// The last one is kept: the page asks for the step, its timeline and its plan one after the other.
-const Outcome& predicted(const Request& r) {
-  static std::string known;
-  static Outcome outcome;
-  std::string question = r.deck + '\n' + r.machine.name + ' ' + std::to_string(r.ranks);
-  for (const std::string& setting : r.settings) question += '\n' + setting;
-  if (const Deck deck = checked_deck(r); question != known || write_deck(deck) != write_deck(outcome.deck)) {
-    outcome = outcome_of(r.machine, deck);
-    known = std::move(question);
-  }
-  return outcome;
-}
-
-std::string plan_of(const Request& r) {
-  const Outcome& outcome = predicted(r);
-  const std::vector<PredictedNeighbour> neighbours = predicted_neighbours(r.machine, outcome);
-  return plan_json(r.machine, outcome, neighbours, all_warnings(r.machine, outcome, neighbours));
+// As `forge plan --json`.
+std::string plan_of(Question& q) {
+  const Outcome& outcome = q.outcome();
+  const std::vector<PredictedNeighbour> neighbours = predicted_neighbours(q.machine(), outcome);
+  return plan_json(q.machine(), outcome, neighbours, all_warnings(q.machine(), outcome, neighbours));
 }
 
 // The kind of a stretch of a stream in the drawing: 0 forward, 1 backward, 2 backward of weights, 3 step and update;
@@ -124,8 +239,8 @@ int kind_of(const Task& task, Lane lane) {
 
 // The step as it is simulated: of each pipeline rank stretches [kind, start, end], in seconds. Of one stream and kind
 // they are joined over gaps that no screen shows.
-std::string timeline_of(const Request& r) {
-  const Outcome& outcome = predicted(r);
+std::string timeline_of(Question& q) {
+  const Outcome& outcome = q.outcome();
   const double gap = outcome.time.seconds / 4000;
   struct Stretch {
     int kind;
@@ -156,25 +271,23 @@ std::string timeline_of(const Request& r) {
   return all.add("step_seconds", outcome.time.seconds).add("ranks", ranks).text();
 }
 
-std::string search_of(Request r, int best, double seconds) {
-  const int ranks = r.ranks > 0 ? r.ranks : static_cast<int>(ranks_of(checked_deck(r).mesh));
-  for (const std::string& setting : plain_settings()) r.settings.push_back(setting);
-  r.ranks = 1;
-  return search_json(r.machine, search(r.machine, checked_deck(r), {ranks, best, seconds}), ranks).text();
+// As an entry of "searches" of `forge plan --search --json`; what is known so far is told in the same form.
+std::string search_of(Question& q) {
+  int asked = 0;
+  const SearchResult result = q.found([&](const SearchResult& so_far, int ranks) {
+    asked = ranks;
+    explorer_tell(search_json(q.machine(), so_far, ranks).text().c_str());
+  });
+  return search_json(q.machine(), result, asked).text();
 }
 
-std::string deck_of(const Request& r) {
-  const Deck deck = checked_deck(r);
-  return JsonLine().add("deck", short_deck(deck, static_cast<int>(ranks_of(deck.mesh)))).text();
-}
-
-// The deck of a dense model of a size as --models takes it, with the batch of that size.
-std::string sized_deck(const std::string& word) {
-  const auto size = size_of_word(word);
-  if (!size || *size < least_dense_parameters || *size > most_dense_parameters)
-    throw BadInput("a size is a number and B or T, from 1B to 1T: 8B, 1.5T");
-  const Deck deck = dense_deck(size_text(*size), *size, {});
-  return JsonLine().add("deck", dense_deck_text(size_text(*size), *size, deck.train.global_batch_sequences)).text();
+// A deck that says everything itself.
+std::string deck_of(Question& q) {
+  if (q.deck().model.hf.empty()) return JsonLine().add("deck", short_deck(q.deck(), q.ranks())).text();
+  Deck deck = without_directory(q.deck());
+  deck.mesh.node_ranks = q.machine().ranks_per_node;
+  check_deck(deck, q.ranks());
+  return JsonLine().add("deck", short_deck(deck, q.ranks())).text();
 }
 
 // Choices of a key, for the page's controls.
@@ -190,14 +303,35 @@ const char* answer(F&& f) {
   static std::string text;
   try {
     text = f();
+  } catch (const std::bad_alloc&) {
+    text = JsonLine().add("error", "the page has no memory for so many layers and microbatches; forge plan has").text();
   } catch (const std::exception& error) {
     text = JsonLine().add("error", std::string(error.what())).text();
   }
   return text.c_str();
 }
 
-Request request_of(const char* deck, const char* settings, const char* machine, int ranks) {
-  return {deck, lines_of(settings), read_machine(machine), ranks};
+// The last one is kept: the page asks for the step, its timeline and its plan one after the other.
+KnownUnits known_units;
+std::unique_ptr<Question> last;
+std::string last_text;
+
+Question& question_of(const std::string& text) {
+  if (!last || text != last_text) {
+    last.reset();
+    last = std::make_unique<Question>(text, known_units);
+    last_text = text;
+  }
+  return *last;
+}
+
+std::string answer_of(const std::string& what, const std::string& text) {
+  constexpr std::pair<const char*, std::string (*)(Question&)> answers[] = {
+      {"facts", facts_of}, {"step", step_of},     {"timeline", timeline_of},
+      {"plan", plan_of},   {"search", search_of}, {"deck", deck_of}};
+  for (const auto& [name, f] : answers)
+    if (what == name) return f(question_of(text));
+  return keys_json();
 }
 
 }  // namespace
@@ -206,58 +340,19 @@ Request request_of(const char* deck, const char* settings, const char* machine, 
 
 extern "C" {
 
-// Puts a file where the others look for it: inputs/machines/h100_8.yaml, model/config.json.
+// Puts a file where the planner looks for it: inputs/machines/h100_8.yaml.
 const char* explorer_file(const char* path, const char* text) {
   return forge::answer([&] {
     const std::filesystem::path file(path);
     if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
     std::ofstream(file, std::ios::binary) << text;
+    forge::last.reset();
     return std::string("{}");
   });
 }
 
-const char* explorer_facts(const char* deck, const char* settings, const char* machine, int ranks) {
-  return forge::answer([&] { return forge::facts_of(forge::request_of(deck, settings, machine, ranks)); });
-}
-
-// As "sent" of `forge show --json`.
-const char* explorer_sent(const char* deck, const char* settings, const char* machine, int ranks) {
-  return forge::answer([&] { return forge::sent_of(forge::request_of(deck, settings, machine, ranks)); });
-}
-
-// As `forge plan --json`, without warnings and changes.
-const char* explorer_step(const char* deck, const char* settings, const char* machine, int ranks) {
-  return forge::answer([&] {
-    const forge::Request r = forge::request_of(deck, settings, machine, ranks);
-    return forge::outcome_json(r.machine, forge::predicted(r)).text();
-  });
-}
-
-// As `forge plan --json`.
-const char* explorer_plan(const char* deck, const char* settings, const char* machine, int ranks) {
-  return forge::answer([&] { return forge::plan_of(forge::request_of(deck, settings, machine, ranks)); });
-}
-
-const char* explorer_timeline(const char* deck, const char* settings, const char* machine, int ranks) {
-  return forge::answer([&] { return forge::timeline_of(forge::request_of(deck, settings, machine, ranks)); });
-}
-
-// As an entry of "searches" of `forge plan --search --json`.
-const char* explorer_search(const char* deck, const char* settings, const char* machine, int ranks, int best,
-                            double seconds) {
-  return forge::answer(
-      [&] { return forge::search_of(forge::request_of(deck, settings, machine, ranks), best, seconds); });
-}
-
-const char* explorer_deck(const char* deck, const char* settings, const char* machine, int ranks) {
-  return forge::answer([&] { return forge::deck_of(forge::request_of(deck, settings, machine, ranks)); });
-}
-
-const char* explorer_sized(const char* size) {
-  return forge::answer([&] { return forge::sized_deck(size); });
-}
-
-const char* explorer_keys() {
-  return forge::answer([&] { return forge::keys_json(); });
+// facts, step, timeline, plan, search or deck of a question; keys: of the deck.
+const char* explorer_answer(const char* what, const char* question) {
+  return forge::answer([&] { return forge::answer_of(what, question); });
 }
 }

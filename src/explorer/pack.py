@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""explorer/pack.py MODULE.js INPUTS OUTPUT.html: the explorer's page as one file, with its styles and script, the planner's
-module, and the decks and machines of inputs/. Decks that name files of a model which isn't shipped are left out."""
+"""explorer/pack.py MODULE.js INPUTS OUTPUT.html: the explorer's page as one file, with its styles and scripts, the planner's
+module, and the decks, machines and programs of inputs/. Decks that name files of a model which isn't shipped are left out."""
 
 import json
 import pathlib
@@ -12,12 +12,12 @@ def packed(module, inputs):
     here = pathlib.Path(__file__).parent
     decks = {p.stem: p.read_text() for p in sorted(inputs.glob("*.yaml"))}
     decks = {name: text for name, text in decks.items() if not re.search(r"^\s+hf:", text, re.M)}
-    machines = {p.stem: p.read_text() for p in sorted((inputs / "machines").glob("*.yaml"))}
+    shared = {name: {p.stem: p.read_text() for p in sorted((inputs / name).glob("*.yaml"))} for name in ("machines", "programs")}
     parts = {
         "/*PAGE.CSS*/": (here / "page.css").read_text(),
-        "/*PAGE.JS*/": (here / "planner.js").read_text() + (here / "page.js").read_text(),
+        "/*PAGE.JS*/": "".join((here / name).read_text() for name in ("planner.js", "show.js", "page.js")),
         "/*MODULE*/": module.read_text(),
-        "/*FILES*/": json.dumps({"decks": decks, "machines": machines}),
+        "/*FILES*/": json.dumps({"decks": decks, **shared}),
     }
     page = (here / "page.html").read_text()
     # A closing tag would end the script that holds it. In JavaScript and JSON <\/ is </.

@@ -2,42 +2,42 @@
 // The planner's module in the page and in workers of its own, for page.js.
 
 const $ = (id) => document.getElementById(id);
-const files = JSON.parse($("files").textContent);  // decks and machines, by name
+const files = JSON.parse($("files").textContent);  // decks, machines and programs, by name
 const moduleText = $("module").textContent;
 
-const signatures = {
-  explorer_file: ["string", "string"],
-  explorer_facts: ["string", "string", "string", "number"],
-  explorer_sent: ["string", "string", "string", "number"],
-  explorer_step: ["string", "string", "string", "number"],
-  explorer_plan: ["string", "string", "string", "number"],
-  explorer_timeline: ["string", "string", "string", "number"],
-  explorer_deck: ["string", "string", "string", "number"],
-  explorer_search: ["string", "string", "string", "number", "number", "number"],
-  explorer_sized: ["string"],
-  explorer_keys: [],
-};
-const callText = `(module, [name, ...values]) => JSON.parse(module.ccall(name, "string", ${JSON.stringify(signatures)}[name], values))`;
-const call = eval(callText);
-const machineFiles = Object.entries(files.machines).map(([name, text]) => ["explorer_file", `inputs/machines/${name}.yaml`, text]);
+// Below, in the page and in workers: a module that has the files. tell(text): what a search knows so far.
+const makeText = `async (files, tell) => {
+  const module = await ForgeModule({ tell });
+  const call = (name, ...texts) => JSON.parse(module.ccall(name, "string", texts.map(() => "string"), texts));
+  for (const [path, text] of files) call("explorer_file", path, text);
+  return (what, question) => call("explorer_answer", what, JSON.stringify(question));
+}`;
+const makePlanner = eval(makeText);
+const sharedFiles = ["machines", "programs"].flatMap((folder) =>
+  Object.entries(files[folder]).map(([name, text]) => [`inputs/${folder}/${name}.yaml`, text]));
 
-// A worker with a module of its own: ask(calls) gives the answer of the last of them.
+// A worker with a module of its own: ask(what, question) gives the answer, tell(answer) what is known before it.
 class Planner {
-  constructor() {
-    const glue = `const call = ${callText};
-      const ready = ForgeModule().then((m) => { for (const c of ${JSON.stringify(machineFiles)}) call(m, c); return m; });
+  constructor(tell = () => {}) {
+    const glue = `const make = () => (${makeText})(${JSON.stringify(sharedFiles)}, (text) => postMessage({ told: JSON.parse(text) }));
+      let ready = make();
       onmessage = async (event) => {
-        const module = await ready;
         let answer;
-        try { for (const c of event.data) answer = call(module, c); } catch (error) { answer = { error: "the planner failed: " + error }; }
-        postMessage(answer);
+        try {
+          answer = (await ready)(...event.data);
+        } catch (error) {
+          ready = make();
+          answer = { error: "the planner failed: " + error };
+        }
+        postMessage({ answer });
       };`;
     this.worker = new Worker(URL.createObjectURL(new Blob([moduleText, "\n", glue], { type: "text/javascript" })));
+    this.worker.onmessage = (event) => event.data.told ? tell(event.data.told) : this.done(event.data.answer);
   }
-  ask(calls) {
+  ask(what, question) {
     return new Promise((done) => {
-      this.worker.onmessage = (event) => done(event.data);
-      this.worker.postMessage(calls);
+      this.done = done;
+      this.worker.postMessage([what, question]);
     });
   }
   stop() { this.worker.terminate(); }

@@ -48,8 +48,8 @@ class LocalUnitBuilder {
   void add(std::size_t index) {
     const Parameter& p = unit_.parameters[index];
     start(p);
-    const Box whole{Extents(p.shape.size(), 0), p.shape};
     if (p.expert >= 0 && p.expert / (spec_.E() / layout_.ep) != layout_.ep_rank) return;
+    const Box whole{Extents(p.shape.size(), 0), p.shape};
     const int ranks = p.expert >= 0 ? layout_.etp : layout_.tp,
               rank = p.expert >= 0 ? layout_.etp_rank : layout_.tp_rank;
     if (p.split.empty()) return push(index, whole, p.elements(), rank == 0);

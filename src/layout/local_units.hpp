@@ -69,7 +69,7 @@ struct LocalPiece {
 struct LocalUnit {
   UnitKind kind = UnitKind::block;
   std::int64_t layer = -1;  // of a block
-  std::vector<Parameter> parameters;
+  ParameterList parameters;
   std::vector<LocalPiece> pieces;
   std::int64_t elements = 0;           // padding included: a multiple of shards · unit_alignment
   std::int64_t vectors_begin = 0;      // from here: vectors; their gradients are summed over the step where they are

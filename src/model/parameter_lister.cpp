@@ -9,7 +9,12 @@ namespace forge {
 
 namespace {
 
-std::string joined(std::string text, const NameParts& parts) {
+std::string joined(std::string_view begin, const NameParts& parts) {
+  std::size_t length = begin.size();
+  for (const std::string_view part : parts) length += part.size();
+  std::string text;
+  text.reserve(length);
+  text += begin;
   for (const std::string_view part : parts) text += part;
   return text;
 }
@@ -19,6 +24,12 @@ std::string joined(std::string text, const NameParts& parts) {
 std::string hf_block_name(const ModelSpec& spec, std::int64_t layer) {
   const bool gpt2 = tensor_names(spec.options.family).gpt2;
   return (gpt2 ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".";
+}
+
+ParameterLister::ParameterLister(const ModelSpec& whole, Unit& unit)
+    : spec(whole), kind(unit.kind), layer(unit.layer), unit_(&unit), name_begin_(unit.name + ".") {
+  if (layer >= 0) hf_begin_ = (is_adapter(kind) ? "base_model.model." : "") + hf_block_name(spec, layer);
+  if (kind == UnitKind::experts) list_.reserve(to_size(3 * spec.E()));
 }
 
 TensorNames ParameterLister::names() const {
@@ -43,9 +54,8 @@ Section ParameterLister::section_of(const TensorSpec& tensor) {
 void ParameterLister::declare(const TensorSpec& t, Section section) {
   if (!declares()) return;
   Parameter p;
-  p.name = joined(unit_->name + ".", t.name);
-  const std::string peft = is_adapter(kind) ? "base_model.model." : "";
-  if (!t.hf.empty()) p.hf_name = joined(peft + (layer >= 0 ? hf_block_name(spec, layer) : ""), t.hf);
+  p.name = joined(name_begin_, t.name);
+  if (!t.hf.empty()) p.hf_name = joined(hf_begin_, t.hf);
   p.hf_transposed = t.transposed;
   p.hf_offset = t.offset;
   p.hf_packed = t.packed;
@@ -57,15 +67,16 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   p.expert = t.expert;
   p.initial = t.initial;
   p.std = t.std;
-  unit_->parameters.push_back(std::move(p));
+  list_.push_back(std::move(p));
 }
 
 void ParameterLister::finish() {
   if (!declares()) return require(next_ == groups_->size(), "a list leaves members of its unit out");
-  auto& list = unit_->parameters;
-  const auto place = [](const Parameter& p) { return std::pair(p.section, p.group); };
-  std::stable_sort(list.begin(), list.end(),
-                   [&](const Parameter& a, const Parameter& b) { return place(a) < place(b); });
+  const auto before = [](const Parameter& a, const Parameter& b) {
+    return std::pair(a.section, a.group) < std::pair(b.section, b.group);
+  };
+  if (!std::is_sorted(list_.begin(), list_.end(), before)) std::stable_sort(list_.begin(), list_.end(), before);
+  unit_->parameters = std::move(list_);
   unit_->groups = next_;
 }
 

@@ -64,7 +64,7 @@ struct UnitPart {
 class ParameterLister {
  public:
   // Declares the whole model's tensors.
-  ParameterLister(const ModelSpec& whole, Unit& unit) : spec(whole), kind(unit.kind), layer(unit.layer), unit_(&unit) {}
+  ParameterLister(const ModelSpec& whole, Unit& unit);
   // Points Views of P into a unit's buffer, or into two: gradients of vectors may be summed elsewhere than those of
   // matrices. `local`: the model as this tensor-parallel rank computes it.
   template <class P>
@@ -149,6 +149,8 @@ class ParameterLister {
   void declare(const TensorSpec& tensor, Section section);
 
   Unit* unit_ = nullptr;
+  std::vector<Parameter> list_;        // of the unit
+  std::string name_begin_, hf_begin_;  // of names of tensors
   const std::vector<ParameterGroup>* groups_ = nullptr;
   DType type_{};
   Memory matrices_, vectors_;

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/normal.hpp"
@@ -54,6 +56,29 @@ struct Parameter {
   bool decays() const { return shape.size() >= 2; }
 };
 
+// The tensors of a unit. All copies of a unit have one list between them, which nobody changes: of experts it is long.
+class ParameterList {
+ public:
+  ParameterList() = default;
+  ParameterList(std::vector<Parameter> list) : list_(std::make_shared<const std::vector<Parameter>>(std::move(list))) {}
+
+  auto begin() const { return all().begin(); }
+  auto end() const { return all().end(); }
+  std::size_t size() const { return all().size(); }
+  bool empty() const { return all().empty(); }
+  const Parameter& operator[](std::size_t i) const { return all()[i]; }
+  const Parameter& at(std::size_t i) const { return all().at(i); }
+  const Parameter& front() const { return all().front(); }
+  const Parameter& back() const { return all().back(); }
+  const std::vector<Parameter>& all() const {
+    static const std::vector<Parameter> none;
+    return list_ ? *list_ : none;
+  }
+
+ private:
+  std::shared_ptr<const std::vector<Parameter>> list_;
+};
+
 enum class UnitKind { token_table, position_table, block, experts, output, final_norm, adapter, expert_adapter };
 std::string_view name_of(UnitKind kind);
 constexpr bool is_adapter(UnitKind kind) {
@@ -76,7 +101,7 @@ struct Unit {
   UnitKind kind;
   std::int64_t layer = -1;  // of a block, its experts or the adapters of either
   std::string name;
-  std::vector<Parameter> parameters;
+  ParameterList parameters;
   std::size_t groups = 0;  // members of its list
   bool frozen = false;     // train.frozen: no gradient is computed, and nothing is updated
 };

@@ -119,7 +119,14 @@ double expected_nodes(const ModelDeck& o, std::int64_t nodes) {
     for (std::int64_t p = 0; p < o.experts; ++p) sum += static_cast<double>(nodes_of_position(o, here, p));
     return sum / static_cast<double>(o.experts);
   }
-  for (std::int64_t node = 0; node < nodes; ++node) sum += 1 - chance_of_none(o, node * here, here);
+  // Nodes with whole groups of the router, or parts of one, are alike.
+  const std::int64_t size = o.experts / std::max<std::int64_t>(o.router_groups, 1);
+  const bool alike = here % size == 0 || size % here == 0;
+  double none = 0;
+  for (std::int64_t node = 0; node < nodes; ++node) {
+    if (node == 0 || !alike) none = chance_of_none(o, node * here, here);
+    sum += 1 - none;
+  }
   return sum;
 }
 

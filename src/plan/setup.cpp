@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "layout/expert_nodes.hpp"
 #include "model/cudnn_attention.hpp"
+#include "nn/adapter.plan.hpp"
 #include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
@@ -63,13 +64,14 @@ std::vector<Schedule> smaller_schedules(const Deck& deck) {
 
 }  // namespace
 
-RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels) {
+RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels,
+                    const std::vector<Unit>* units) {
   RunSetup setup;
   setup.deck = deck;
   setup.batches = BatchSizes(deck.train);
   setup.smaller = smaller_schedules(deck);
   setup.spec = resolve_model(deck.model);
-  setup.units = parameter_units(setup.spec);
+  setup.units = units ? *units : parameter_units(setup.spec);
   freeze(deck.train.frozen, setup.units);
   check_groups(deck.optimizer, setup.units);
   setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));

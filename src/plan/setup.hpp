@@ -13,7 +13,7 @@
 
 namespace forge {
 
-// What a resolved deck says of a run on one rank, before anything is allocated.
+// A run of a resolved deck on one rank, before anything is allocated.
 struct RunSetup {
   Deck deck;
   ModelSpec spec;           // the whole model
@@ -46,8 +46,10 @@ struct RunSetup {
 
 // `deck` has passed check_deck for its number of ranks.
 RunSetup make_setup(const Deck& deck, int rank = 0, const KernelChoice& kernels = asked_kernels());
-// The same, with the deck's schedule, lowered, for who makes many setups with few schedules.
-RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels = asked_kernels());
+// The same, with the deck's schedule, lowered, or one of few microbatches (schedule/repetition.hpp), and perhaps with
+// parameter_units of its model, for who makes many setups.
+RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels = asked_kernels(),
+                    const std::vector<Unit>* units = nullptr);
 // A setup on devices of this compute capability, with what multiplies rounded operands there.
 RunSetup on_devices(RunSetup setup, int capability);
 

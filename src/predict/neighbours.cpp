@@ -8,7 +8,10 @@
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
 #include "layout/expert_nodes.hpp"
+#include "nn/units.plan.hpp"
 #include "schedule/check_deck.hpp"
+#include "schedule/from_deck.hpp"
+#include "schedule/repetition.hpp"
 
 namespace forge {
 
@@ -177,8 +180,11 @@ std::vector<PredictedNeighbour> predicted_neighbours(const Machine& machine, con
   std::vector<PredictedNeighbour> list;
   for (Neighbour& n : neighbours_of(outcome.deck, static_cast<int>(ranks_of(outcome.deck.mesh))))
     list.push_back({std::move(n), 0, 0, false});
+  const std::vector<Unit> units = parameter_units(resolve_model(outcome.deck.model));  // neighbours have the same
   in_parallel(list.size(), [&](std::size_t i) {
-    const Outcome other = outcome_of(machine, list[i].of.deck);
+    const Deck& deck = list[i].of.deck;
+    const RunSetup setup = make_setup(deck, 0, lowered_schedule(deck, microbatches_of(deck)), asked_kernels(), &units);
+    const Outcome other = outcome_of(machine, on_devices(setup, machine.capability));
     list[i].seconds = other.time.seconds;
     list[i].bytes = other.memory.total();
     list[i].fits = other.fits();

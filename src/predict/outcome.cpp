@@ -10,14 +10,15 @@ namespace forge {
 
 namespace {
 
-// What the machine's program needs otherwise than forge.
-MemoryChanges changes_of(const Machine& machine) {
-  return [&](MemoryPlan& plan, const RankShare& share) {
+// What the machine's program needs otherwise than forge; each(): of each pipeline rank.
+MemoryChanges changes_of(const Machine& machine, const EachStage& each = {}) {
+  return [&machine, each](MemoryPlan& plan, const RankShare& share) {
     double elements = 0;
     for (const LocalUnit& unit : share.units) elements += static_cast<double>(unit.elements);
     const auto activations = static_cast<double>(plan.of(Category::activations));
     plan.of(Category::activations) = static_cast<std::size_t>(machine.program.activation_memory * activations);
     plan.of(Category::gradients) += static_cast<std::size_t>(machine.program.gradient_memory * elements);
+    if (each) each(plan, share);
   };
 }
 
@@ -28,8 +29,8 @@ RankMemory with_libraries(const Machine& machine, RankMemory memory) {
 
 }  // namespace
 
-RankMemory memory_on(const Machine& machine, const RunSetup& setup) {
-  return with_libraries(machine, rank_memory(setup, RunKind::training, changes_of(machine)));
+RankMemory memory_on(const Machine& machine, const RunSetup& setup, const EachStage& each) {
+  return with_libraries(machine, rank_memory(setup, RunKind::training, changes_of(machine, each)));
 }
 
 std::size_t bytes_of_ends(const Machine& machine, const RunSetup& setup) {

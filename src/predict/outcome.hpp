@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "plan/rank_memory.hpp"
@@ -7,7 +8,7 @@
 
 namespace forge {
 
-// What a deck is predicted to do on a machine.
+// Prediction of a deck's step and memory on a machine.
 struct Outcome {
   Deck deck;  // resolved
   Prediction time;
@@ -19,12 +20,13 @@ struct Outcome {
 Outcome outcome_of(const Machine& machine, const Deck& deck);
 Outcome outcome_of(const Machine& machine, const RunSetup& setup,
                    const std::vector<const MeasuredTasks*>& measured = {});
-// The memory of the rank that needs most, as outcome_of() has it.
-RankMemory memory_on(const Machine& machine, const RunSetup& setup);
+// Memory of the rank that needs most, as the machine's program needs it; each(): of each pipeline rank.
+using EachStage = std::function<void(const MemoryPlan&, const RankShare&)>;
+RankMemory memory_on(const Machine& machine, const RunSetup& setup, const EachStage& each = {});
 // Of the first and the last stage: most microbatches are in flight on the one, and the head is on the other.
 std::size_t bytes_of_ends(const Machine& machine, const RunSetup& setup);
 
-// What a rank may take: of its GPU, or its part of the node's memory.
+// Memory of a rank: of its GPU, or its part of the node's.
 std::size_t usable_memory(const Machine& machine, int ranks);
 
 }  // namespace forge

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
+#include "nn/units.plan.hpp"
 #include "predict/search_bounds.hpp"
 #include "schedule/check_deck.hpp"
 #include "schedule/from_deck.hpp"
@@ -88,6 +90,31 @@ struct Estimated {
 };
 constexpr double close = 1.01;  // estimates and simulated steps are nearer to one another, as a factor
 
+// The outcome of a step of fewer microbatches as that of the deck's, in so many seconds.
+Outcome drawn_out(Outcome outcome, const Deck& deck, double seconds) {
+  Prediction& p = outcome.time;
+  const auto sequences = static_cast<double>(deck.train.global_batch_sequences);
+  const double longer = seconds / p.seconds;
+  const double faster = sequences / static_cast<double>(outcome.deck.train.global_batch_sequences) / longer;
+  p.seconds = seconds;
+  for (double* bound : {&p.low, &p.high}) *bound *= longer;
+  for (double* rate : {&p.tokens_per_second, &p.mfu, &p.hfu}) *rate *= faster;
+  outcome.deck.train.global_batch_sequences = deck.train.global_batch_sequences;
+  outcome.deck.train.batch_ramp = deck.train.batch_ramp;
+  return outcome;
+}
+
+// Puts an outcome where its step belongs among at most `most` of the best.
+void keep_best(std::vector<Outcome>& best, Outcome outcome, int most) {
+  outcome.time.spans.clear();
+  outcome.time.tasks.clear();
+  const auto place = std::upper_bound(best.begin(), best.end(), outcome, [](const Outcome& a, const Outcome& b) {
+    return a.time.seconds < b.time.seconds;
+  });
+  best.insert(place, std::move(outcome));
+  if (static_cast<int>(best.size()) > most) best.pop_back();
+}
+
 class Search {
  public:
   Search(const Machine& machine, const Deck& deck, const SearchOptions& options)
@@ -95,6 +122,7 @@ class Search {
         deck_(deck),
         options_(options),
         usable_(usable_memory(machine, options.ranks)),
+        units_(parameter_units(resolve_model(deck.model))),
         meshes_(meshes_of(deck, options.ranks, machine.ranks_per_node)) {}
 
   SearchResult run() {
@@ -106,6 +134,7 @@ class Search {
       std::vector<Evaluation> found(std::min(together, candidates_.size() - next));
       timed(found.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[next + i], false); });
       for (std::size_t i = 0; i < found.size(); ++i) take(candidates_[next + i], std::move(found[i]));
+      tell(std::ssize(candidates_) - static_cast<std::int64_t>(next + found.size()));
     }
     for (; next < candidates_.size(); ++next) ++(candidates_[next].seconds > worst() ? result_.bounded : result_.left);
     simulate_estimated();
@@ -125,23 +154,21 @@ class Search {
   // Meshes in their order, for half of the time.
   void list_candidates() {
     Bounds bounds(machine_, deck_, options_.ranks);
+    std::vector<std::int64_t> sizes;
+    for (const MeshDeck& mesh : meshes_) sizes.push_back(std::ssize(choices_of(deck_, mesh)));
+    result_.layouts = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
     constexpr std::size_t together = 64;
     std::size_t next = 0;
     for (; next < meshes_.size() && (next == 0 || spent_ < options_.seconds / 2); next += together) {
       std::vector<std::vector<Candidate>> lists(std::min(together, meshes_.size() - next));
       timed(lists.size(), [&](std::size_t m) { lists[m] = bounds.on_mesh(next + m, meshes_[next + m]); });
       for (std::size_t m = 0; m < lists.size(); ++m) {
-        const auto all = static_cast<std::int64_t>(choices_of(deck_, meshes_[next + m]).size());
-        result_.layouts += all;
-        result_.without_room += all - static_cast<std::int64_t>(lists[m].size());
+        result_.without_room += sizes[next + m] - std::ssize(lists[m]);
         candidates_.insert(candidates_.end(), lists[m].begin(), lists[m].end());
       }
+      tell(result_.layouts - result_.without_room);
     }
-    for (; next < meshes_.size(); ++next) {
-      const auto all = static_cast<std::int64_t>(choices_of(deck_, meshes_[next]).size());
-      result_.layouts += all;
-      result_.left += all;
-    }
+    for (; next < sizes.size(); ++next) result_.left += sizes[next];
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.likely < b.likely; });
   }
@@ -184,10 +211,23 @@ class Search {
                                                : Evaluation{&SearchResult::left};
       });
       for (std::size_t i = 0; i < count; ++i) {
-        seen_.erase(seen_.find(close * estimated_[next + i].seconds));
+        const double seconds = estimated_[next + i].seconds;
+        seen_.erase(seen_.find(close * seconds));
+        std::erase_if(drawn_out_, [&](const Outcome& o) { return o.time.seconds == seconds; });
         take(estimated_[next + i].candidate, std::move(found[i]));
       }
+      tell(0);
     }
+  }
+
+  // What is known so far, to whoever wants to know: ten times a second of processor time at most.
+  void tell(std::int64_t left) {
+    if (!options_.tell || std::clock() < next_told_) return;
+    next_told_ = std::clock() + CLOCKS_PER_SEC / 10;
+    SearchResult so_far = result_;
+    so_far.left = left;
+    for (const Outcome& outcome : drawn_out_) keep_best(so_far.best, outcome, options_.best);
+    options_.tell(so_far);
   }
 
   // Seconds of the last that is to be kept: of those that are known, with estimates at their longest.
@@ -199,7 +239,7 @@ class Search {
   // What became of a candidate; nothing yet where its step is an estimate.
   struct Evaluation {
     std::int64_t SearchResult::*count = nullptr;
-    std::optional<Outcome> outcome = {};
+    std::optional<Outcome> outcome = {};  // of an estimate, drawn out
     double estimate = 0;
   };
   // `whole`: all microbatches of its step are simulated, however many.
@@ -236,11 +276,12 @@ class Search {
                                   second = setup_of(of_microbatches(deck, more));
     if (!first || !second) return simulated(deck);
     if (memory_on(machine_, *second).total() > usable_) return {&SearchResult::without_room};
-    const double longer = predict(machine_, *second).seconds;
+    Outcome outcome = outcome_of(machine_, *second);
+    const double longer = outcome.time.seconds;
     const double one = (longer - predict(machine_, *first).seconds) / static_cast<double>(more - fewer);
     const double seconds = longer + static_cast<double>(microbatches_of(deck) - more) * one;
     if (seconds / close > worst()) return {&SearchResult::bounded};
-    return {nullptr, {}, seconds};
+    return {nullptr, drawn_out(std::move(outcome), deck, seconds), seconds};
   }
 
   static Deck of_microbatches(Deck deck, std::int64_t microbatches) {
@@ -269,7 +310,7 @@ class Search {
     } catch (const BadInput&) {
       return {};
     }
-    return on_devices(make_setup(deck, 0, schedules_.of(deck)), machine_.capability);
+    return on_devices(make_setup(deck, 0, schedules_.of(deck), asked_kernels(), &units_), machine_.capability);
   }
 
   bool has_room(const RunSetup& setup) const { return bytes_of_ends(machine_, setup) <= usable_; }
@@ -305,29 +346,25 @@ class Search {
     if (!evaluation.count) {
       estimated_.push_back({candidate, evaluation.estimate});
       seen_.insert(close * evaluation.estimate);
+      if (options_.tell) keep_best(drawn_out_, std::move(*evaluation.outcome), options_.best);
       return;
     }
     ++(result_.*evaluation.count);
     if (!evaluation.outcome) return;
     seen_.insert(evaluation.outcome->time.seconds);
-    Outcome& outcome = *evaluation.outcome;
-    outcome.time.spans.clear();
-    outcome.time.tasks.clear();
-    auto& best = result_.best;
-    const auto place = std::upper_bound(best.begin(), best.end(), outcome, [](const Outcome& a, const Outcome& b) {
-      return a.time.seconds < b.time.seconds;
-    });
-    best.insert(place, std::move(outcome));
-    if (static_cast<int>(best.size()) > options_.best) best.pop_back();
+    keep_best(result_.best, std::move(*evaluation.outcome), options_.best);
   }
 
   const Machine& machine_;
   const Deck& deck_;
   SearchOptions options_;
   std::size_t usable_;  // bytes of a rank
+  std::vector<Unit> units_;
   std::vector<MeshDeck> meshes_;
   std::vector<Candidate> candidates_;
   std::vector<Estimated> estimated_;
+  std::vector<Outcome> drawn_out_;  // the best of them, for tell()
+  std::clock_t next_told_ = 0;
   double spent_ = 0;            // seconds of a thread in candidates
   std::multiset<double> seen_;  // seconds of steps that fit; estimates times `close`
   SearchResult result_;

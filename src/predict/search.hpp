@@ -1,16 +1,22 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "predict/outcome.hpp"
 
 namespace forge {
 
+struct SearchResult;
+
 struct SearchOptions {
   int ranks = 1;
   int best = 10;        // to keep
   double seconds = 45;  // of a thread's processor time, after which no further layout is simulated
   int threads = 1;      // on which in_parallel() calls
+  // Called now and then with a partial result: `left` counts the layouts to come, and steps of very many microbatches
+  // stand among the best with times estimated from fewer.
+  std::function<void(const SearchResult&)> tell = {};
 };
 
 struct SearchResult {

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """explorer.py FORGE BUILD: the explorer (BUILD/explorer.html) against the program. The page's module runs under node, and where
-Chromium is installed the page itself: memory, traffic, times, warnings, changes, refusals and a search are `forge plan`'s over drawn
-settings, bytes exactly and times to 1e-12; decks that it reads without yaml-cpp resolve as `forge show` resolves them. 5 settings, with
-FORGE_LONG=1 50. Needs emscripten and node; 77 where one is missing."""
+Chromium is installed the page itself (explorer_page.py): memory, traffic, times, warnings, changes, refusals and a search are
+`forge plan`'s over drawn settings, with --as and --imbalance, bytes exactly and times to 1e-12; decks that it reads without yaml-cpp
+resolve as `forge show` resolves them; config.json of every family gives `forge plan DIRECTORY`; the decks that it copies are planned
+and shown alike. 5 settings, with FORGE_LONG=1 50. Needs emscripten and node; 77 where one is missing."""
 
+import collections
 import json
 import math
 import os
@@ -14,21 +16,29 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.parse
+
+import explorer_page
 
 forge, build = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
 root = pathlib.Path(__file__).resolve().parents[2]
 long = os.environ.get("FORGE_LONG") == "1"
 
 DRIVER = """
-const [planner, requests] = process.argv.slice(2);
-require(planner)().then((m) => {
-  const kinds = { string: "string", number: "number" };
-  const answers = JSON.parse(require("fs").readFileSync(requests)).map(([name, ...values]) =>
-    m.ccall(name, "string", values.map((v) => kinds[typeof v]), values));
-  require("fs").writeFileSync(requests + ".answers", JSON.stringify(answers));
+const fs = require("fs"), [planner, input] = process.argv.slice(2), { files, calls } = JSON.parse(fs.readFileSync(input));
+let told = [];
+require(planner)({ tell: (text) => told.push(JSON.parse(text)) }).then((m) => {
+  const call = (name, ...texts) => JSON.parse(m.ccall(name, "string", texts.map(() => "string"), texts));
+  for (const [path, text] of files) call("explorer_file", path, text);
+  const answers = calls.map(([what, question]) => {
+    told = [];
+    const answer = call("explorer_answer", what, JSON.stringify(question));
+    return { answer, told };
+  });
+  fs.writeFileSync(input + ".answers", JSON.stringify(answers));
 });
 """
+
+Setting = collections.namedtuple("Setting", "deck machine ranks settings program imbalance")
 
 
 def compare(wanted, got, path=""):
@@ -45,10 +55,14 @@ def compare(wanted, got, path=""):
     return [] if wanted == got else [f"{path}: {wanted!r}, not {got!r}"]
 
 
-def program(folder, *arguments):
+def check(name, differences):
+    assert not differences, f"{name}:\n  " + "\n  ".join(differences[:10])
+
+
+def program(folder, *arguments, where=root):
     """What `forge` writes as JSON, or its refusal."""
     output = folder / "forge.json"
-    run = subprocess.run([forge, *map(str, arguments), "--json", output], cwd=root, capture_output=True, text=True, check=False)
+    run = subprocess.run([forge, *map(str, arguments), "--json", output], cwd=where, capture_output=True, text=True, check=False)
     if run.returncode == 0:
         return json.loads(output.read_text())
     assert run.returncode == 2, f"forge {arguments}: {run.returncode}: {run.stderr}"
@@ -56,7 +70,7 @@ def program(folder, *arguments):
 
 
 def drawn(rng, decks):
-    """A deck, a machine, ranks and settings: not all of them legal."""
+    """A deck, a machine, ranks, settings and options: not all of them legal."""
     deck = rng.choice(decks)
     gpus = int(re.search(r"_(\d+)gpu", deck).group(1))
     settings = []
@@ -69,13 +83,19 @@ def drawn(rng, decks):
             settings.append(f"{key}={rng.choice(values)}")
     settings.append("mesh.dp_shard=-1")
     machine = rng.choice(("h100_8", "h200_8", "b200_8", "a100_8", "h100_8_ethernet"))
-    return deck, machine, gpus, settings
+    program = rng.choice(("", "", "megatron", "nanotron", "torchtitan"))
+    return Setting(deck, machine, gpus, settings, program, rng.choice(("", "", "1.3", "2")))
+
+
+def options_of(setting):
+    options = ["--machine", setting.machine, "--ranks", setting.ranks]
+    options += ["--as", setting.program] if setting.program else []
+    return options + (["--imbalance", setting.imbalance] if setting.imbalance else [])
 
 
 def arguments_of(setting):
-    deck, machine, gpus, settings = setting
-    sets = [word for s in settings for word in ("--set", s)]
-    return ["plan", f"inputs/{deck}.yaml", "--machine", machine, "--ranks", gpus, *sets]
+    sets = [word for s in setting.settings for word in ("--set", s)]
+    return ["plan", f"inputs/{setting.deck}.yaml", *options_of(setting), *sets]
 
 
 class Module:
@@ -86,158 +106,114 @@ class Module:
         (folder / "module.cjs").write_text(re.search(r'id="module">(.*?)</script>', page, re.S).group(1))
         (folder / "driver.cjs").write_text(DRIVER)
         self.files = json.loads(re.search(r'id="files">(.*?)</script>', page, re.S).group(1).replace("<\\/", "</"))
-        self.machines = [["explorer_file", f"inputs/machines/{n}.yaml", t] for n, t in self.files["machines"].items()]
+        self.shared = [[f"inputs/{f}/{n}.yaml", t] for f in ("machines", "programs") for n, t in self.files[f].items()]
+
+    def question(self, setting):
+        return {"deck": self.files["decks"][setting.deck], "settings": "\n".join(setting.settings), "machine": setting.machine,
+                "ranks": str(setting.ranks), "as": setting.program, "imbalance": setting.imbalance}  # fmt: skip
+
+    def run(self, calls):
+        """Of [what, question] each answer, and what was told before it."""
+        requests = self.folder / "requests.json"
+        requests.write_text(json.dumps({"files": self.shared, "calls": calls}))
+        subprocess.run(["node", self.folder / "driver.cjs", self.folder / "module.cjs", requests], check=True)
+        return json.loads(pathlib.Path(f"{requests}.answers").read_text())
 
     def ask(self, calls):
-        requests = self.folder / "requests.json"
-        requests.write_text(json.dumps(self.machines + calls))
-        subprocess.run(["node", self.folder / "driver.cjs", self.folder / "module.cjs", requests], check=True)
-        answers = json.loads(pathlib.Path(f"{requests}.answers").read_text())
-        return [json.loads(a) for a in answers[len(self.machines) :]]
-
-
-def check(name, differences):
-    assert not differences, f"{name}:\n  " + "\n  ".join(differences[:10])
+        return [done["answer"] for done in self.run(calls)]
 
 
 def check_settings(module, folder, settings):
-    texts = module.files["decks"]
     wanted = [program(folder, *arguments_of(s)) for s in settings]
-    got = module.ask([["explorer_plan", texts[d], "\n".join(s), m, g] for d, m, g, s in settings])
+    got = module.ask([["plan", module.question(s)] for s in settings])
     for setting, w, g in zip(settings, wanted, got):
         if "error" in w:  # a place in the deck begins with the deck's path, or with "the deck"
-            w = {"error": w["error"].replace(f"inputs/{setting[0]}.yaml", "the deck")}
+            w = {"error": w["error"].replace(f"inputs/{setting.deck}.yaml", "the deck")}
         check(setting, compare(w, g))
     return wanted
 
 
-def check_facts(module, folder, settings):
+def check_facts(module, settings, plans):
     """Memory of the fullest rank, as `forge plan` has it."""
-    texts = module.files["decks"]
-    got = module.ask([["explorer_facts", texts[d], "\n".join(s), m, g] for d, m, g, s in settings])
-    for setting, facts in zip(settings, got):
-        plan = program(folder, *arguments_of(setting))
+    got = module.ask([["facts", module.question(s)] for s in settings])
+    for setting, plan, facts in zip(settings, plans, got):
         assert facts["peak_bytes"] == plan["peak_bytes"] and facts["usable_bytes"] == plan["usable_bytes"], setting
-        largest = max(facts["memory"]["ranks"], key=lambda r: r["total_bytes"])["bytes"]
-        check(setting, compare({**largest, **{a["name"]: a["bytes"] for a in facts["allowances"]}}, plan["memory"]))
+        most = max(r["total_bytes"] for r in facts["memory"]["ranks"])
+        libraries = {a["name"]: a["bytes"] for a in facts["allowances"]}
+        fullest = [{**r["bytes"], **libraries} for r in facts["memory"]["ranks"] if r["total_bytes"] == most]
+        assert plan["memory"] in fullest, f"{setting}: {plan['memory']} is not of {fullest}"
 
 
 def check_decks(module, decks):
-    asked = [[module.files["decks"][d], "", "h100_8", 0] for d in decks]
-    answers = module.ask([["explorer_facts", *a] for a in asked] + [["explorer_sent", *a] for a in asked])
-    for deck, facts, sent in zip(decks, answers, answers[len(decks) :]):
+    asked = [["facts", {"deck": module.files["decks"][d], "machine": "h100_8"}] for d in decks]
+    for deck, facts in zip(decks, module.ask(asked)):
         assert "error" not in facts, f"{deck}: {facts['error']}"
         shown = subprocess.run([forge, "show", f"inputs/{deck}.yaml", "--json"], cwd=root, capture_output=True, check=True)
         wanted = json.loads(shown.stdout)
         check(deck, compare(wanted["deck"], facts["deck"]))
         if facts["experts"] == 0:  # whose groups follow the machine's nodes, of which show knows nothing
-            check(deck, compare(wanted["sent"], sent))
+            check(deck, compare(wanted["sent"], facts["sent"]))
 
 
-def check_config(module, folder):
-    """A pasted config.json against `forge plan DIRECTORY`."""
-    config = json.dumps({
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
-        "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "hidden_act": "silu",
-        "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True, "max_position_embeddings": 8192,
-    })  # fmt: skip
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text(config)
-    deck = (
-        "model: {hf: model}\ntrain: {steps: 1, global_batch_sequences: 8, sequence_tokens: 2048}\nmesh: {dp_shard: -1}\n"
-        "optimizer: {learning_rate: 1e-4}\ndata: {files: [train.bin]}\noutput: {directory: runs/model}\n"
-    )
-    got = module.ask([["explorer_file", "model/config.json", config], ["explorer_plan", deck, "", "h100_8", 8]])[1]
-    check("config.json", compare(program(folder, "plan", folder / "model", "--machine", "h100_8", "--ranks", 8), got))
+def check_copied(module, folder, questions, plans):
+    """Copied decks, alone in a directory, under the command that the page shows beside them."""
+    alone = folder / "alone"
+    alone.mkdir(exist_ok=True)
+    for question, plan, copied in zip(questions, plans, module.ask([["deck", q] for q in questions])):
+        assert "error" not in copied, f"{question}: {copied['error']}"
+        (alone / "deck.yaml").write_text(copied["deck"])
+        options = ["--machine", question["machine"], "--ranks", question["ranks"]]
+        for option in ("as", "imbalance"):
+            options += [f"--{option}", question[option]] if question.get(option) else []
+        check(copied["deck"], compare(plan, program(folder, "plan", "deck.yaml", *options, where=alone)))
+        subprocess.run([forge, "show", "deck.yaml"], cwd=alone, capture_output=True, check=True)
+
+
+def check_configs(module, folder):
+    """A config.json of each family, as it would be pasted, against `forge plan DIRECTORY`; then nonsense."""
+    configs = sorted(root.glob("verify/*/model/config.json"))
+    questions = [{"config": c.read_text(), "machine": "h100_8", "ranks": "2"} for c in configs]
+    plans = [program(folder, "plan", c.parent, "--machine", "h100_8", "--ranks", 2) for c in configs]
+    families = {json.loads(q["config"])["model_type"] for q, p in zip(questions, plans) if "error" not in p}
+    assert len(families) >= 15, families
+    for config, plan, got in zip(configs, plans, module.ask([["plan", q] for q in questions])):
+        plan = {k: str(v).replace(str(config.parent), "model") if k == "error" else v for k, v in plan.items()}
+        check(config, compare(plan, got))
+    some = [i for i, p in enumerate(plans) if "error" not in p][:: 1 if long else 6]
+    check_copied(module, folder, [questions[i] for i in some], [plans[i] for i in some])
+    nonsense = ["", "  ", "hello", "[]", "null", "{}", "{", '{"model_type": "gpt5"}', '{"model_type": "llama", "hidden_size": "wide"}',
+                '{"model_type": "llama", "hidden_size": -4}', "{'model_type': 'llama'}", "\x00\x01", "[" * 5000, '{"a": ' * 5000]  # fmt: skip
+    for text, got in zip(nonsense, module.ask([["facts", {"config": t, "machine": "h100_8"}] for t in nonsense])):
+        assert list(got) == ["error"] and "config.json" in got["error"], f"{text[:60]!r}: {got}"
+
+
+def check_options(module):
+    """Fields of the form that are no numbers, and a machine that isn't there."""
+    deck = module.files["decks"]["7b_8gpu_tp4"]
+    wrong = {"ranks": ("0", "-1", "eight", "1.5", "99999999"), "imbalance": ("0", "x", "1001", "1.5"), "machine": ("moon", ""),
+             "as": ("moon",), "best": ("0", "1.5"), "seconds": ("-1", "soon")}  # fmt: skip
+    asked = [[option, {"deck": deck, "machine": "h100_8", option: value}] for option, values in wrong.items() for value in values]
+    for (option, question), got in zip(asked, module.ask([["facts", q] for _, q in asked])):
+        word = {"machine": "machine", "as": "program"}.get(option, "--" + option)
+        assert list(got) == ["error"] and word in got["error"], f"{option} {question[option]!r}: {got}"
 
 
 def check_search(module, folder):
+    """The same ranking as the program's; before it parts of it, each with no less known than the one before."""
     deck = "7b_8gpu_tp4"
     arguments = ["plan", f"inputs/{deck}.yaml", "--machine", "h100_8", "--ranks", 8, "--search", "--best", 3]
     wanted = program(folder, *arguments)["searches"][0]["best"]
-    got = module.ask([["explorer_search", module.files["decks"][deck], "", "h100_8", 8, 3, 1e6]])[0]
-    check("search", compare(wanted, got["best"]))
-
-
-class Browser:
-    """A headless Chromium, by its debugging pipe."""
-
-    def __init__(self, chromium, folder):
-        there, self.out = os.pipe()
-        self.inward, back = os.pipe()
-
-        def on_3_and_4():
-            first, second = os.dup(there), os.dup(back)
-            os.dup2(first, 3)
-            os.dup2(second, 4)
-
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile", "--remote-debugging-pipe"]
-        self.process = subprocess.Popen([chromium, *options, "about:blank"], preexec_fn=on_3_and_4, close_fds=False,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-        os.close(there)
-        os.close(back)
-        self.rest, self.count, self.session = b"", 0, None
-        target = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")
-        self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
-
-    def call(self, method, **parameters):
-        self.count += 1
-        message = {"id": self.count, "method": method, "params": parameters}
-        if self.session:
-            message["sessionId"] = self.session
-        os.write(self.out, json.dumps(message).encode() + b"\0")
-        while True:
-            while b"\0" not in self.rest:
-                self.rest += os.read(self.inward, 1 << 16)
-            text, self.rest = self.rest.split(b"\0", 1)
-            answer = json.loads(text)
-            if answer.get("id") == self.count:
-                assert "error" not in answer, answer
-                return answer["result"]
-
-    def value(self, expression):
-        result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
-
-    def read(self, page, setting):
-        """Numbers that the page shows for a setting, by their names."""
-        deck, machine, gpus, settings = setting
-        query = urllib.parse.urlencode({"model": deck, "machine": machine, "ranks": gpus, "more": "\n".join(settings)})
-        self.call("Page.navigate", url="about:blank")
-        self.call("Page.navigate", url=f"{page.as_uri()}#{query}")
-        return self.value("""new Promise((done) => {
-          const look = () => document.body && ["done", "problem"].includes(document.body.dataset.state) ? done(Object.fromEntries(
-            [...document.querySelectorAll("[data-name]")].map((e) => [e.dataset.name, e.dataset.value]))) : setTimeout(look, 50);
-          look();
-        })""")
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-
-
-def check_page(page, folder, settings, plans):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not chromium:
-        return print("LEFT OUT: the explorer's page: Chromium is missing; jobscripts/setup.sh --web installs it")
-    browser = Browser(chromium, folder)
-    try:
-        for setting, plan in zip(settings, plans):
-            if "error" in plan:
-                continue
-            shown = browser.read(page, setting)
-            got = {k: float(shown[k]) for k in ("step_seconds", "low", "high", "mfu", "hfu")}
-            check(f"page of {setting}", compare({k: float(plan[k]) for k in got}, got))
-            bytes_of = {n: v for n, v in plan["memory"].items()}
-            check(f"page of {setting}", compare(bytes_of, {n: int(shown["memory " + n]) for n in bytes_of}))
-            assert int(shown["peak_bytes"]) == plan["peak_bytes"], setting
-            check(setting, compare({n: float(v) for n, v in plan["seconds"].items()}, {n: float(shown["seconds " + n]) for n in plan["seconds"]}))
-        milliseconds = float(browser.value("document.body.dataset.factsMilliseconds"))
-        print(f"explorer: the page shows memory after {milliseconds:.0f} ms")
-    finally:
-        browser.close()
-    return None
+    question = {"deck": module.files["decks"][deck], "machine": "h100_8", "ranks": "8", "best": "3", "seconds": "1000000"}
+    done = module.run([["search", question]])[0]
+    check("search", compare(wanted, done["answer"]["best"]))
+    told = [t for t in done["told"] if t["best"]]
+    assert told, "nothing was told while the search ran"
+    for before, after in zip(done["told"], done["told"][1:]):
+        assert after["left"] <= before["left"] and len(after["best"]) >= len(before["best"]), (before, after)
+    for partial in told:
+        times = [b["step_seconds"] for b in partial["best"]]
+        assert times == sorted(times) and len(times) <= 3, times
+    return question, wanted
 
 
 def main():
@@ -258,11 +234,14 @@ def main():
             settings.append(drawn(rng, small))
             legal += "error" not in program(folder, *arguments_of(settings[-1]))
         plans = check_settings(module, folder, settings)
-        check_facts(module, folder, [s for s, p in zip(settings, plans) if "error" not in p][:5])
+        good = [(s, p) for s, p in zip(settings, plans) if "error" not in p]
+        check_facts(module, [s for s, _ in good], [p for _, p in good])
+        check_copied(module, folder, [module.question(s) for s, _ in good], [p for _, p in good])
         check_decks(module, decks if long else decks[::8])
-        check_config(module, folder)
-        check_search(module, folder)
-        check_page(page, folder, settings, plans)
+        check_configs(module, folder)
+        check_options(module)
+        question, best = check_search(module, folder)
+        explorer_page.check_page(page, folder, good, question, best, compare)
         print(f"explorer: {legal} settings as the program plans them, {len(settings) - legal} refused alike")
 
 

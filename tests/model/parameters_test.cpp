@@ -148,7 +148,9 @@ TEST(Parameters, ExportNeedsANameForEachOfThem) {
   const ModelSpec spec = resolve_model(deck);
   std::vector<Unit> units = parameter_units(spec);
   EXPECT_EQ(export_obstacle(spec.options, units), "");
-  units[1].parameters.back().hf_name.clear();
+  std::vector<Parameter> changed = units[1].parameters.all();
+  changed.back().hf_name.clear();
+  units[1].parameters = changed;
   EXPECT_EQ(export_obstacle(spec.options, units),
             "Hugging Face models of family llama have no parameter " + units[1].parameters.back().name);
 }
