@@ -32,8 +32,8 @@ cross_entropy_rounded cross_entropy_statistics
 embedding_backward embedding_forward gated_backward gated_forward gate_rows gate_rows_backward head_norm_backward_of head_norm_forward head_norm_in_halves latent_keys_backward
 latent_keys_forward layernorm_backward_of layernorm_forward_of permute_rows_of residual_add residual_layernorm_forward_of
 residual_rmsnorm_forward_of rmsnorm_backward_of rmsnorm_forward_of rotary rotary_halves rotated_heads_backward_of
-sum_into sum_of_squares transpose_blocks unpermute_rows update_weights weighted_swiglu_backward_of
-weighted_swiglu_forward""".split()
+sum_into sum_of_squares transpose_blocks unpermute_rows update_weights weighted_gated_backward
+weighted_gated_forward""".split()
 NOT_IN_BF16 = {"add_partial_sums", "cross_entropy_in_place", "sum_into", "sum_of_squares"}
 # update_weights with moments or master weights, its first types, in bf16: it draws a number for each element.
 DRAWS = re.compile(r"update_weights<(bf16,|\w+,bf16)")
@@ -59,7 +59,7 @@ def identifiers(mangled):
 
 def types_of(rest):
     """bf16, fp32 of the arguments of a template that come first; a substitution stands for the one class that is there."""
-    rest = re.sub(r"^IN\w*?(Gelu|GeluTanh|Relu2|SiluGate|GeluTanhGate)E", "I", rest)  # which activation
+    rest = re.sub(r"^I(?:Lb[01]E)?N\w*?(Gelu|GeluTanh|Relu2|SiluGate|GeluTanhGate|ClampedGateI[fd]E)E", "I", rest)  # which activation
     found = re.match(r"I((?:NS_4bf16E|S[0-9A-Z]*_|L[ib][0-9]+E|[fd])+)", rest)
     words = re.findall(r"NS_4bf16E|S[0-9A-Z]*_|L[ib][0-9]+E|[fd]", found[1]) if found else []
     return [{"f": "fp32", "d": "fp64"}.get(word, "bf16") for word in words if not word.startswith("L")]
