@@ -201,29 +201,28 @@ FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability) {
   const auto late = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > most_seconds;
   };
-  const int own = static_cast<int>(ranks_of(deck.mesh));
   FewestGpus fewest;
   const int first = first_gpus(deck, usable);
   fewest.tried = first - 1;
-  for (int ranks = first; ranks <= most_gpus; ranks = next_gpus(deck, ranks)) {
-    if (late()) break;
+  for (int ranks = first; ranks <= most_gpus && fewest.ranks == 0 && !late(); ranks = next_gpus(deck, ranks)) {
     const auto least = least_layout(deck, ranks, gpus_of_node, capability);
     if (least && least->bytes <= usable) {
       if (const auto plain = plainest_layout(deck, ranks, usable, capability, late))
-        return {ranks, layout_difference(deck, plain->deck), plain->bytes, fewest.tried};
-      if (late()) break;
+        fewest = {ranks, layout_difference(deck, plain->deck), plain->bytes, fewest.tried};
+      else if (late())
+        break;
     }
-    fewest.tried = ranks;
+    if (fewest.ranks == 0) fewest.tried = ranks;
   }
   // The plainest layouts may lack one on the deck's own number that a change of the deck has.
-  if (own <= most_gpus) {
-    const RunSetup setup = on_devices(make_setup(deck), capability);
-    NearestFit nearest(setup, RunKind::training, usable, FitOn::gpu);
-    if (find_nearest(nearest, deck, own)) {
-      fewest.enough = own;
-      fewest.tried = std::min(fewest.tried, own - 1);
-    }
-  }
+  const int own = static_cast<int>(ranks_of(deck.mesh));
+  if (own > most_gpus || (fewest.ranks > 0 && fewest.ranks <= own)) return fewest;
+  const RunSetup setup = on_devices(make_setup(deck), capability);
+  NearestFit nearest(setup, RunKind::training, usable, FitOn::gpu);
+  if (!find_nearest(nearest, deck, own)) return fewest;
+  if (fewest.ranks > 0) return {own, nearest.keys(), nearest.bytes(), own - 1};
+  fewest.enough = own;
+  fewest.tried = std::min(fewest.tried, own - 1);
   return fewest;
 }
 

@@ -125,8 +125,8 @@ std::array<AdaptedProduct, 8> adapted_products(bool shared) {
 }
 
 bool has_adapters(const ModelSpec& s, std::int64_t layer) {
-  return std::ranges::any_of(adapted_products(s.is_moe(layer)),
-                             [&](const AdaptedProduct& p) { return low_columns(s, p) > 0; });
+  const auto products = adapted_products(s.is_moe(layer));
+  return std::any_of(products.begin(), products.end(), [&](const AdaptedProduct& p) { return low_columns(s, p) > 0; });
 }
 
 bool has_expert_adapters(const ModelSpec& s) {

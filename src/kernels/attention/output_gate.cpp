@@ -41,10 +41,10 @@ template <class T>
 void gate_output(Stream& stream, View<const T, 2> o, View<const T, 2> gate, View<T, 2> y) {
   note_rows(stream, "gate_output", bytes_in(o, gate), bytes_in(y));
   using A = acc_t<T>;
-  parallel_rows(stream, o.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *const in = o.row(r), *const g = gate.row(r);
-    T* const out = y.row(r);
-    team.each(o.columns(), [=](std::int64_t j) { out[j] = T(A(in[j]) * math::sigmoid(A(g[j]))); });
+  parallel_rows(stream, o.rows(), row_width<T>(o.columns()), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        o.columns(), [=](const T& x, const T& g, T& to) { to = T(A(x) * math::sigmoid(A(g))); }, o.row(r), gate.row(r),
+        y.row(r));
   });
 }
 
@@ -52,14 +52,15 @@ template <class T>
 void gate_output_backward(Stream& stream, View<const T, 2> o, View<const T, 2> gate, View<T, 2> dy, View<T, 2> d_gate) {
   note_rows(stream, "gate_output_backward", bytes_in(o, gate, dy), bytes_in(dy, d_gate));
   using A = acc_t<T>;
-  parallel_rows(stream, o.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *const in = o.row(r), *const g = gate.row(r);
-    T *const d = dy.row(r), *const of_gate = d_gate.row(r);
-    team.each(o.columns(), [=](std::int64_t j) {
-      const A s = math::sigmoid(A(g[j])), slope = A(d[j]);
-      of_gate[j] = T(slope * A(in[j]) * s * (1 - s));
-      d[j] = T(slope * s);
-    });
+  parallel_rows(stream, o.rows(), row_width<T>(o.columns()), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        o.columns(),
+        [=](const T& x, const T& g, T& d, T& of_gate) {
+          const A s = math::sigmoid(A(g)), slope = A(d);
+          of_gate = T(slope * A(x) * s * (1 - s));
+          d = T(slope * s);
+        },
+        o.row(r), gate.row(r), in_place(dy.row(r)), d_gate.row(r));
   });
 }
 
