@@ -129,6 +129,7 @@ async function planLater() {
   busy = true;
   for (let own = null; current && own !== current;) {
     own = current;
+    const began = performance.now();
     const shows = { step: showStep, timeline: showTimeline, deck: showDeck, plan: showPlan };
     for (const [what, show] of Object.entries(shows)) {
       const found = await planner.ask(what, own);
@@ -136,6 +137,7 @@ async function planLater() {
       if (found.error) showProblem(found.error);
       else show(found);
       if (found.error) break;
+      if (what === "timeline") document.body.dataset.timelineMilliseconds = (performance.now() - began).toFixed(0);
     }
   }
   busy = false;
