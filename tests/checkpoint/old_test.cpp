@@ -35,7 +35,10 @@ std::vector<Old> old_checkpoints() {
             {"pp 2, tp 2, ep 2, zero 3", {2, 1, 1, 1, 2, 2, 1}, 3}}},
           {"multi_token",
            3 * (11 + 2 * (11 + 4) + 2),
-           {{"pp 2", {2, 1, 1, 1, 1}}, {"one rank", {1, 1, 1, 1, 1}}, {"replicas, zero 3", {1, 2, 2, 1, 1}, 3}}}};
+           {{"pp 2", {2, 1, 1, 1, 1}}, {"one rank", {1, 1, 1, 1, 1}}, {"replicas, zero 3", {1, 2, 2, 1, 1}, 3}}},
+          {"pieces",
+           3 * (2 * 9 + 3),
+           {{"132 ranks", {2, 22, 3, 1, 1}, 3}, {"one rank", {1, 1, 1, 1, 1}}, {"tp 2, zero 1", {1, 1, 3, 1, 2}, 1}}}};
 }
 
 class OldCheckpoints : public testing::TestWithParam<std::size_t> {
@@ -96,7 +99,7 @@ class OldCheckpoints : public testing::TestWithParam<std::size_t> {
 // ten leave up to 50 in `forge verify`'s problems.
 TEST_P(OldCheckpoints, Restart) {
   EXPECT_TRUE(verify_checkpoint(path_, 1).empty());
-  EXPECT_EQ(read_manifest(path_ + "/" + manifest_name).facts.step, saved_step);
+  EXPECT_EQ(CheckpointFiles(path_).facts().step, saved_step);
   const WholeState whole = whole_state(path_);
   expect_same_tensors(whole);
   auto references = read_reference(folder_ + "reference.yaml");
