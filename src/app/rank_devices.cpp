@@ -1,7 +1,6 @@
 #include "app/device_fit.hpp"
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,35 +13,35 @@ namespace forge {
 
 namespace {
 
-// devices: of all ranks; two of node's ranks have the same one.
-std::string refusal(const World& world, const std::vector<std::string>& devices, int node, const std::string& both,
-                    bool processes) {
-  std::set<std::string> gpus;
-  int ranks = 0;
-  for (int rank = 0; rank < world.size(); ++rank)
-    if (world.node(rank) == node) {
-      gpus.insert(devices[to_size(rank)]);
-      ++ranks;
-    }
-  const std::string count = std::to_string(gpus.size());
-  return both + ": the node has " + std::to_string(ranks) + " ranks and " + count +
-         (gpus.size() == 1 ? " GPU" : " GPUs") + " for them, and NCCL wants one rank a GPU; legal: at most " + count +
-         (gpus.size() == 1 ? " rank" : " ranks") + " a node (srun --ntasks-per-node=" + count +
-         ", mpirun --map-by ppr:" + count + ":node)" +
-         (processes ? ", or, for a test that needs no speed, FORGE_SHARE_GPU=1" : "");
+std::string counted_gpus(std::size_t count) {
+  return std::to_string(count) + (count == 1 ? " GPU" : " GPUs");
+}
+
+// Of a node with such GPUs, by rank; empty where each rank has its own.
+std::string shared_gpu(const World& world, Communicator& node, const std::string& own) {
+  const std::vector<std::string> devices = node.gather_host(own),
+                                 ranks = node.gather_host(std::to_string(world.rank()));
+  std::map<std::string, std::string> users;
+  std::string both;
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    if (const auto [user, is_new] = users.insert({devices[i], ranks[i]}); !is_new && both.empty())
+      both = "ranks " + user->second + " and " + ranks[i];
+  if (both.empty()) return "";
+  const std::string name = world.node_name(world.rank()), most = std::to_string(users.size());
+  return both + (name.empty() ? "" : " on " + name) + " have the same GPU: the node has " +
+         std::to_string(devices.size()) + " ranks and " + counted_gpus(users.size()) +
+         " for them, and NCCL wants one rank a GPU; legal: at most " + most + (users.size() == 1 ? " rank" : " ranks") +
+         " a node (srun --ntasks-per-node=" + most + ", mpirun --map-by ppr:" + most + ":node)" +
+         (name.empty() ? "" : ", or, for a test that needs no speed, FORGE_SHARE_GPU=1");
 }
 
 // The rank's cores become those near its GPU, which srun and mpirun don't know.
-void move_near(const std::string& device, const World& world, Communicator& ranks) {
-  const std::vector<std::string> own = ranks.gather_host(list_of(own_cores())),
-                                 near = ranks.gather_host(list_of(cores_near(device)));
+void move_near(const std::string& device, Communicator& node) {
+  const std::vector<std::string> own = node.gather_host(list_of(own_cores())),
+                                 near = node.gather_host(list_of(cores_near(device)));
   std::vector<RankCores> here;
-  std::size_t position = 0;
-  for (int rank = 0; rank < world.size(); ++rank)
-    if (world.node(rank) == world.node(world.rank())) {
-      if (rank == world.rank()) position = here.size();
-      here.push_back({cores_from(own[to_size(rank)]), cores_from(near[to_size(rank)])});
-    }
+  for (std::size_t i = 0; i < own.size(); ++i) here.push_back({cores_from(own[i]), cores_from(near[i])});
+  const std::size_t position = to_size(node.rank());
   if (const Cores cores = shared_out(here, position); cores != here[position].own) use_cores(cores);
 }
 
@@ -54,17 +53,10 @@ void choose_device(const World& world) {
   const bool processes = !world.node_name(0).empty();
   if (own.empty() || world.size() == 1 || (processes && devices_are_shared())) return;
   const auto ranks = world.make_world();
-  if (processes) move_near(own, world, *ranks);
-  const std::vector<std::string> devices = ranks->gather_host(own);
-  std::map<std::pair<int, std::string>, int> users;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const int node = world.node(rank);
-    const auto [user, is_new] = users.insert({{node, devices[to_size(rank)]}, rank});
-    if (is_new) continue;
-    const std::string both = "ranks " + std::to_string(user->second) + " and " + std::to_string(rank) +
-                             (processes ? " on " + world.node_name(rank) : "") + " have the same GPU";
-    throw BadInput(refusal(world, devices, node, both, processes));
-  }
+  const auto node = ranks->part([&](int rank) { return world.node(rank); });
+  if (processes) move_near(own, *node);
+  const auto problem = ranks->first_text(shared_gpu(world, *node, own));
+  if (problem.rank >= 0) throw BadInput(problem.text);
 }
 
 }  // namespace forge
