@@ -37,6 +37,9 @@ void read_linear(const JsonObject& config, const HfFamily& family, ModelDeck& mo
   if (!family.linear) return;
   model.attention_output_gate = true;
   if (!config.flag("attn_output_gate", true)) config.refuse("attn_output_gate", "= false: not available; legal: true");
+  const std::string gate = config.text("output_gate_type", "silu");  // of the normalised outputs of linear layers
+  if (gate != "silu" && gate != "swish")
+    config.refuse("output_gate_type", "= " + gate + ": not available; legal: silu | swish");
   const std::int64_t interval = read_interval(config, model);
   if (interval == 1) return;  // all layers have attention
   model.full_attention_interval = interval;

@@ -1,7 +1,5 @@
 #include "nn/delta_rule.hpp"
 
-#include <span>
-
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 
@@ -10,18 +8,17 @@ namespace forge {
 template <class T>
 DeltaRule<T>::DeltaRule(const Context<T>& ctx, const Documents& documents, View<const T, 2> mixed,
                         const DeltaGates<T>& gates)
-    : ctx_(ctx), shape_(delta_shape(ctx.buffers)), documents_(documents), mixed_(mixed), gates_(gates) {
-  for (std::int64_t group = 0; group <= shape_.groups(); ++group) offsets_.push_back(group * shape_.chunk());
-}
+    : ctx_(ctx), shape_(delta_shape(ctx.buffers)), documents_(documents), mixed_(mixed), gates_(gates) {}
 
 template <class T>
 void DeltaRule<T>::rows(const View<A, 2>& a, Transpose tb, const View<A, 2>& b, std::int64_t rows_of_b, double beta,
                         const View<A, 2>& c, double alpha) const {
   const std::int64_t groups = a.rows() / shape_.chunk();
   if (ctx_.operations)
-    ctx_.operations->experts({false, groups, a.rows(), c.columns(), a.columns(), dtype_of<A>, dtype_of<A>});
-  ctx_.gemm.template grouped_rows<A, A>(ctx_.stream, std::span(offsets_).first(to_size(groups) + 1), tb, alpha, a,
-                                        View<const A, 3>(b.data, {{groups, rows_of_b, b.columns()}}), beta, c);
+    ctx_.operations->experts(
+        {false, groups, a.rows(), c.columns(), a.columns(), dtype_of<A>, dtype_of<A>, false, true});
+  ctx_.gemm.template batched_rows<A>(ctx_.stream, shape_.chunk(), tb, alpha, a,
+                                     View<const A, 3>(b.data, {{groups, rows_of_b, b.columns()}}), beta, c);
 }
 
 template <class T>
@@ -29,9 +26,9 @@ void DeltaRule<T>::sums(const View<A, 2>& a, const View<A, 2>& b, double beta, c
                         double alpha) const {
   const std::int64_t groups = a.rows() / shape_.chunk();
   if (ctx_.operations)
-    ctx_.operations->experts({true, groups, a.rows(), a.columns(), b.columns(), dtype_of<A>, dtype_of<A>});
-  ctx_.gemm.template grouped_sums<A, A>(ctx_.stream, std::span(offsets_).first(to_size(groups) + 1), alpha, a, b, beta,
-                                        View<A, 3>(c.data, {{groups, a.columns(), b.columns()}}));
+    ctx_.operations->experts({true, groups, a.rows(), a.columns(), b.columns(), dtype_of<A>, dtype_of<A>, false, true});
+  ctx_.gemm.template batched_sums<A>(ctx_.stream, shape_.chunk(), alpha, a, b, beta,
+                                     View<A, 3>(c.data, {{groups, a.columns(), b.columns()}}));
 }
 
 template <class T>

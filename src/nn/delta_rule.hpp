@@ -51,7 +51,6 @@ class DeltaRule {
   const Documents documents_;
   const View<const T, 2> mixed_;
   const DeltaGates<T> gates_;
-  std::vector<std::int64_t> offsets_;  // 0, C, 2 C, … of all groups
 };
 
 }  // namespace forge

@@ -159,10 +159,10 @@ class Segments {
   bool join_codes(ProductOf of, std::int64_t rows, const MatrixSplit& w, const MatrixSplit& next);
   // The same of this rank's experts; and of weights (out, in) that are never rounded.
   void expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
-  // A product for each of so many chunks of a recurrence (nn/delta_rule.hpp), of sums: rows(n) = rows(k) B(k, n), or
-  // with `of_columns` C(n, k) = rows(n)ᵀ rows(k).
+  // A product for each of so many chunks of a recurrence (nn/delta_rule.hpp), in one launch, of sums: rows(n) = rows(k)
+  // B(k, n), or with `of_columns` C(n, k) = rows(n)ᵀ rows(k).
   void chunk_product(bool of_columns, std::int64_t groups, std::int64_t rows, std::int64_t n, std::int64_t k) {
-    add(ExpertProduct{of_columns, groups, rows, n, k, sum(), sum()});
+    add(ExpertProduct{of_columns, groups, rows, n, k, sum(), sum(), false, true});
   }
   void expert_product(ProductOf of, std::int64_t rows, std::int64_t out, std::int64_t in, bool rounded = false);
   // A kernel that reads and writes so many arrays (rows, columns) of the compute type, and others of the accumulation

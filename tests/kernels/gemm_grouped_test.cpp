@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -22,6 +24,7 @@ using Offsets = std::vector<int64_t>;
 struct Sizes {
   Offsets offsets;
   int64_t rows, inner, width;  // rows of the operands (offsets may leave some out), K, N
+  int64_t height = 0;          // of each group, where all have one: a batch
 };
 
 // Groups of no, one, few and many rows; all rows in one group; one group; rows before, behind and in no group.
@@ -30,6 +33,8 @@ const Sizes cases[] = {{{0, 0, 1, 4, 4, 70, 70}, 70, 17, 33},
                        {{0, 0, 0, 600, 600}, 600, 40, 140},
                        {{0, 300}, 300, 70, 600},
                        {{5, 5, 5}, 9, 8, 8}};
+const Sizes batches[] = {
+    {{0, 64, 128, 192}, 192, 33, 48, 64}, {{0, 1, 2, 3, 4}, 4, 20, 7, 1}, {{0, 70}, 70, 64, 64, 70}};
 
 template <class P>
 struct Problem {
@@ -51,7 +56,10 @@ struct Problem {
     const View<const T, 3> matrices(b.data(), {{G, flip ? N : K, flip ? K : N}}, b.pitch);
     const Values av = a.read(), bv = b.read(), before = c.read();
     Stream s(2);
-    gemm.template grouped_rows<T, TC>(s, n.offsets, tb, alpha, a.view(), matrices, beta, c.view());
+    if constexpr (std::is_same_v<T, acc_t<T>>) {
+      if (n.height > 0) gemm.template batched_rows<T>(s, n.height, tb, alpha, a.view(), matrices, beta, c.view());
+    }
+    if (n.height == 0) gemm.template grouped_rows<T, TC>(s, n.offsets, tb, alpha, a.view(), matrices, beta, c.view());
     const Values after = c.read(s);
     std::vector<int64_t> group(static_cast<std::size_t>(n.rows), -1);
     for (int64_t g = 0; g < G; ++g)
@@ -77,7 +85,10 @@ struct Problem {
     const View<TC, 3> matrices(c.data(), {{G, M, N}}, c.pitch);
     const Values av = a.read(), bv = b.read(), before = c.read();
     Stream s(2);
-    gemm.template grouped_sums<T, TC>(s, n.offsets, alpha, a.view(), b.view(), beta, matrices);
+    if constexpr (std::is_same_v<T, acc_t<T>>) {
+      if (n.height > 0) gemm.template batched_sums<T>(s, n.height, alpha, a.view(), b.view(), beta, matrices);
+    }
+    if (n.height == 0) gemm.template grouped_sums<T, TC>(s, n.offsets, alpha, a.view(), b.view(), beta, matrices);
     const Values after = c.read(s);
     for (int64_t g = 0; g < G; ++g)
       for (int64_t i = 0; i < M; ++i)
@@ -112,7 +123,10 @@ using Types =
 TYPED_TEST_SUITE(GroupedTest, Types);
 
 TYPED_TEST(GroupedTest, AgreesWithPlainLoops) {
-  for (const Sizes& sizes : cases) {
+  std::vector<Sizes> all(std::begin(cases), std::end(cases));
+  if (std::is_same_v<typename TypeParam::first_type, acc_t<typename TypeParam::first_type>>)
+    all.insert(all.end(), std::begin(batches), std::end(batches));
+  for (const Sizes& sizes : all) {
     Problem<TypeParam> problem{sizes};
     for (const Transpose tb : {Transpose::no, Transpose::yes}) {
       problem.check_rows(tb, 1.0, 0.0, 0);

@@ -39,20 +39,33 @@ struct FreeCublasLt {
 template <class Handle>
 using OwnedCublasLt = std::unique_ptr<std::remove_pointer_t<Handle>, FreeCublasLt>;
 
-// A row-major matrix is the column-major transpose of itself.
+template <class Value>
+void set_attribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, Value value) {
+  cublas_check(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value),
+               "cublasLtMatrixLayoutSetAttribute");
+}
+
+// A row-major matrix is the column-major transpose of itself. With a batch, `count` of them, `stride` elements apart.
 inline OwnedCublasLt<cublasLtMatrixLayout_t> matrix_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
-                                                           std::int64_t pitch) {
+                                                           std::int64_t pitch, std::int64_t count = 1,
+                                                           std::int64_t stride = 0) {
   cublasLtMatrixLayout_t layout = nullptr;
   cublas_check(
       cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows),
                                  std::max<std::int64_t>({pitch, columns, 1})),
       "cublasLtMatrixLayoutCreate");
-  return OwnedCublasLt<cublasLtMatrixLayout_t>(layout);
+  OwnedCublasLt<cublasLtMatrixLayout_t> owner(layout);
+  if (count > 1) {
+    set_attribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
+    set_attribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
+  }
+  return owner;
 }
 
-// Largest power of two up to 256 that divides an address: kernels with wide loads need aligned operands.
-inline std::uint32_t alignment_of(const void* p) {
-  const auto address = reinterpret_cast<std::uintptr_t>(p) | 256u;
+// Largest power of two up to 256 that divides an address, and those of a batch so many bytes apart: kernels with wide
+// loads need aligned operands.
+inline std::uint32_t alignment_of(const void* p, std::int64_t stride_bytes = 0) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p) | static_cast<std::uintptr_t>(stride_bytes) | 256u;
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
@@ -76,9 +89,7 @@ struct CublasLtPlan {
 
 // Sets the rows of a row-major matrix.
 inline void set_rows(const OwnedCublasLt<cublasLtMatrixLayout_t>& matrix, std::int64_t rows) {
-  const auto value = static_cast<std::uint64_t>(rows);
-  cublas_check(cublasLtMatrixLayoutSetAttribute(matrix.get(), CUBLASLT_MATRIX_LAYOUT_COLS, &value, sizeof value),
-               "cublasLtMatrixLayoutSetAttribute");
+  set_attribute(matrix.get(), CUBLASLT_MATRIX_LAYOUT_COLS, static_cast<std::uint64_t>(rows));
 }
 
 // Alignments of a product's operands, bytes.

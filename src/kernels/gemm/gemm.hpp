@@ -49,6 +49,13 @@ class Gemm {
   template <class T, class TC>
   void grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, double alpha, View<const T, 2> a,
                     View<const T, 2> b, double beta, View<TC, 3> c);
+  // Likewise of groups of one height, the chunks of a recurrence; CUDA: all of them in one launch. fp64, fp32.
+  template <class T>
+  void batched_rows(Stream& stream, std::int64_t height, Transpose tb, double alpha, View<const T, 2> a,
+                    View<const T, 3> b, double beta, View<T, 2> c);
+  template <class T>
+  void batched_sums(Stream& stream, std::int64_t height, double alpha, View<const T, 2> a, View<const T, 2> b,
+                    double beta, View<T, 3> c);
   // The same where the stream finds when it gets there where groups begin (kernels/experts/grouped_product.hpp), so
   // that the host needn't know: C = or += alpha A op(B_g), T and T; C_g = or += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone,
   // by tensor cores; else Error. With `cutlass`, by that library's kernels where it has them

@@ -24,16 +24,24 @@ using std::int64_t;
 constexpr int64_t rows_of_plans = 128;
 constexpr std::uint32_t widest_load = 16;
 
+// Products in one launch, and how many elements their matrices stand apart.
+struct Batch {
+  int64_t count = 1, a = 0, b = 0, c = 0;
+
+  friend auto operator<=>(const Batch&, const Batch&) = default;
+};
+
 // What a choice of algorithm depends on. Rows and columns as stored.
 struct Shape {
   cudaDataType_t type, c_type;
   bool ta, tb;
   int64_t a_rows, a_columns, a_pitch, b_rows, b_columns, b_pitch, c_rows, c_columns, c_pitch;
   std::uint32_t a_alignment, b_alignment, c_alignment;
+  Batch batch;
 
   auto tie() const {
     return std::tie(type, c_type, ta, tb, a_rows, a_columns, a_pitch, b_rows, b_columns, b_pitch, c_rows, c_columns,
-                    c_pitch, a_alignment, b_alignment, c_alignment);
+                    c_pitch, a_alignment, b_alignment, c_alignment, batch);
   }
   friend bool operator<(const Shape& x, const Shape& y) { return x.tie() < y.tie(); }
 };
@@ -53,9 +61,9 @@ CublasLtPlan describe_product(const Shape& s) {
   plan.operation.reset(operation);
   set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, s.tb ? CUBLAS_OP_T : CUBLAS_OP_N);
   set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, s.ta ? CUBLAS_OP_T : CUBLAS_OP_N);
-  plan.a = matrix_layout(s.type, s.a_rows, s.a_columns, s.a_pitch);
-  plan.b = matrix_layout(s.type, s.b_rows, s.b_columns, s.b_pitch);
-  plan.c = matrix_layout(s.c_type, s.c_rows, s.c_columns, s.c_pitch);
+  plan.a = matrix_layout(s.type, s.a_rows, s.a_columns, s.a_pitch, s.batch.count, s.batch.a);
+  plan.b = matrix_layout(s.type, s.b_rows, s.b_columns, s.b_pitch, s.batch.count, s.batch.b);
+  plan.c = matrix_layout(s.c_type, s.c_rows, s.c_columns, s.c_pitch, s.batch.count, s.batch.c);
   return plan;
 }
 
@@ -118,10 +126,10 @@ struct Gemm::Implementation {
     scale_matrix(stream, beta, c);
   }
 
-  // C = alpha op(A) op(B) + beta C; `of_group`: find_of_group().
+  // C = alpha op(A) op(B) + beta C, of the first matrices of a batch; `of_group`: find_of_group().
   template <class T, class TC>
   void multiply(Stream& stream, Transpose ta, Transpose tb, double alpha, View<const T, 2> a, View<const T, 2> b,
-                double beta, View<TC, 2> c, bool of_group) {
+                double beta, View<TC, 2> c, bool of_group, const Batch& batch = {}) {
     const bool flip_a = ta == Transpose::yes, flip_b = tb == Transpose::yes;
     const int64_t k = a.extent(flip_a ? 0 : 1);
     require(a.extent(flip_a ? 1 : 0) == c.rows() && b.extent(flip_b ? 0 : 1) == c.extent(1) &&
@@ -145,9 +153,10 @@ struct Gemm::Implementation {
                       c.rows(),
                       c.extent(1),
                       c.pitch,
-                      alignment_of(a.data),
-                      alignment_of(b.data),
-                      alignment_of(c.data)};
+                      alignment_of(a.data, batch.a * static_cast<int64_t>(sizeof(T))),
+                      alignment_of(b.data, batch.b * static_cast<int64_t>(sizeof(T))),
+                      alignment_of(c.data, batch.c * static_cast<int64_t>(sizeof(TC))),
+                      batch};
     const CublasLtPlan& plan = of_group ? find_of_group(shape) : find(plans, shape);
     cublas_check(
         cublasLtMatmul(handle, plan.operation.get(), fp64 ? static_cast<const void*>(&alpha) : &alpha32, b.data,
@@ -201,6 +210,34 @@ void Gemm::grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, d
                     matrix, true);
   }
 }
+
+template <class T>
+void Gemm::batched_rows(Stream& stream, std::int64_t height, Transpose tb, double alpha, View<const T, 2> a,
+                        View<const T, 3> b, double beta, View<T, 2> c) {
+  require(height * b.rows() == a.rows() && a.rows() == c.rows() && b.rows() > 0,
+          "the extents of a batch of products do not match");
+  const Batch batch{b.rows(), height * a.pitch, b.pitch, height * c.pitch};
+  impl_->multiply(stream, Transpose::no, tb, alpha, a.slice(0, height),
+                  View<const T, 2>(b.row(0), {{b.extent(1), b.extent(2)}}), beta, c.slice(0, height), false, batch);
+}
+
+template <class T>
+void Gemm::batched_sums(Stream& stream, std::int64_t height, double alpha, View<const T, 2> a, View<const T, 2> b,
+                        double beta, View<T, 3> c) {
+  require(height * c.rows() == a.rows() && a.rows() == b.rows() && c.rows() > 0,
+          "the extents of a batch of products do not match");
+  const Batch batch{c.rows(), height * a.pitch, height * b.pitch, c.pitch};
+  impl_->multiply(stream, Transpose::yes, Transpose::no, alpha, a.slice(0, height), b.slice(0, height), beta,
+                  View<T, 2>(c.row(0), {{c.extent(1), c.extent(2)}}), false, batch);
+}
+#define FORGE_BATCHED(T)                                                                                         \
+  template void Gemm::batched_rows(Stream&, std::int64_t, Transpose, double, View<const T, 2>, View<const T, 3>, \
+                                   double, View<T, 2>);                                                          \
+  template void Gemm::batched_sums(Stream&, std::int64_t, double, View<const T, 2>, View<const T, 2>, double,    \
+                                   View<T, 3>);
+FORGE_BATCHED(double)
+FORGE_BATCHED(float)
+#undef FORGE_BATCHED
 
 template <class T>
 void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,

@@ -281,6 +281,28 @@ void Gemm::grouped_sums(Stream& stream, std::span<const int64_t> offsets, double
   grouped_sums_in(stream, offsets, impl_->workspace, alpha, a, b, beta, c);
 }
 
+namespace {
+
+std::vector<int64_t> even_offsets(int64_t height, int64_t groups) {
+  std::vector<int64_t> offsets(to_size(groups) + 1);
+  for (int64_t g = 0; g <= groups; ++g) offsets[to_size(g)] = g * height;
+  return offsets;
+}
+
+}  // namespace
+
+template <class T>
+void Gemm::batched_rows(Stream& stream, int64_t height, Transpose tb, double alpha, View<const T, 2> a,
+                        View<const T, 3> b, double beta, View<T, 2> c) {
+  grouped_rows<T, T>(stream, even_offsets(height, b.rows()), tb, alpha, a, b, beta, c);
+}
+
+template <class T>
+void Gemm::batched_sums(Stream& stream, int64_t height, double alpha, View<const T, 2> a, View<const T, 2> b,
+                        double beta, View<T, 3> c) {
+  grouped_sums<T, T>(stream, even_offsets(height, c.rows()), alpha, a, b, beta, c);
+}
+
 template <class T>
 void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
                         View<T, 2> c, double alpha, bool adds) {
@@ -301,6 +323,14 @@ void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2
                                    View<acc_t<T>, 3>);
 FORGE_COMPUTE_TYPES(FORGE_GROUPED)
 #undef FORGE_GROUPED
+
+#define FORGE_BATCHED(T)                                                                                            \
+  template void Gemm::batched_rows(Stream&, int64_t, Transpose, double, View<const T, 2>, View<const T, 3>, double, \
+                                   View<T, 2>);                                                                     \
+  template void Gemm::batched_sums(Stream&, int64_t, double, View<const T, 2>, View<const T, 2>, double, View<T, 3>);
+FORGE_BATCHED(double)
+FORGE_BATCHED(float)
+#undef FORGE_BATCHED
 
 #define FORGE_GEMM(T, TC)                                                                                              \
   template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const T, 2>, View<const T, 2>, double,    \

@@ -41,6 +41,8 @@ enum cublasLtMatmulDescAttributes_t {
 };
 enum cublasLtMatrixLayoutAttribute_t {
   CUBLASLT_MATRIX_LAYOUT_COLS = 3,
+  CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
+  CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6
 };
 enum cublasLtMatmulMatrixScale_t {
   CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F = 0,

@@ -52,7 +52,8 @@ std::uint64_t hash_of(const Problem& p, bool extents = true) {
     add(x);
   for (const Matrix* m : {&p.a, &p.b, &p.c, &p.d})
     for (const std::uint64_t x : {static_cast<std::uint64_t>(m->type), extents ? m->rows : 0, extents ? m->columns : 0,
-                                  static_cast<std::uint64_t>(m->leading)})
+                                  static_cast<std::uint64_t>(m->leading), static_cast<std::uint64_t>(m->count),
+                                  static_cast<std::uint64_t>(m->stride)})
       add(x);
   return hash;
 }
@@ -80,6 +81,10 @@ std::string shapes_broken(const Problem& p) {
   if (std::max({m, n, k}) > 0x7fffffffu) return "an extent is above 2147483647: " + shapes;
   for (const Matrix* x : {&p.a, &p.b, &p.c, &p.d})
     if (x->leading < static_cast<std::int64_t>(x->rows)) return "a leading dimension is below the rows: " + shapes;
+  if (p.a.count < 1 || p.b.count != p.a.count || p.c.count != p.a.count || p.d.count != p.a.count)
+    return "the matrices' batches have different lengths: " + shapes;
+  if (p.d.count > 1 && (p.d.stride < 0 || p.d.bytes_to(1) < p.d.bytes_of_one()))
+    return "the batch's results stand in each other's places: " + shapes;
   return "";
 }
 
@@ -98,7 +103,7 @@ Choice choose(const Problem& p, const cublasLtMatmulPreferenceOpaque_t& preferen
   const std::uint64_t sums = p.d.rows * p.d.columns * (p.d.type == CUDA_R_64F || is_fp8(p.a.type) ? 8 : 4);
   const std::uint64_t inner = inner_of(p);
   const std::uint64_t splits = 2 + choice.problem % 3;
-  if ((preference.reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) && inner >= least_split &&
+  if (p.d.count == 1 && (preference.reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) && inner >= least_split &&
       choice.problem % 2 == 0 && splits * sums <= preference.workspace)
     choice.splits = splits;
   choice.workspace = choice.splits > 1 ? splits * sums : std::min<std::uint64_t>(preference.workspace, 256);
@@ -237,6 +242,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t attribute, const void* value,
                                                 std::size_t bytes) {
   if (attribute == CUBLASLT_MATRIX_LAYOUT_COLS) return vgpu::set(layout->columns, value, bytes);
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) return vgpu::set(layout->count, value, bytes);
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) return vgpu::set(layout->stride, value, bytes);
   return invalid("an attribute of matrices that is not emulated: " + std::to_string(attribute));
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {

@@ -168,35 +168,34 @@ class ProductWork final : public Work {
       fail("cuBLASLt, " + text() + ": another work has written into its workspace meanwhile; a workspace is one " +
            "stream's at a time");
     const std::size_t m = p_.d.rows, n = p_.d.columns;
-    std::vector<A> sums;
-    std::size_t pitch = m;
     if (p_.splits > 1) {
-      sums.assign(m * n, A(0));
+      std::vector<A> sums(m * n, A(0));
       for (int s = 0; s < p_.splits; ++s)
         for (std::size_t i = 0; i < m * n; ++i) {
           A x;
           std::memcpy(&x, &kept_[(static_cast<std::size_t>(s) * m * n + i) * sizeof(A)], sizeof x);
           sums[i] += x;
         }
-    } else {
-      const Arithmetic<A> arithmetic(p_, device.memory());
-      sums = arithmetic.part(0, 1);
-      pitch = arithmetic.pitch();
+      return store_result(p_, device.memory(), sums, m);
     }
-    store_result(device.memory(), sums, pitch);
+    for (std::int32_t number = 0; number < p_.d.count; ++number) {
+      const Product one = p_.of_batch(number);
+      const Arithmetic<A> arithmetic(one, device.memory());
+      store_result(one, device.memory(), arithmetic.part(0, 1), arithmetic.pitch());
+    }
   }
 
   // beta 0 reads no C.
   template <class A>
-  void store_result(const Memory& memory, const std::vector<A>& sums, std::size_t pitch) {
-    const A alpha = static_cast<A>(p_.alpha), beta = static_cast<A>(p_.beta);
-    const char* c = beta != 0 ? memory.inner(p_.c_data) : nullptr;
-    char* d = memory.inner(p_.d_data);
-    for (std::size_t j = 0; j < p_.d.columns; ++j)
-      for (std::size_t i = 0; i < p_.d.rows; ++i) {
+  static void store_result(const Product& p, const Memory& memory, const std::vector<A>& sums, std::size_t pitch) {
+    const A alpha = static_cast<A>(p.alpha), beta = static_cast<A>(p.beta);
+    const char* c = beta != 0 ? memory.inner(p.c_data) : nullptr;
+    char* d = memory.inner(p.d_data);
+    for (std::size_t j = 0; j < p.d.columns; ++j)
+      for (std::size_t i = 0; i < p.d.rows; ++i) {
         A value = alpha * sums[j * pitch + i];
-        if (c) value += beta * load<A>(p_.c.type, c, i + j * static_cast<std::size_t>(p_.c.leading));
-        store(p_.d.type, d, i + j * static_cast<std::size_t>(p_.d.leading), value);
+        if (c) value += beta * load<A>(p.c.type, c, i + j * static_cast<std::size_t>(p.c.leading));
+        store(p.d.type, d, i + j * static_cast<std::size_t>(p.d.leading), value);
       }
   }
 

@@ -16,10 +16,16 @@ struct Matrix {
   cudaDataType_t type;
   std::uint64_t rows, columns;
   std::int64_t leading;
+  std::int32_t count = 1;   // of a batch
+  std::int64_t stride = 0;  // elements from one of them to the next
 
-  // Bytes from the first element to behind the last.
-  std::size_t bytes() const {
+  // Bytes from the first element to behind the last, of one matrix and of the batch.
+  std::size_t bytes_of_one() const {
     return rows == 0 || columns == 0 ? 0 : ((columns - 1) * static_cast<std::uint64_t>(leading) + rows) * size_of(type);
+  }
+  std::size_t bytes() const { return bytes_to(count - 1) + bytes_of_one(); }
+  std::size_t bytes_to(std::int32_t number) const {
+    return static_cast<std::uint64_t>(number) * static_cast<std::uint64_t>(stride) * size_of(type);
   }
 };
 
@@ -52,7 +58,7 @@ inline bool is_fp8(cudaDataType_t type) {
 
 // D = alpha · op(A) op(B) + beta · C. Sums run over `splits` parts of the inner dimension, one after another, in fp64
 // for CUDA_R_64F and 8-bit operands, each number times its factor, and in fp32 else; with several, the parts meet in
-// the workspace.
+// the workspace. A batch has no such parts.
 struct Product {
   Matrix a, b, c, d;
   bool transpose_a, transpose_b;
@@ -65,6 +71,18 @@ struct Product {
 
   bool in_fp64() const { return d.type == CUDA_R_64F || is_fp8(a.type); }
   std::uint64_t inner() const { return transpose_a ? a.rows : a.columns; }
+  // One of the batch, alone.
+  Product of_batch(std::int32_t number) const {
+    Product one = *this;
+    const auto at = [&](const void* data, const Matrix& m) {
+      return static_cast<const char*>(data) + m.bytes_to(number);
+    };
+    one.a_data = at(a_data, a);
+    one.b_data = at(b_data, b);
+    one.c_data = at(c_data, c);
+    one.d_data = static_cast<char*>(d_data) + d.bytes_to(number);
+    return one;
+  }
 };
 
 // Takes two steps; the workspace is the product's from the first to the second.
