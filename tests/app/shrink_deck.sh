@@ -82,6 +82,9 @@ shrink_deck() {
   [ "$(value "$shown" model sliding_window_full_every)" -eq 0 ] || small+=(--set model.sliding_window=24 --set model.sliding_window_full_every=2)
   [ "$(value "$shown" model query_position_scale)" = 0 ] ||
     small+=(--set model.rope_scaling=yarn --set model.rope_factor=4 --set model.rope_original_positions=16)
+  [ "$(value "$shown" model rope_fraction)" != 0.25 ] || small+=(--set model.rope_fraction=0.5)
+  [ "$(value "$shown" model full_attention_interval)" -eq 0 ] || small+=(--set model.full_attention_interval=2 --set model.linear_key_heads=8
+    --set model.linear_value_heads=16 --set model.linear_key_dim=4 --set model.linear_value_dim=6)
   local experts more=()
   axes=""
   experts=$(value "$shown" model experts)
