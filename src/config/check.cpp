@@ -83,9 +83,9 @@ void check_start(const Deck& deck, Report& report) {
 // ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.
 void check_zero(TrainDeck& t, Report& report) {
   const std::string stage = equation("train.zero_stage", t.zero_stage);
-  if (t.accumulate == Accumulation::unsharded && t.zero_stage >= 2)
+  if (t.accumulate == Accumulation::unsharded && t.zero_stage == 2)
     report.add("train.accumulate = unsharded with " + stage +
-               ", where no rank keeps whole gradients; legal: automatic | sharded, or zero_stage 0 or 1");
+               ", where no rank keeps whole gradients; legal: automatic | sharded, or zero_stage 0, 1 or 3");
   if (t.accumulate == Accumulation::sharded && t.zero_stage == 0)
     report.add("train.accumulate = sharded with " + stage +
                ", where nothing is sharded; legal: automatic | unsharded, or zero_stage 1, 2 or 3");

@@ -135,8 +135,8 @@ void add_train(std::vector<Key>& keys) {
   k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",
                             "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
   k.choice<&T::accumulate>("accumulate", may_change, {"automatic", "sharded", "unsharded"},
-                           "reduce gradients after each microbatch, or once a step (zero_stage 0 and 1); automatic = "
-                           "once a step where that is legal");
+                           "reduce gradients after each microbatch, or once a step (zero_stage 0, 1 and 3); "
+                           "automatic = once a step with zero_stage 0 and 1");
   k.choice<&T::gather>("gather", may_change, {"microbatch", "step"},
                        "zero_stage 3: gather a unit for each use, or once a step");
   k.number<&T::z_loss_coefficient>("z_loss_coefficient", may_change, at_least(0),

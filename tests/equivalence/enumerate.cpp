@@ -44,6 +44,7 @@ std::vector<Choice> zero_choices() {
   add(1, A::sharded, G::microbatch);
   add(2, A::sharded, G::microbatch);
   add(3, A::sharded, G::microbatch);
+  add(3, A::unsharded, G::microbatch);
   add(3, A::sharded, G::step);
   return choices;
 }
