@@ -30,9 +30,9 @@ inline std::size_t byte_count(std::int64_t count, DType type) {
 // A group of ranks and their operations: over MPI, over NCCL, or between threads of one process. Every rank of the
 // group calls the same operations in the same order, and gives those on device memory to one stream at a time. Device
 // operations are ordered in their stream (a Worker runs them behind the computation); host operations return when they
-// are done, and may be called while device operations are under way. A communicator outlives the work that it gave to
-// streams. Counts are elements of the type. Sums of a fixed number of ranks are repeatable bit for bit, and the same on
-// every rank; bf16 is added in fp32 and rounded after each addition or once.
+// are done, and may be called while device operations are under way. A communicator must live longer than the work that
+// it gave to streams. Counts are elements of the type. Sums of a fixed number of ranks are repeatable bit for bit, and
+// the same on every rank; bf16 is added in fp32 and rounded after each addition or once.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -59,7 +59,7 @@ class Communicator {
   std::unique_ptr<Communicator> device() { return do_device(); }
 
   // Collective: the same ranks again, numbered as before, on a grid of their number, to make groups of. It may share
-  // memory and connections with this one, which outlives no work of it.
+  // memory and connections with this communicator, which must live longer than its work.
   std::unique_ptr<Communicator> cartesian(const Grid& grid);
   // Of the groups that sub() and split() make from here on: the most blocks of a GPU that a collective takes; 0: as
   // many as the library likes. No effect on the CPU.
@@ -159,8 +159,8 @@ class Communicator {
   RankText first_text(const std::string& text);
   // Every rank's text, in the order of ranks, on every rank: of groups that don't grow with the job.
   std::vector<std::string> gather_host(const std::string& text);
-  // Every rank's text at `root`, which takes them one by one, in the order of ranks: long ones, too. What `take` throws
-  // is thrown when all have come.
+  // Every rank's text at `root`, which takes them one by one, in the order of ranks: long ones, too. An exception of
+  // `take` is thrown when all texts have come.
   void collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take);
   // Every rank's number at `root`, in the order of ranks; nothing on the others.
   std::vector<std::int64_t> collect_host(std::int64_t number, int root);
@@ -175,7 +175,7 @@ class Communicator {
   void set_group(Group group) { serves_ = group; }
   // Collectives of several ranks are measured in the timeline while it runs, as those of the group; null: no more.
   void measure_in(Timeline* timeline) { timeline_ = timeline; }
-  // What the stream is given from here on starts after the event, which the group's ranks bring about in another
+  // The stream's later work starts after the event, which the group's ranks record in another
   // stream.
   void wait(Stream& stream, const Event& done) const {
     const auto time = size_ > 1 && timeline_ ? timeline_->measure_wait(stream, name_of(serves_)) : std::nullopt;
@@ -196,7 +196,7 @@ class Communicator {
   // Whether host operations have other ranks to ask; else this rank's values are the result.
   virtual bool has_peers() const { return size_ > 1; }
 
-  // What an implementation does; size() > 1 and counts > 0, but for splitting.
+  // The implementation's operations; size() > 1 and counts > 0, but for splitting.
   virtual void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
   virtual void do_all_reduce_max(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
   virtual void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) = 0;

@@ -13,7 +13,7 @@ namespace forge {
 
 // The communicators of a rank, all made here, once and in one order on every rank. Streams that work side by
 // side have a communicator each, where they talk to the same ranks; one that two of them use serves one at a time. Axes
-// of one rank, and what the deck has no use for, have groups of one rank. All are split off from that of all ranks.
+// of one rank, and groups without a use in the deck, have one rank alone. All are split off from the world's.
 class Mesh {
  public:
   // `world`: all ranks, of MPI or of threads; the shape's product is its size.
@@ -54,7 +54,7 @@ class Mesh {
   // network that doesn't reach them all is found at the start.
   void connect();
 
-  // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
+  // This rank's bytes sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;
   // Collectives of all groups are measured in the timeline while it runs; null: no more.
   void measure_in(Timeline* timeline);

@@ -13,7 +13,7 @@
 
 namespace forge {
 
-// What stands in the place of the other ranks while one rank of a job runs alone.
+// The stand-in for the other ranks while one rank of a job runs alone.
 enum class WireKind {
   none,  // nothing
   copy,  // a copy of the bytes that the rank would send, within its memory
@@ -27,7 +27,7 @@ class ReplayWire {
   using Price = std::function<double(const Sent& call)>;
   explicit ReplayWire(WireKind kind, Price price = {}, int blocks = 16);
 
-  // Memory that was filled once: what would be received into it is left out.
+  // Memory that was filled once: receives into it are left out.
   void keep(std::span<const std::byte> memory) { kept_.push_back(memory); }
   bool keeps(const std::byte* data) const;
   // A call of which the rank sends so many bytes.
@@ -45,7 +45,7 @@ class ReplayWire {
 };
 
 // One rank of a group, without the others. Its own numbers stand for theirs: gathers bring its part from every rank, an
-// all-to-all its part to itself, a message what it sends in the same group; sums have its part alone, once. Host
+// all-to-all its part to itself, a receive its own send in the same group; sums have its part alone, once. Host
 // operations give its own values.
 class ReplayCommunicator final : public Communicator {
  public:

@@ -12,7 +12,7 @@
 
 namespace forge {
 
-// What a rank does, and the seconds left to its deadline: 0 or less, it was missed.
+// The work of a rank, and the seconds left to its deadline: 0 or less, it was missed.
 struct RankStatus {
   std::string doing;
   double remaining = std::numeric_limits<double>::infinity();
@@ -22,14 +22,14 @@ struct RankStatus {
 // so that it answers whatever its other threads wait for. A rank that missed its deadline calls all others: it hands
 // parts of the ranks on to their first ones, those do the same, and answers come back the same way, merged, so that a
 // rank sends O(log size) letters and holds ranges of ranks. Where the first of a part doesn't answer, its caller hands
-// on the rest of that part itself. So no rank is needed for the others, and none needs the others' clocks.
+// on the rest of the part itself. So no rank is needed for the others, and none needs the others' clocks.
 //
 // The call's outcome: somebody is silent, or all who answered have missed their deadlines, and the job hangs; or one
 // still has time (it writes a long checkpoint, which the others wait for), and all wait until that runs out.
 class RollCall {
  public:
   struct Outcome {
-    std::map<std::string, RankSet> answers;  // by what they do
+    std::map<std::string, RankSet> answers;  // by RankStatus::doing
     RankSet silent;
   };
 

@@ -36,7 +36,7 @@ class World {
   virtual std::vector<std::string> first_nodes(std::size_t most) const = 0;
   // A communicator over all ranks; each call makes one more, in the same order on every rank.
   virtual std::unique_ptr<Communicator> make_world() const = 0;
-  // Is to be told what this rank does.
+  // The watchdog, to be told of this rank's activity.
   virtual Watchdog& watchdog() const = 0;
   // Ends every rank of the job with this exit code.
   [[noreturn]] virtual void abort(int code) const = 0;

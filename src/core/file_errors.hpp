@@ -53,7 +53,7 @@ auto tried(F call) {
   return call();
 }
 
-// The same of reading by std::filesystem, whose errors become IoFailed, or BadInput where a name is wrong.
+// As tried(), for reading by std::filesystem, whose errors become IoFailed, or BadInput where a name is wrong.
 template <class F>
 auto reading(F f) {
   for (std::size_t tries = 0;; ++tries) {
@@ -67,8 +67,8 @@ auto reading(F f) {
   }
 }
 
-// Whether an open file still has the name that it was opened by: it may have been removed or replaced since. True where
-// that can't be known, or what `unknown` says.
+// Whether an open file still has the name that it was opened by: it may have been removed or replaced since. Where that
+// can't be known, `unknown`.
 bool has_still_name(int descriptor, const std::string& path, bool unknown = true);
 
 // Whether there is a regular file of this name, or a link to one; not where that can't be known.
@@ -77,7 +77,7 @@ inline bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-// What is free for this user on the file system of `path`, which need not exist yet; −1: unknown.
+// Bytes free for this user on the file system of `path`, which need not exist yet; −1: unknown.
 std::int64_t free_bytes_at(const std::string& path);
 
 }  // namespace forge

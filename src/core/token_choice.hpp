@@ -19,7 +19,7 @@ constexpr std::int64_t choice_chunks(std::int64_t vocabulary) {
   return (vocabulary + choice_chunk - 1) / choice_chunk;
 }
 
-// What choose_token works in, for V logits.
+// The workspace of choose_token, for V logits.
 template <class A>
 struct ChoiceWorkspace {
   View<A, 1> largest;             // (choice_chunks(V))
