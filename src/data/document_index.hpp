@@ -11,7 +11,7 @@
 namespace forge {
 
 // Where the documents of a token file begin and end, as an index file beside it says. The index stays on the disk: two
-// reads find a document. Nothing in it is trusted: opening reads it through once, and refuses what isn't in order.
+// reads find a document. Its contents aren't trusted: opening reads it once, and refuses numbers out of order.
 class DocumentIndex {
  public:
   virtual ~DocumentIndex() = default;

@@ -24,7 +24,7 @@ struct Sample {
         filled(T) {}
 
   std::vector<std::int32_t> tokens;     // (T + 1) inputs; the last one is no input, but may be the last label
-  std::vector<std::int32_t> labels;     // (T) what follows; masked_label: no loss
+  std::vector<std::int32_t> labels;     // (T) the following tokens; masked_label: no loss
   std::vector<std::int32_t> documents;  // (T) ascending, from 0
   std::vector<std::int32_t> positions;  // (T) from 0 in each document
   std::vector<std::uint8_t> kept;       // (T + 1) scratch: whether a token may be a label

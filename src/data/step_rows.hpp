@@ -34,7 +34,7 @@ struct StepRow {
   std::vector<SamplePart> parts;  // without filler
 };
 
-// Row `row` (0 … G−1) of step s: what training reads there, whatever its layout; `share` says which rank does. Reads
+// Row `row` (0 … G−1) of step s, as training reads it, on any layout; `share` tells the rank that reads it. Reads
 // the token files; throws BadInput as TokenSet::read does.
 StepRow row_of_step(const SampleStream& stream, const BatchShare& share, std::int64_t step, std::int64_t row);
 

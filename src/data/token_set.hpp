@@ -12,7 +12,7 @@
 
 namespace forge {
 
-// What a list of token files is read as.
+// The files of a list of token files, and how they are read.
 struct TokenSetOptions {
   std::vector<std::string> files;
   TokenType dtype = TokenType::none;
@@ -32,12 +32,12 @@ struct TokenSetOptions {
 // Cut: sample i of a file is its tokens [i·T, i·T + T], inputs the first T of them and labels the last T. A tail that
 // doesn't fill a sample is dropped; the files follow each other.
 // Pairs: sample i is documents 2 i and 2 i + 1, and filled up as packed ones are.
-// Packed: samples are documents, and parts of those that are longer than T, by a plan that is made once and kept; what
-// they leave of T is filled up with token 0, without labels.
+// Packed: samples are documents, and parts of those that are longer than T, by a plan that is made once and kept; the
+// rest of T is filled up with token 0, without labels.
 class TokenSet {
  public:
-  // Opens every file and checks what can be checked without reading tokens; one BadInput lists all that is wrong, a
-  // line each. Then open_plan(), unless the caller does that later, when other sets have been opened too.
+  // Opens every file and checks it without reading tokens; one BadInput lists all errors, a line each. Then
+  // open_plan(), unless the caller does that later, when other sets have been opened too.
   explicit TokenSet(TokenSetOptions options, bool with_plan = true);
   // Of packed samples, before anything else: makes the plan where there is none yet, which takes its time.
   void open_plan();

@@ -54,7 +54,7 @@ class TextFile {
   FileHandle file_;
   std::uint64_t offset_ = 0, size_ = 0;
   std::string head_;            // the first bytes, decompressed
-  std::size_t head_begin_ = 0;  // of what is unread of them
+  std::size_t head_begin_ = 0;  // of their unread part
   std::unique_ptr<Decompressor> decompressor_;
 };
 

@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// The kinds of token files, by what tells them apart (docs/data.md).
+// The kinds of token files, each with its mark of recognition (docs/data.md).
 enum class TokenFormat {
   raw,       // nothing: little-endian uint16 or uint32
   npy,       // its name and header

@@ -13,8 +13,8 @@ namespace forge {
 struct Normalizer {
   // Changes the text in place.
   std::function<void(std::string& text, RegexScratch& scratch)> apply;
-  // Whether the text's first character stays or becomes others: where it is dropped, what follows isn't the first piece
-  // of its text to the library, which keeps the place of each character.
+  // Whether the text's first character stays or becomes others: where it is dropped, the next piece isn't the text's
+  // first one to the library, which keeps the place of each character.
   std::function<bool(std::string_view text, RegexScratch& scratch)> keeps_start = [](const auto&...) { return true; };
   // Parts of the text may be normalised apart between two letters a … z or spaces.
   bool local = false;

@@ -20,12 +20,12 @@ struct TranslatedPattern {
   bool forward = true;
 };
 
-// Rewrites what the dialects mean by other characters than PCRE2 with UCP: \s, \w, \h, \v, \b, \u, classes in classes
-// and their intersections, (?m), names of properties, x{n}+ and x{n}?. Throws BadInput that names `where` and what it
-// doesn't know.
+// Rewrites the parts of a pattern that the dialects and PCRE2 with UCP read differently: \s, \w, \h, \v, \b, \u,
+// classes in classes and their intersections, (?m), names of properties, x{n}+ and x{n}?. Throws BadInput that names
+// `where` and the unknown part.
 TranslatedPattern translate_pattern(std::string_view pattern, RegexDialect dialect, const std::string& where);
 
-// What a thread needs to match with any regex.
+// A thread's workspace for matching with any regex.
 class RegexScratch {
  public:
   RegexScratch();
