@@ -10,10 +10,10 @@
 
 namespace forge {
 
-// The frames of the workspace along a list of tasks: those that are open, and what a task takes for itself.
+// The frames of the workspace along a list of tasks: open frames, and each task's own.
 class Frames {
  public:
-  // Both outlive this object.
+  // Both must live longer than this object.
   Frames(const BufferContext& c, const RankShare& share) : c_(c), share_(share) {}
 
   // Of the next task: the bytes while it runs.

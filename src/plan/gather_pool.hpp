@@ -16,7 +16,7 @@ namespace forge {
 // which the free one that was used longest ago is taken.
 class GatherPool {
  public:
-  // `whole`: what has a buffer of its own stands there from the start, as ZeRO 1 and 2 gather behind the update.
+  // `whole`: units with a buffer of their own stand there from the start, as ZeRO 1 and 2 gather behind the update.
   GatherPool(const std::vector<LocalUnit>& units, bool whole) : units_(units), states_(units.size()) {
     for (std::size_t k = 0; k < pools_.size(); ++k)
       pools_[k].resize(to_size(parameter_pool(units, static_cast<PoolClass>(k)).buffers));

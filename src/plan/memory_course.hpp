@@ -12,8 +12,8 @@ namespace forge {
 
 using CategoryBytes = std::array<std::size_t, category_count>;
 
-// What stands in a rank's arena in the tasks of a step of the largest batch. The slots of microbatches are taken for
-// the whole run: those that hold nothing are counted apart.
+// A rank's arena in the tasks of a step of the largest batch. The slots of microbatches are taken for the whole run:
+// empty ones are counted apart.
 struct MemoryCourse {
   std::vector<Task> tasks;          // of the gradients, then of the update
   std::vector<CategoryBytes> used;  // in each of them, by category

@@ -50,7 +50,7 @@ RunSetup make_setup(const Deck& deck, int rank = 0, const KernelChoice& kernels 
 // parameter_units of its model, for who makes many setups.
 RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels = asked_kernels(),
                     const std::vector<Unit>* units = nullptr);
-// A setup on devices of this compute capability, with what multiplies rounded operands there.
+// A setup on devices of this compute capability, with the products of rounded operands there.
 RunSetup on_devices(RunSetup setup, int capability);
 
 // The groups of a mesh that follow from the model.

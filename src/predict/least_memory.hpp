@@ -11,7 +11,7 @@ namespace forge {
 // that are in flight.
 Deck smallest_on(const Deck& resolved, const MeshDeck& mesh);
 
-// Bytes of the rank that needs most, with what libraries take, or of the first stage's without; none where the deck
+// Bytes of the rank that needs most, with the libraries' memory, or of the first stage's without; none where the deck
 // isn't legal on so many ranks.
 std::optional<std::size_t> bytes_on(Deck deck, int ranks, int capability, bool all_stages);
 

@@ -51,7 +51,7 @@ class Bounds {
   std::vector<Candidate> on_mesh(std::size_t index, const MeshDeck& mesh);
 
  private:
-  // What a microbatch costs in the layers of the whole model, on one rank of a mesh.
+  // The costs of a microbatch in the layers of the whole model, on one rank of a mesh.
   struct LayersCost {
     Taken taken;       // by all passes of all layers and of the head
     double saved = 0;  // bytes that all layers keep

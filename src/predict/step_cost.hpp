@@ -19,7 +19,7 @@ bool takes_cutlass_on(const Machine& machine, const Deck& deck, GroupedProducts 
 // The buffers of a run there.
 BufferContext buffers_on(const Machine& machine, const RunSetup& setup);
 
-// Seconds of the tasks of a step on a machine: what a task computes (nn/segments.plan.hpp) and sends
+// Seconds of the tasks of a step on a machine: of a task's computation (nn/segments.plan.hpp) and collectives
 // (plan/traffic.hpp), at the machine's rates. Tasks of layers that are alike are computed once.
 class StepCost {
  public:

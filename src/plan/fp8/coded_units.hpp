@@ -9,10 +9,10 @@
 
 namespace forge {
 
-// Weights of products in FP8 whose largest magnitudes (amax) are taken once for each update: where products keep amaxes
-// (fp8/saved_amaxes.hpp) those of all blocks, and what ZeRO-3 gathers as codes (train.fp8_gather), one byte a number;
-// what else stands in a unit that is gathered so, norms, biases, routers, is gathered as it is. A scale belongs to the
-// whole model's tensor: each rank takes the amaxes of its part's numbers, and an all-reduce over all that share the
+// Weights of products in FP8 whose largest magnitudes (amax) are taken once for each update: of all blocks where
+// products keep amaxes (fp8/saved_amaxes.hpp), and weights that ZeRO-3 gathers as codes (train.fp8_gather), one byte a
+// number; the other tensors of a unit gathered so, norms, biases, routers, are gathered as they are. A scale belongs to
+// the whole model's tensor: each rank takes the amaxes of its part's numbers, and an all-reduce over all that share the
 // tensor makes them the model's.
 
 // Weights of a product, W(N,K) of each expert, that stand one below the other in a unit.
@@ -31,7 +31,7 @@ struct CodedMatrices {
 struct CodedUnit {
   std::vector<CodedMatrices> matrices;  // in the unit's order; none: products find their amaxes
   bool gathered = false;                // as codes
-  std::vector<Range> others;            // of the unit, what stands between the matrices and behind them
+  std::vector<Range> others;            // of the unit: between the matrices and behind them
   std::int64_t others_of_shard = 0;     // the most of these that a rank's shard has: each rank sends as many
 };
 
@@ -39,7 +39,7 @@ struct CodedUnit {
 struct CodedUnits {
   std::vector<CodedUnit> units;         // by unit of the rank; empty: none of them has such weights
   std::int64_t dense = 0, experts = 0;  // amaxes of dense units, and behind them those of experts
-  std::int64_t codes = 0, others = 0;   // what the largest unit needs to be gathered
+  std::int64_t codes = 0, others = 0;   // for a gather of the largest unit
 
   // Whether the unit is gathered as codes.
   bool has(std::size_t unit) const { return unit < units.size() && units[unit].gathered; }
