@@ -16,10 +16,10 @@ ExportType export_type(const std::string& word);
 
 // Writes the model of a checkpoint as a Hugging Face directory: config.json and safetensors files under the names of
 // the model's family, several with an index where one would be larger than `most_file_bytes`.
-// Every byte that is read is verified; holds one tensor at a time. Throws BadCheckpoint, BadInput where the family
-// cannot say what the model is or the directory is another one's (checkpoint/model_directory.hpp), Error (code
-// not_finite) where a weight is NaN or Inf, IoFailed. `optimizer`: what it keeps, too. False: without the tokenizer,
-// which isn't where the deck has it.
+// Every byte that is read is verified; holds one tensor at a time. Throws BadCheckpoint, BadInput where the family has
+// no words for the model or the directory is another one's (checkpoint/model_directory.hpp), Error (code not_finite)
+// where a weight is NaN or Inf, IoFailed. `optimizer`: its states, too. False: without the tokenizer, which isn't where
+// the deck has it.
 // Of a model with adapters PEFT's directory of these alone, or with `merge` the model whose matrices are W + scale B A.
 bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
                std::uint64_t most_file_bytes, bool optimizer = false, bool merge = false);

@@ -38,7 +38,7 @@ class TableFile {
   // Whether there is an object of this path, whose groups all are.
   bool has(const std::string& path) const;
 
-  // Where a table's chunks stand: each holds chunk_rows rows, the last one what is left of them.
+  // Where a table's chunks stand: each holds chunk_rows rows, the last one the rest of them.
   struct ChunkIndex {
     std::int64_t rows = 0, chunk_rows = 0;
     std::vector<std::uint64_t> chunks;

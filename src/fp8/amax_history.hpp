@@ -15,7 +15,7 @@ struct AmaxHistory {
 
   View<float, 2> entries;  // (rows, steps) the newest first, 0 before the first step; empty: another recipe
   View<float, 1> given;    // (rows) the largest of them, which give the scales of the step at hand
-  View<float, 1> step;     // (rows) amax of the step at hand, over what this rank has seen of it
+  View<float, 1> step;     // (rows) amax of the step at hand, over this rank's part so far
 
   void list(BufferLister& l) {
     if (l.c.rounding.history == 0) return;

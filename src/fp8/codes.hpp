@@ -78,7 +78,7 @@ struct FactorLayout {
   std::int64_t rows, columns;
 
   // Floats from one factor to the next: the one of a whole operand has to stand at a multiple of 16 bytes, as an H100's
-  // cuBLASLt 13.1 refuses it elsewhere, though its documentation asks that of the other modes alone.
+  // cuBLASLt 13.1 refuses it elsewhere, though its documentation asks for this in the other modes alone.
   FORGE_INLINE std::int64_t each() const { return order == FactorOrder::groups ? 4 : 1; }
   // Floats, filled up to 16 bytes.
   std::int64_t count() const { return (rows * columns * each() + 3) / 4 * 4; }

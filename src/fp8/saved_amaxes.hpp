@@ -21,7 +21,7 @@ struct SavedAmaxes {
   // Of each product of a block but experts': of x (sequences), of dy (sequences). Zeros where a microbatch's forward
   // pass begins: whoever takes them raises them.
   View<float, 2> rows;
-  bool recomputes = false;  // what runs has run before
+  bool recomputes = false;  // this pass repeats an earlier one
 
   void list(BufferLister& l, std::int64_t layer) {
     if (!l.c.rounding.keeps_amaxes() || !l.c.rounding.has_block(layer)) return;

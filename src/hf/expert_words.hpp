@@ -5,7 +5,7 @@
 
 #include "hf/families.hpp"
 
-// What a config.json says of experts, and of the attention of the families that have latents: reading it, writing it,
+// The words of a config.json for experts, and for the attention of the families that have latents: reading, writing,
 // and why a model has no words there (hf/families.hpp has the rows).
 
 namespace forge {

@@ -31,7 +31,7 @@ enum class HfWindow {
   refused                // some layers, where use_sliding_window: not available
 };
 
-// What transformers takes for dimensions that a family's config.json leaves out.
+// Dimensions that transformers takes where a family's config.json leaves them out.
 struct HfSizes {
   std::int64_t width, ffn, layers, heads, vocabulary;
   std::int64_t kv_heads;  // 0 = heads
@@ -43,7 +43,7 @@ struct HfExpertSizes {
   double scale = 1;
 };
 
-// What is particular to a family.
+// The particulars of a family.
 struct HfFamily {
   const char* architecture;
   HfSizes sizes;
@@ -57,7 +57,7 @@ struct HfFamily {
   std::array<const char*, 2> refused{"", ""};  // keys that must be absent or null
   const char* qk_norm_key = "";                // says whether it has it
   bool tied = false;                           // where tie_word_embeddings is left out
-  // What rope leaves as it is: 0 for the fraction: the class rotates whole heads. −1 for layers: the family has none.
+  // Entries and layers without rotation. Fraction 0: the class rotates whole heads; layers −1: the family has none.
   double rope_fraction = 0;           // where partial_rotary_factor is left out
   std::int64_t no_rope_every = -1;    // where no_rope_layers and no_rope_layer_interval are left out
   bool latent = false;                // head_dim and num_key_value_heads are not read
