@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// A GPU for `forge show --gpu`, what the driver reports of its memory, and its compute capability; 0: not known.
+// A GPU for `forge show --gpu`, its memory as the driver reports it, and its compute capability; 0: not known.
 struct AskedGpu {
   std::string name;  // as it was asked for
   std::size_t mib;

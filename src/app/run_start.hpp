@@ -15,9 +15,9 @@
 
 namespace forge {
 
-// What the first rank owns for as long as the job lives.
+// Directories, with their locks, that the first rank owns for as long as the job lives.
 struct RunFiles {
-  // `say`: what a person should know at once, of other jobs that are waited for.
+  // `say`: tells a person at once of other jobs that this one waits for.
   RunFiles(const Deck& deck, const std::function<void(const std::string&)>& say)
       : directory(deck.output.directory, {.say = say}) {
     if (!deck.checkpoint.stop_on_failure) directory.keep_what_fails();
