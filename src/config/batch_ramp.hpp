@@ -17,8 +17,8 @@ struct YamlNode;
 class BatchSizes {
  public:
   BatchSizes(std::int64_t sequences = 1) : pieces_{{1, 0, sequences}} {}  // the same in every step
-  // train.global_batch_sequences, and from the steps of train.batch_ramp on what it says. Of a ramp that isn't legal,
-  // entries that don't begin later than the one before are left out.
+  // train.global_batch_sequences, then from each step of train.batch_ramp on that entry's number. Of a ramp that isn't
+  // legal, entries that don't begin later than the one before are left out.
   explicit BatchSizes(const TrainDeck& train);
 
   std::int64_t of(std::int64_t step) const { return piece_of(step).sequences; }

@@ -17,7 +17,7 @@ class FileHandle {
   static FileHandle open_to_read(const std::string& path, const std::string& what);
   // A new file. Throws IoFailed, also where something has its name, a link included.
   static FileHandle open_to_write(const std::string& path);
-  // A regular file, made where there is none; what it has stays. Throws IoFailed, and BadInput where the name is a
+  // A regular file, made where there is none; its contents stay. Throws IoFailed, and BadInput where the name is a
   // link, a device or a pipe.
   static FileHandle open_to_append(const std::string& path);
 

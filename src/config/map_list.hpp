@@ -16,7 +16,7 @@
 
 namespace forge {
 
-// Reads one member of a map into where it belongs; "" or what is wrong.
+// Reads one member of a map into its place; "" or the error.
 using MemberReader = std::function<std::string(const YamlNode&)>;
 struct Member {
   const char* name;

@@ -13,7 +13,7 @@ namespace forge {
 void check_output(const std::vector<std::string>& inputs, const std::string& output);
 
 // Keeps other processes from writing an output of the same name, from now on: a DirectoryLock on .OUTPUT.lock beside
-// it, in a directory that is made where it isn't there. What killed writers of the output have left goes.
+// it, in a directory that is made where it isn't there. Removes killed writers' files of the output.
 class OutputLock {
  public:
   // BadInput: another process holds it. IoFailed: there is no place for the file. `key`: for messages.

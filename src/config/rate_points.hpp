@@ -13,7 +13,7 @@ struct RatePoint {
 };
 
 // Of "100:1, 500:0.5, 1000:0.1": steps ascend, ratios are at least 0. Throws BadInput, which names the key
-// optimizer.rate_points, the rule and what would be legal.
+// optimizer.rate_points, the rule and the legal values.
 std::vector<RatePoint> rate_points(const std::string& text);
 
 }  // namespace forge

@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// What a deck says of fp8, for those who plan and run products.
+// The deck's choices for fp8, for those who plan and run products.
 struct RoundingOptions {
   bool on = false;
   Fp8Recipe recipe{};
@@ -22,8 +22,8 @@ struct RoundingOptions {
   bool dispatch = false;       // rows go to routed experts as codes (train.fp8_dispatch)
   // Blocks before these whose weights, or those of their experts, ZeRO-3 gathers as codes (train.fp8_gather).
   std::int64_t coded_end = 0, coded_experts_end = 0;
-  // cuBLASLt multiplies the codes of operands where it takes them, of experts' none; what device a run has is not the
-  // deck's (multiplies_codes() of fp8/codes.hpp).
+  // cuBLASLt multiplies the codes of operands where it takes them, of experts' none; whether the run's device does
+  // isn't known here (multiplies_codes() of fp8/codes.hpp).
   bool codes = false;
 
   const Fp8RecipeRow& properties() const { return properties_of(recipe); }
