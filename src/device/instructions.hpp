@@ -68,8 +68,8 @@ FORGE_INSTRUCTION void load_matrices_transposed(std::uint32_t (&r)[4], const voi
 #undef FORGE_PLACE
 #define FORGE_PLACE
 
-// No instruction: as far as the compiler knows, x gets another value here. What follows from x is then computed behind
-// this place, each time, and not kept in registers from before a loop.
+// No instruction: as far as the compiler knows, x gets another value here. Values computed from x are then computed
+// behind this place, each time, and not kept in registers from before a loop.
 FORGE_INSTRUCTION void compute_here([[maybe_unused]] int& x) {
 #if !defined(FORGE_VGPU)
   asm volatile("" : "+r"(x));
@@ -125,7 +125,7 @@ FORGE_INSTRUCTION void copy_async_16(void* shared, const void* device, int bytes
                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                                 static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
                             "l"(device), "r"(bytes)
-                            : "memory"))}  // The same of 4 bytes.
+                            : "memory"))}  // Likewise 4 bytes.
 FORGE_INSTRUCTION void copy_async_4(void* shared, const void* device, int bytes = 4){
     FORGE_BODY(vgpu_copy_async(shared, device, 4, to_size(bytes)),
                asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(

@@ -2,8 +2,8 @@
 
 #include "device/launch.hpp"
 
-// CUDA build, in files that nvcc compiles: what the workers of a team (device/team_cuda.hpp) share, and how they wait
-// for each other. In host code of these files, where no kernel runs, these functions have no meaning.
+// CUDA build, in files that nvcc compiles: shared memory of a team's workers (device/team_cuda.hpp), and their
+// barriers. In host code of these files, where no kernel runs, these functions have no meaning.
 
 namespace forge {
 namespace device_detail {

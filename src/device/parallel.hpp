@@ -64,7 +64,7 @@ __global__ void for_kernel(std::int64_t n, F f) {
       for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) f(i);
 }
 
-// Few, as their registers are many: what is left of a multiprocessor's fits another block.
+// Few, as their registers are many: the rest of a multiprocessor's registers is enough for another block.
 inline constexpr int warp_rows_threads = 128;
 
 template <class F>

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// The moment at which a stream has done what it was given so far, on the device's clock; on the CPU the steady clock.
+// The moment at which a stream has done its work so far, on the device's clock; on the CPU the steady clock.
 class TimeMark {
  public:
   TimeMark();

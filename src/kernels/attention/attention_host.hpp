@@ -16,7 +16,7 @@
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/rows/math.hpp"
 
-// What host attention's forward and backward share (FlashAttention: Dao et al. 2022, tiles and order of the loops).
+// Common parts of host attention's passes (FlashAttention: Dao et al. 2022, tiles and order of the loops).
 
 namespace forge::attention_detail {
 
@@ -120,7 +120,7 @@ struct Places {
   }
 };
 
-// What both passes know of a call.
+// The arguments of a call, for both passes.
 template <class T>
 struct Call {
   using A = acc_t<T>;
@@ -219,8 +219,8 @@ struct Call {
     }
   }
 
-  // c tanh(s / c) of scores in units of log 2, behind the mask: what is hidden stays −Inf. Where slopes are wanted:
-  // 1 − tanh²(s / c), 0 of what is hidden.
+  // c tanh(s / c) of scores in units of log 2, behind the mask: hidden scores stay −Inf. Where slopes are wanted: 1 −
+  // tanh²(s / c), 0 of hidden scores.
   void cap(A* scores, std::int64_t rows, std::int64_t lanes, A* slopes) const {
     const A most = static_cast<A>(shape.soft_cap * log2_e);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -237,7 +237,7 @@ struct Call {
       for (std::int64_t j = i * tile; j < i * tile + lanes; ++j) scores[j] *= by[j];
   }
 
-  // What a probability is multiplied by, for row i of a tile and lane j.
+  // The factors of probabilities, for row i of a tile and lane j.
   template <bool queries_in_lanes>
   void draw_dropout(std::int64_t head, std::int64_t first_q, std::int64_t first_k, std::int64_t rows,
                     std::int64_t lanes, A* to) const {

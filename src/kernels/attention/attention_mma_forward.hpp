@@ -5,7 +5,7 @@
 #include "kernels/attention/attention_mma_launch.hpp"
 #include "kernels/attention/attention_mma_mask.hpp"
 
-// What the kernels of the forward share, whichever instructions they multiply by.
+// Common parts of the forward's kernels, whichever instructions they multiply by.
 
 namespace forge::attention_mma {
 

@@ -80,9 +80,9 @@ struct Visit {
   __device__ bool whole() const { return (code & 1) != 0; }
 };
 
-// What a list of tiles keeps in shared memory, where it takes no registers from one tile to the next: the bits of
-// block_threads tiles; the rows of the block itself, which the tiles stand against, and all rows of the other side,
-// with the two tensors whose tiles are loaded.
+// A list of tiles in shared memory, where it takes no registers from one tile to the next: the bits of block_threads
+// tiles; the rows of the block itself, which the tiles stand against, and all rows of the other side, with the two
+// tensors whose tiles are loaded.
 struct ListMemory {
   std::uint32_t visible[warps], whole[warps];
   unsigned char seen[block_threads];
@@ -153,7 +153,7 @@ class TileList {
   }
 
   // Of the tile of this thread, from tile base_ on. The warps take turns with tiles that have to be read, and a warp's
-  // lanes have the rows of one, so that what they read lies side by side.
+  // lanes have the rows of one, so that they read neighbouring addresses.
   __device__ Visibility find() {
     const AttentionSpan own = memory_->own_span;
     const int thread = static_cast<int>(threadIdx.x);
@@ -228,7 +228,7 @@ __device__ std::uint32_t hidden_known(std::int32_t own, const Places& columns, s
   return ~bits_before(min(last, columns.first + columns.count - 1) - first + 1) | bits_before(begin - first);
 }
 
-// The same of others, of two rows of a fragment.
+// Likewise of other rows, two of a fragment.
 template <bool columns_are_keys, int j>
 __device__ void find_hidden(const std::int32_t (&position)[2], const std::int32_t (&document)[2], const Places& columns,
                             std::uint32_t limit, std::uint32_t (&hidden)[2]) {
@@ -270,7 +270,7 @@ __device__ void hide(const OwnPlaces<m>& rows, const Places& columns, std::uint3
   }
 }
 
-// What dropout multiplies a probability by: 1 / (1 − rate) or 0.
+// The factor of a probability with dropout: 1 / (1 − rate) or 0.
 struct Draws {
   double rate;
   float kept;  // 1 / (1 − rate)

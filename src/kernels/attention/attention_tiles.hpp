@@ -6,9 +6,9 @@
 
 #include "core/types.hpp"
 
-// What host attention does with one tile. Tiles of scores are attention_tile x attention_tile; one side of a tile lies
-// in the vector lanes: queries in the forward pass, keys in the backward pass. "Transposed" means (head size, lanes):
-// unit stride over the lanes, so that every product below is a sum of broadcast scalars times vectors, and nothing is
+// Host attention's work on one tile. Tiles of scores are attention_tile x attention_tile; one side of a tile lies in
+// the vector lanes: queries in the forward pass, keys in the backward pass. "Transposed" means (head size, lanes): unit
+// stride over the lanes, so that every product below is a sum of broadcast scalars times vectors, and nothing is
 // reduced across lanes.
 
 namespace forge {

@@ -172,7 +172,7 @@ struct CapacityOptions {
   double factor = 1;  // of the balanced number of a scope's assignments
   DropBy by = DropBy::position;
 };
-// What capacity_drop sorts in, with G·E bins.
+// The workspace of capacity_drop, with G·E bins.
 struct CapacityWorkspace {
   View<std::int32_t, 2> bins;     // (R,k)
   View<std::int32_t, 2> place;    // (R,k)
@@ -198,8 +198,8 @@ void capacity_drop(Stream&, CapacityOptions options, View<const std::int32_t, 2>
 template <class T>
 void weighted_swiglu_forward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights, View<T, 2> act,
                              Gate gate = Gate::silu);
-// d_weights(P) = Σ_j d_act · g(gate) · h(up). d_gate_up may alias gate_up. act, unless it is empty, gets what
-// weighted_swiglu_forward makes, to the bit.
+// d_weights(P) = Σ_j d_act · g(gate) · h(up). d_gate_up may alias gate_up. act, unless it is empty, gets the output of
+// weighted_swiglu_forward, to the bit.
 template <class T>
 void weighted_swiglu_backward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
                               View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// Operands of products in FP8, as numbers of the compute type T: what a number's code stands for. Products of these are
+// Operands of products in FP8, as numbers of the compute type T: the value of a number's code. Products of these are
 // FP8's products, whatever computes them: with scales that are powers of two such a number is exact in bf16; exact
 // scales cost a rounding to it. Neither kernel depends on the number of threads.
 

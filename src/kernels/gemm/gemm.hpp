@@ -67,7 +67,7 @@ class Gemm {
   template <class TC>
   void code_product(Stream& stream, const CodeOperands& operands, CodeScaling scaling, bool adds, View<TC, 2> c);
 
-  // What the caller gave it. Nothing uses it between two products.
+  // The caller's workspace. Nothing uses it between two products.
   std::span<std::byte> workspace() const;
 
  private:

@@ -30,8 +30,8 @@ FORGE_INLINE void leave(const RowAmaxes& to, std::int64_t r, float most) {
     raise(to.amax + quotient(to.first + r, to.each), most);
 }
 
-// f over the columns of row r, as Team::map. f returns the largest magnitude of what it writes in a column; the largest
-// of all is left in `to`, if anybody asked.
+// f over the columns of row r, as Team::map. f returns the largest magnitude that it writes in a column; the largest of
+// all is left in `to`, if anybody asked.
 template <class F, class... P>
 FORGE_INLINE void map_and_measure(Team team, std::int64_t n, const RowAmaxes& to, std::int64_t r, const F& f,
                                   const P&... rows) {

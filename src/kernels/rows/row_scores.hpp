@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// Where an evaluation leaves what each row says of its label; empty: nowhere.
+// Where an evaluation leaves the scores of each row's label; empty: nowhere.
 struct RowScores {
   View<double, 1> log_likelihood;  // (R) natural logarithm; 0 where the label is masked
   // (R) 1 where a token of this tensor-parallel rank is preferred to the label: a larger logit, or an equal one and a
