@@ -10,7 +10,7 @@ namespace forge {
 
 // Second moments of matrices as a row's times a column's (Adafactor; Shazeer & Stern 2018, arXiv 1804.04235). Each
 // tensor of a checkpoint with two dimensions is a matrix, each expert's for itself; others have second moments of their
-// own. The ranks that share a unit (groups `matrices` and `expert_matrices`) add up squares of what each of them owns,
+// own. The ranks that share a unit (groups `matrices` and `expert_matrices`) add up squares, each of its own elements,
 // and all keep the moments of its rows and columns.
 
 // One of a unit's. Of its rows' moments the first stands at `moments` of the unit's, those of its columns behind them.
@@ -32,10 +32,10 @@ struct FactoredPart {
 
 struct FactoredUnit {
   std::vector<FactoredTensor> tensors;
-  std::vector<FactoredPart> counted, held;  // what this rank adds to the sums, and what it updates
+  std::vector<FactoredPart> counted, held;  // parts that this rank adds to the sums, and that it updates
   std::int64_t moments = 0;                 // of all its tensors' rows and columns
   std::int64_t first_moment = 0;            // where they stand among those of all units of the rank
-  bool writes = false;                      // this rank, what checkpoints have of them
+  bool writes = false;                      // this rank writes them to checkpoints
 
   std::int64_t tensor_count() const { return std::ssize(tensors); }
 };

@@ -38,7 +38,7 @@ struct Zero {
 // more than K ranks: one each, held by tp / K neighbours. The vocabulary is padded to a multiple of tp.
 ModelSpec local_spec(const ModelSpec& spec, int tp, int etp = 1);
 
-// What a rank of a group holds of the rows or columns that are split so.
+// A rank's piece of rows or columns that a group of ranks splits.
 struct SplitPiece {
   Range range;          // of the tensor's; perhaps empty
   std::int64_t extent;  // of every rank's piece, padding included
@@ -95,13 +95,13 @@ struct LocalUnit {
   Range range_of(std::size_t piece) const {
     return {pieces[piece].offset, piece + 1 < pieces.size() ? pieces[piece + 1].offset : elements};
   }
-  // What this rank updates.
+  // The elements that this rank updates.
   Range state() const { return zero.shards_state() ? shard() : Range{0, elements}; }
 };
 inline constexpr std::int64_t unit_alignment = 64;
 
 // The first elements of a unit, to whose gradients products alone add: its matrices, but for tables. The first product
-// of such a sum overwrites what stands there.
+// of such a sum overwrites the buffer.
 std::int64_t fresh_elements(const LocalUnit& unit);
 
 // Where a rank stands. Experts have groups of their own: of E experts it holds E / ep, of those Fe / etp columns.

@@ -64,8 +64,8 @@ MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world);
 // The fewest ranks that the deck's mesh asks for: dp_shard -1 counts as 1.
 std::int64_t ranks_of(const MeshDeck& deck);
 
-// A table for people: axis, extent, stride, the ranks of `rank`'s group, what the axis carries; both views (the expert
-// one only where it differs).
+// A table for people: axis, extent, stride, the ranks of `rank`'s group, the axis' traffic; both views (the expert one
+// only where it differs).
 std::string mesh_table(const MeshShape& mesh, int rank);
 
 // Groups of ranks that follow from the model beside the mesh's axes.

@@ -15,7 +15,7 @@ namespace forge {
 // rounds, the ranks send their parts to the owners, which compute and send back. All of it is a pure function of the
 // layout. A tensor that is split in parts of their own (q, k and v in one) is as many matrices.
 
-// What a rank holds of matrices of a round: elements that follow each other in a unit's flat buffer, and from `at` on
+// A rank's part of the matrices of a round: elements that follow each other in a unit's flat buffer, and from `at` on
 // in the rank's buffer of the round.
 struct HeldPart {
   std::size_t unit = 0;
@@ -29,8 +29,8 @@ struct HeldPart {
   std::int64_t end() const { return at + elements.size(); }
 };
 
-// What rank `holder` of the group holds of a matrix that this rank owns: elements from `first` on of a piece of `width`
-// columns, row-major, whose first one is (row, column) of the matrix.
+// The part of rank `holder` of the group in a matrix that this rank owns: elements from `first` on of a piece of
+// `width` columns, row-major, whose first one is (row, column) of the matrix.
 struct OwnedPart {
   std::int64_t matrix = 0;  // in its stack
   int holder = 0;
@@ -50,7 +50,7 @@ struct OwnedMatrix {
 struct MatrixStack {
   std::int64_t rows = 0, columns = 0;
   std::vector<OwnedMatrix> matrices;
-  std::int64_t first_kept = 0;  // where what is kept of them begins, among all that this rank keeps of matrices
+  std::int64_t first_kept = 0;  // where their states begin, among all states of matrices on this rank
   MatrixState state;            // of one of them
   bool rotates = false;         // with SOAP
   std::vector<OwnedPart> parts;

@@ -21,7 +21,7 @@ namespace forge {
 // them: that is why the planned peak is the arena's high-water mark, to the byte. R = rows of a microbatch on this
 // rank; S = R / tp, those of the residual stream and the norms (sequence parallelism). H, K, F and V are this rank's.
 
-// The last use of a buffer that outlives the forward pass: backward for inputs (B) or for weights (W).
+// The last reader of a forward pass's buffer: forward itself, or backward for inputs (B) or for weights (W).
 enum class Reader { forward, backward_input, backward_weight };
 
 struct BufferSpec {
@@ -29,7 +29,7 @@ struct BufferSpec {
   Array<std::int64_t, 2> extents;
   DType dtype;
   Reader last_reader;
-  // The View, and what points it to memory.
+  // The View, and the function that points it to memory.
   void* member;
   void (*place)(void* member, void* memory, const Array<std::int64_t, 2>& extents);
 
@@ -43,7 +43,7 @@ std::size_t aligned_bytes(const BufferList& list);
 // Points the members into memory of as many bytes, one buffer behind the other.
 void place(const BufferList& list, void* memory);
 
-// What one microbatch on one rank looks like.
+// The shape of one microbatch on one rank.
 struct Microbatch {
   std::int64_t sequences = 1;        // b
   std::int64_t sequence_tokens = 1;  // T
@@ -74,11 +74,11 @@ struct BufferContext {
   KernelChoice kernels{};         // those asked for
   bool grouped = false;           // products of routed experts take one launch
   bool cutlass = false;           // … by that library, behind one that describes the groups to it
-  bool row_scores = false;        // an evaluation keeps what its rows say of their labels
+  bool row_scores = false;        // an evaluation keeps its rows' scores of their labels
   bool pairs = false;             // a sample is a pair of texts of which the first is preferred
   bool checks_gradients = false;  // a step's gradients have a checksum (train/gradient_check.hpp)
   std::int64_t cache_tokens = 0;  // of each sequence whose keys and values a generation keeps; 0: it keeps none
-  double expert_load = 1;         // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
+  double expert_load = 1;         // rows of the busiest ranks' experts over the mean: for work, not for sizes
 
   // Sums before those of the step's scalars: losses of sources; or margins of pairs, and how many are right.
   std::int64_t leading_sums() const { return pairs ? 2 : sources; }
@@ -92,11 +92,11 @@ struct BufferContext {
 template <class T>
 inline constexpr bool rounds = !std::is_same_v<T, acc_t<T>>;
 
-// Lists the members of structs. What a forward pass makes is kept until its last reader, or recomputed, as the policy
-// says: products, attention and exchanges are saved, outputs of norms and activations recomputed.
+// Lists the members of structs. Results of a forward pass are kept until their last reader, or recomputed, as the
+// policy says: products, attention and exchanges are saved, outputs of norms and activations recomputed.
 class BufferLister {
  public:
-  enum class Part { all, saved, recomputed };  // of what forward makes
+  enum class Part { all, saved, recomputed };  // of forward's results
   static constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::backward_weight;
   explicit BufferLister(const BufferContext& context, Part part = Part::all) : c(context), part_(part) {}
 
@@ -164,7 +164,7 @@ std::size_t counted_bytes(const BufferContext& c, Args&... args) {
 
 // The types of a deck's run.
 Precision precision_of(const Deck& deck);
-// The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it; `kernels`: what is asked
+// The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it; `kernels`: those asked
 // for.
 BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const KernelChoice& kernels = asked_kernels());
 

@@ -34,8 +34,8 @@ struct CudnnBackward {
 // an H100; a MiB more, for its small needs.)
 std::size_t cudnn_backward_bytes(const CudnnBackward& n);
 
-// The largest part that fits: all, or some sequences, or one sequence's heads of some heads of keys. Parts divide what
-// they are of. The least one where none fits.
+// The largest part that fits: all, or some sequences, or one sequence's heads of some heads of keys. The sizes of parts
+// divide the whole. The least one where none fits.
 CudnnBackward cudnn_part(const CudnnBackward& n, std::size_t workspace_bytes);
 
 // Throws BadInput where cuDNN is asked for and the workspace of libraries is too small for the least part of the rank's

@@ -16,8 +16,8 @@ namespace forge {
 struct TensorNames;
 
 // The parameters of a layer are members of a struct, each a View of its type, and the struct has a function that lists
-// them (nn/*.plan.hpp). One list serves both ends: what the model's tensors are, and where the Views point in a rank's
-// flat buffer.
+// them (nn/*.plan.hpp). One list serves both ends: the model's tensors, and the places of the Views in a rank's flat
+// buffer.
 
 // A name in parts, which stand behind each other.
 using NameParts = ShortList<std::string_view, 4>;
@@ -55,7 +55,7 @@ struct UnitPart {
 
   UnitPart() = default;
   UnitPart(P* first, std::int64_t first_element = 0) : data(first), begin(first_element) {}
-  // That of the unit's element `offset`; null where the buffer doesn't have it.
+  // The address of the unit's element `offset`; null where the buffer doesn't have it.
   P* at(std::int64_t offset) const { return data && offset >= begin ? data + (offset - begin) : nullptr; }
 };
 

@@ -14,8 +14,8 @@
 namespace forge {
 
 // Where a parameter stands in its unit, from the front on. Matrices (out, in) stand before vectors, whose gradients are
-// taken with B, without a product of their own, and summed over the step where they are; what every tp rank has whole
-// stands together.
+// taken with B, without a product of their own, and summed over the step in place; parameters that every tp rank has
+// whole stand together.
 enum class Section { split_matrices, matrices, output_biases, stream_norms, vectors, split_vectors };
 constexpr bool holds_vectors(Section section) {
   return section >= Section::output_biases;
@@ -112,7 +112,7 @@ struct RouterBias {
   std::string name, hf_name;
 };
 
-// Tensors without padding: what "a model of N parameters" counts. A tied matrix counts once.
+// Tensors without padding, as "a model of N parameters" counts them. A tied matrix counts once.
 std::int64_t parameter_count(const std::vector<Unit>& units);
 
 // Values of a parameter's elements at the start: the same on any layout.

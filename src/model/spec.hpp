@@ -65,7 +65,7 @@ struct ModelSpec {
   // entries, values of value_dim. Without it a value's head is as wide as the others'.
   bool mla() const { return options.attention == AttentionKind::mla; }
   std::int64_t value_dim() const { return mla() ? options.value_dim : D(); }
-  std::int64_t o_columns() const { return H() * value_dim(); }  // what attention gives to its output projection
+  std::int64_t o_columns() const { return H() * value_dim(); }  // columns of attention's output, before its projection
   // Layers of gated DeltaNet (arXiv:2412.06464) in the place of attention: the channels of their convolution, q, k and
   // v of all heads; with them the gate z, and β's and g's inputs, the columns of their projection; and the output's.
   bool linear(std::int64_t layer) const {
@@ -87,10 +87,10 @@ struct ModelSpec {
   std::int64_t q_up_inputs() const { return q_lora() > 0 ? q_lora() : C(); }
   std::int64_t kv_down_columns() const { return kv_lora() + options.rope_dim; }
   std::int64_t kv_up_columns() const { return H() * (options.nope_dim + options.value_dim); }
-  // What tensor-parallel ranks gather for the up-projections: [input of q_up, kv latent, rope key].
+  // Columns that tensor-parallel ranks gather for the up-projections: [input of q_up, kv latent, rope key].
   std::int64_t latent_columns() const { return q_up_inputs() + kv_down_columns(); }
-  // What scores are multiplied by before the softmax: 1 / sqrt(D or query_pre_attn_scalar), and with mla the square of
-  // yarn's mscale_all_dim.
+  // The factor of scores before the softmax: 1 / sqrt(D or query_pre_attn_scalar), and with mla the square of yarn's
+  // mscale_all_dim.
   double softmax_scale() const;
 
   // Mixture of experts. Layers L … L + mtp_depth − 1 are those of multi-token prediction: of the last layer's kind.

@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// What the deck says of a tensor's updates: by the optimizer, and by the first of optimizer.groups that matches its
+// The deck's rule for a tensor's updates: by the optimizer, and by the first of optimizer.groups that matches its
 // name.
 struct UpdateRule {
   double learning_rate = 0;  // at its full height
@@ -21,7 +21,7 @@ UpdateRule update_rule(const OptimizerDeck& deck, UnitKind kind, const Parameter
 // matched, or nothing is left to train.
 void freeze(const std::vector<std::string>& patterns, std::vector<Unit>& units);
 
-// Throws BadInput where a group's pattern matches no tensor, or its optimizer can't be that of one.
+// Throws BadInput where a group's pattern matches no tensor, or its optimizer isn't possible for one.
 void check_groups(const OptimizerDeck& deck, const std::vector<Unit>& units);
 
 }  // namespace forge
