@@ -27,7 +27,7 @@ class Optimizer {
   void update_factored(Stream& stream, std::size_t unit, const Update& update) const;
   // QK-clip, behind all that.
   void clip_heads(Stream& stream, const Update& update) const { heads_(stream, update); }
-  // Matrices that are updated whole, between start() and finish(), which throws what went wrong in the background.
+  // Matrices that are updated whole, between start() and finish(), which throws errors of work in the background.
   void start() {
     if (matrices_) matrices_->start();
   }

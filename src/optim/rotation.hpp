@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What an owner does with SOAP (soap.cpp).
+// An owner's work with SOAP (soap.cpp).
 template <class T>
 class Rotation {
  public:

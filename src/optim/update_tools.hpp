@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// What updates that know more than an element need of a rank, beside its parameters.
+// A rank's plans, memory and groups for updates that are not element by element.
 template <class T>
 struct UpdateTools {
   const WholeMatrices& matrices;

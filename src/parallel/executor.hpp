@@ -23,12 +23,12 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
   virtual void load(Stream& stream, int microbatch, const Batch& to) = 0;
-  // What differs (Batch::list_shifted) at depth `depth`, from 1, of multi-token prediction.
+  // The inputs that differ (Batch::list_shifted) at depth `depth`, from 1, of multi-token prediction.
   virtual void load_shifted(Stream& stream, int microbatch, int depth, const Batch& to) = 0;
 };
 
-// Multi-token prediction in a step, by depth: what a label's loss weighs in total_loss, and where sums of loss and z go
-// (depths, 2).
+// Multi-token prediction in a step, by depth: the weight of a label's loss in total_loss, and where sums of loss and z
+// go (depths, 2).
 struct MtpLosses {
   ShortList<double, most_mtp_depths> per_label;
   View<double, 2> sums;
@@ -59,8 +59,8 @@ struct PipelinePart {
   std::vector<SlotTables> slots;
 };
 
-// Replays a rank's tasks (plan/tasks.hpp) on its part of the model. Slots hold what the microbatches in flight have
-// saved.
+// Replays a rank's tasks (plan/tasks.hpp) on its part of the model. Slots hold the saved activations of microbatches in
+// flight.
 template <class T>
 class Executor {
  public:
@@ -98,7 +98,7 @@ class Executor {
   std::vector<std::span<std::byte>> received(Region edge) const { return slots_.received(edge); }
   void set_routing_tape(RoutingTape* tape) { step_.routing = tape; }
   void set_operation_tape(OperationTape* tape) { step_.operations = tape; }
-  // Throws what went wrong in the background.
+  // Throws errors of work in the background.
   void finish() {
     transfers_.finish();
     gather_.finish();
@@ -122,7 +122,7 @@ class Executor {
   void run_layer(const Task& task);  // executor_layers.cpp
 
   const StageContent& content(int chunk) const { return share_.chunks[to_size(chunk)]; }
-  // What an edge holds now: in evaluation, the first state.
+  // The states on an edge now: in evaluation, the first state.
   View<T, 2> edge(Region region, int chunk, int m) const {
     return slots_.edge<T>(region, chunk, m, 0, step_.training ? states_on(region, content(chunk)) : 1);
   }
@@ -136,7 +136,7 @@ class Executor {
   VocabularyPart vocabulary_;
   ActivationSlots slots_;
   Transfers transfers_;
-  std::array<std::optional<OpenFrame>, layer_memory_count> frames_;  // by what stands there
+  std::array<std::optional<OpenFrame>, layer_memory_count> frames_;  // by their buffers
   StepInputs inputs_;
   RowLogits<acc_t<T>> row_logits_;
   bool miscomputes_ = false;

@@ -21,7 +21,7 @@ struct LayerParameters {
     return unit(u).local.frozen ? View<acc_t<T>, 2>() : table_of(spec, unit(u).local, unit(u).matrices());
   }
 
-  // What the pass reads of the parameters in the layer's unit, and of a block's experts and adapters.
+  // The parameters that the pass reads, of the layer's unit, and of a block's experts and adapters.
   BlockParameters<const T> weights() const {
     BlockParameters<const T> w;
     if (run.pass == Pass::backward_weight) return w;
@@ -31,8 +31,8 @@ struct LayerParameters {
       if (adapter != no_unit) bind_weights(w, adapter);
     return w;
   }
-  // What it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds
-  // exist only there.
+  // The gradients that it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of
+  // later rounds exist only there.
   BlockParameters<acc_t<T>> gradients() const {
     BlockParameters<acc_t<T>> g;
     if (run.pass == Pass::forward || run.recompute) return g;

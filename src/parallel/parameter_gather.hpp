@@ -34,7 +34,7 @@ class ParameterGather {
   // For a rank without its peers: gives whole units, and the buffers of those that take turns, initial values, one
   // unit's for all that are alike, and returns that memory. Units that travel as codes are left out.
   std::vector<std::span<const std::byte>> draw_gathered(Stream& compute, std::uint64_t seed);
-  // Throws what went wrong in the background.
+  // Throws errors of work in the background.
   void finish();
 
  private:

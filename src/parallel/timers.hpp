@@ -10,8 +10,8 @@
 
 namespace forge {
 
-// What the compute stream of a rank does, or waits for: on a GPU by its own clock, which goes on while the host is
-// ahead. On CPUs stream and host are one.
+// The work or waits of a rank's compute stream: on a GPU by its own clock, which goes on while the host is ahead. On
+// CPUs stream and host are one.
 enum class Phase { data, forward, backward, reduce, optimizer, validation, output };
 inline constexpr int phase_count = 7;
 std::string_view name_of(Phase phase);

@@ -27,7 +27,7 @@ class WholeTensors {
                std::int64_t piece_elements = most_elements)
       : storage_(storage), mesh_(mesh), heartbeat_(heartbeat), piece_elements_(piece_elements) {}
 
-  // Called on all ranks before each piece: may throw on all of them, where what the tensors are for is broken off.
+  // Called on all ranks before each piece: may throw on all of them, where their user breaks off.
   void set_pause(std::function<void()> pause) { pause_ = std::move(pause); }
   bool receives() const { return mesh_.rank() == 0; }
   Heartbeat* heartbeat() const { return heartbeat_; }

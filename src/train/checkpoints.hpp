@@ -39,7 +39,7 @@ std::vector<StateTensor> amax_history_state(const ModelSpec& spec, const AmaxHis
 // of other tensors.
 std::string legal_history(const std::string& name, const Extents* stored);
 
-// What the last step took, and the validation behind it (0: there was none, or it was broken off).
+// Seconds of the last step, and of the validation behind it (0: there was none, or it was broken off).
 struct StepTimes {
   double step = 0, validation = 0;
   bool broken_off = false;
@@ -58,18 +58,18 @@ class Checkpoints {
   void before_first_step(std::int64_t step);
   // A function that all ranks call before a step is saved; it may throw.
   void before_saves(std::function<void(std::int64_t step)> f) { before_save_ = std::move(f); }
-  // Microbatches of each validation: what the first one takes is estimated from the steps.
+  // Microbatches of each validation: the time of the first one is estimated from the steps.
   void expect_validations(std::int64_t microbatches) { validation_microbatches_ = microbatches; }
-  // What a validation took, if it wasn't broken off: after_step() hears of those behind a step itself.
+  // The time of a validation, if it wasn't broken off: after_step() hears of those behind a step itself.
   void add_validation(const StepTimes& times) {
     if (times.validation > 0) validations_.add(times.validation);
   }
-  // Whether the job leaves, for what may be broken off.
+  // Whether the job leaves, for work that may be broken off.
   Leaving& leaving() { return leaving_; }
-  // What the save before it leaves takes, as far as is known: the longest of the last hour; before the first one, an
+  // Seconds of the save before it leaves, as far as is known: the longest of the last hour; before the first one, an
   // estimate.
   double seconds_to_save() const;
-  // The checkpoints that the run can go back to, the newest first: those of checkpoint.directory, behind what is being
+  // The checkpoints that the run can go back to, the newest first: those of checkpoint.directory, behind the one being
   // written; of the first rank, the others have none. All ranks.
   std::vector<std::string> committed();
   // Loads the first of them that is whole, and says so. All ranks; throws as restart() (train/restart.hpp) does.

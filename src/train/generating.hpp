@@ -12,7 +12,7 @@ namespace forge {
 
 // Of a run that generates train.microbatch_sequences texts at a time on each data-parallel rank, each of at most
 // train.sequence_tokens tokens, with `piece` tokens of each in a pass, or some more where tensor-parallel ranks share
-// rows. What the deck says of its data has no part in that, and no expert's capacity acts.
+// rows. The deck's keys of data have no part in that, and no expert's capacity acts.
 RunSetup generation_setup(Deck deck, int rank, std::int64_t piece);
 
 // A part of a text for one pass.

@@ -14,7 +14,7 @@
 
 namespace forge {
 
-// When, where and how a job was started: what its log and job_info begin with, so that it is found again.
+// When, where and how a job was started: the beginning of its log and of job_info, so that it is found again.
 struct JobRecord {
   std::int64_t started = 0;            // seconds since 1970
   std::vector<std::string> arguments;  // of the program's call, its name first

@@ -37,7 +37,7 @@ class Routers {
   RouterReading<A> copy(Stream& stream, Readback& readback) const;
   // Of the layers with experts, in order.
   std::vector<RouterReport> reports(const RouterReading<A>& read, double scopes, double tokens) const;
-  // What the routers' losses add to total_loss.
+  // The routers' part of total_loss.
   double loss(const std::vector<RouterReport>& reports) const;
 
   // Biases of all layers, (layers, E) in one line; empty: the model has none. For files.

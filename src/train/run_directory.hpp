@@ -53,7 +53,7 @@ class RunDirectory {
   // At the end of a run: throws where some of it waits still, or the metrics are lost. Waits for the tracker, beating,
   // at most a minute.
   void finish(Heartbeat* heartbeat = nullptr);
-  // For the screen: what has begun to fail, or works again; why nothing is sent to a tracker.
+  // For the screen: files that begin to fail, or work again; why nothing is sent to a tracker.
   std::string take_news();
   const DirectoryLock& lock() const { return lock_; }
   // Of a run that has written nothing and won't (DirectoryLock).
@@ -67,7 +67,7 @@ class RunDirectory {
   std::string path_;
   DirectoryLock lock_;
   LogFile log_, metrics_;
-  bool keeps_ = false, named_ = false;  // keep_what_fails(); the files' names are on the disk
+  bool keeps_ = false, named_ = false;  // `keep_what_fails()`; the files' names are on the disk
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // in lost()
   double elapsed_before_ = 0;
   std::unique_ptr<Tensorboard> tensorboard_;

@@ -34,8 +34,8 @@ std::vector<ScoredSequence> scored_sequences(const std::vector<ScoredPiece>& pie
 // Writes such a sequence.
 void write_sequence(const std::vector<ScoredPiece>& pieces, const ScoredSequence& sequence, Sample& sample);
 
-// Of a run that scores: sequences hold several pieces, as documents whose positions start anew, and what the deck says
-// of its own data has no part in that.
+// Of a run that scores: sequences hold several pieces, as documents whose positions start anew, and the deck's keys of
+// its own data have no part in that.
 RunSetup scoring_setup(Deck deck, int rank);
 
 // Scores pieces with the ranks' model; all ranks call all of it together. The setup is scoring_setup's.
@@ -63,7 +63,7 @@ class Scorer {
     Event read;
     std::int64_t first = -1;  // sequence of all ranks'; −1: nothing stands here
   };
-  // What a rank knows of a row.
+  // A rank's scores of a row.
   struct RowScore {
     std::int64_t place;  // sequence · T + position
     double log_likelihood;

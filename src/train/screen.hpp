@@ -17,7 +17,7 @@ class Screen {
   std::string print(const std::string& text);
   // Takes the line away.
   std::string clear();
-  // What the line says now, up to its end or the terminal's, at most ten times a second; nothing without a terminal.
+  // The line's text now, up to its end or the terminal's, at most ten times a second; nothing without a terminal.
   std::string redraw(const std::string& line);
 
  private:

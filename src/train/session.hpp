@@ -60,7 +60,7 @@ class Session {
   using HoldsBack = std::function<bool(const StepResult&)>;
   StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels,
                     bool norms = false, const HoldsBack& holds_back = {});
-  // Of that the weights alone.
+  // Like update(), but only changes the weights: no scalars are read, no router's biases change.
   void update_weights(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates);
   // Waits for the step and reads its scalars.
   StepResult read_step(const LabelCounts& labels);
@@ -89,9 +89,9 @@ class Session {
   Arena& arena() { return arena_; }
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
-  // For a rank without its peers (train/replay.hpp): fills what would be received into memory that stays, gathered
-  // weights and the edges of the stage, with initial and with normal numbers, and returns that memory. Gradients on an
-  // edge have the deviation `gradients`.
+  // For a rank without its peers (train/replay.hpp): fills the memory for receives that stays, gathered weights and the
+  // edges of the stage, with initial and with normal numbers, and returns that memory. Gradients on an edge have the
+  // deviation `gradients`.
   std::vector<std::span<const std::byte>> draw_received(double gradients);
   UpdateTools<T> update_tools() {
     return {setup_.share.matrices,
@@ -106,10 +106,10 @@ class Session {
             run_.head_factors,
             setup_.deck.train.seed};
   }
-  // What the optimizer keeps of rows and columns of matrices (layout/factored_moments.hpp); perhaps empty.
+  // The optimizer's moments of rows and columns of matrices (layout/factored_moments.hpp); perhaps empty.
   View<acc_t<T>, 1> line_moments() const { return line_moments_.values; }
   PhaseTimers& timers() { return timers_; }
-  // What the step at hand does, one by one: gradients, then the update. The timeline's numbers count them.
+  // The tasks of the step at hand, one by one: gradients, then the update. The timeline's numbers count them.
   std::vector<Task> tasks() const;
   Timeline& timeline() { return timeline_; }
   Routers<T>& routers() { return *routers_; }
@@ -144,7 +144,7 @@ class Session {
   std::optional<Timeline::Scope> measured(std::size_t number, const Task& task);
   void clear_sums();
   void clip();
-  // Of a step whose sums are those of all ranks: what the update reads. Then, with the update, the history of amaxes.
+  // Of a step whose sums are all ranks': the update's input. Then, with the update, the history of amaxes.
   void finish_sums();
   void move_history();
   void read_history();  // once it is loaded
@@ -164,11 +164,11 @@ class Session {
     const PreferenceDeck& deck = setup_.deck.preference;
     return setup_.buffers.pairs ? PairInputs{deck.beta, deck.label_smoothing, summed_to(0)} : PairInputs{};
   }
-  // What multi-token prediction weighs in a step, by depth.
+  // Multi-token prediction's weights in a step, by depth.
   MtpLosses mtp_losses(const LabelCounts& labels) const;
-  // Of all that read_step() reads, or all that the reports of norms do, whichever is more.
+  // Bytes read back: the larger of read_step()'s and of the reports of norms.
   std::size_t readback_bytes() const;
-  // Behind an update that leaves what it added where the gradients were.
+  // Behind an update that leaves its changes where the gradients were.
   void add_unit_norms();
   void read_unit_norms(StepResult& result);
   void add_norm();

@@ -21,7 +21,7 @@ struct SpikeState {
 std::string to_text(const SpikeState& state);
 // BadCheckpoint, which begins with `where`, of a text that is none.
 SpikeState spike_state_from(const std::string& text, const std::string& where);
-// `more`, in any order, beside what is excluded.
+// `more`, in any order, beside the excluded places.
 void add_places(std::vector<NumberRange>& excluded, const std::vector<NumberRange>& more);
 
 // A spike: a loss, or a gradient norm before clipping, above a multiple of its median over the last train.spike_window

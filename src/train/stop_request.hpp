@@ -11,9 +11,9 @@ namespace forge {
 // Signals that ask a process to end: SIGINT, SIGTERM, SIGHUP and SIGUSR1; of SIGINT and SIGHUP not those that whoever
 // started the process had it ignore. They are blocked in all threads but one of their own, which waits for them: no
 // handler may run, since oneDNN's products have their stack pointer in memory of the heap, where the frame of a handler
-// would overwrite what stands in front of it. They belong to the process: ranks that are threads see the same.
+// would overwrite the memory in front of it. They belong to the process: ranks that are threads see the same.
 //
-// Signals end the process as they do by default, behind what would be left over (core/left_over.hpp); or they ask a
+// Signals end the process as they do by default, after left-over files are removed (core/left_over.hpp); or they ask a
 // training, which polls stop_signal(), to save and leave. A second SIGINT ends that, too, unless it comes within a
 // second of the first, as one that a launcher hands on does.
 class StopListener {

@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// What event files have besides metrics.jsonl.
+// Facts in event files besides metrics.jsonl.
 struct TensorboardOptions {
   std::int64_t histogram_steps = 1;  // between two histograms of experts' load
   bool balance_forced = false;

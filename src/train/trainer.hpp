@@ -57,7 +57,7 @@ class Trainer {
   std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
   double seconds_left(std::int64_t s) const;
-  // Where the step was faster than the peak, the peak is what it reached.
+  // Where the step was faster than the peak, its speed becomes the peak.
   void raise_peak(std::int64_t s);
   // Whether the step is one of those in which ranks' computation is compared.
   bool compares(std::int64_t s) const;
@@ -76,7 +76,7 @@ class Trainer {
   std::int64_t go_back(std::int64_t s);
   // Of the step that has just ended.
   void write_profile_of(std::int64_t s);
-  // What the watchdog reports as the place.
+  // The place that the watchdog reports.
   void enter(const char* phase) {
     if (watchdog_) watchdog_->enter(phase);
   }
@@ -95,7 +95,7 @@ class Trainer {
   StepLines lines_;
   std::int64_t updates_, bad_in_a_row_, peak_bytes_ = 0;
   double seconds_ = 0, step_seconds_ = 0;  // of all steps of this run, of the last one
-  // When the host had given out all of the step before, or ended what came between: a step's time counts from there.
+  // When the host had given out the step before, or ended the work between: a step's time counts from there.
   PhaseTimers::Clock::time_point since_;
   BusyCores busy_cores_;
   SlowRanks slow_ranks_;

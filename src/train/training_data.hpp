@@ -14,12 +14,12 @@ namespace forge {
 
 // The data of a run: training files, those of each source, and held-out sets where the deck names some.
 struct TrainingData {
-  // Opens all files, then plans what is packed; one BadInput lists what is wrong with any of them.
+  // Opens all files, then plans packed samples; one BadInput lists the errors of all of them.
   explicit TrainingData(const RunSetup& setup, Heartbeat* heartbeat = nullptr);
   // Of a training, before anything is written: wrong files (another vocabulary, another dtype) mostly show in the first
-  // sample, and each source must last for the steps. One BadInput lists what is wrong.
+  // sample, and each source must last for the steps. One BadInput lists the errors.
   void check(const RunSetup& setup) const;
-  // Which sample stands at which place. The data outlives it.
+  // The sample at each place. The data must live longer.
   SampleStream stream(const RunSetup& setup) const;
   // Of all sources.
   std::int64_t tokens() const { return sum(&TokenSet::tokens); }

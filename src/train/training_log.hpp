@@ -17,8 +17,8 @@ struct RunClock {
   double before = 0;
 };
 
-// What the training loop tells the outside: the log and metrics of the one rank that has a run directory, and the
-// records of all steps for whoever asks for them. Both may be null.
+// The training loop's output: the log and metrics of the one rank that has a run directory, and the records of all
+// steps for whoever asks for them. Both may be null.
 class TrainingLog {
  public:
   explicit TrainingLog(RunDirectory* directory, std::vector<StepRecord>* records = nullptr, RunClock clock = {})
@@ -44,7 +44,7 @@ class TrainingLog {
   // RunDirectory::sync and lost.
   void sync() const;
   std::string lost() const;
-  // RunDirectory::finish, and what it has to say.
+  // RunDirectory::finish, and its messages.
   void finish(Heartbeat& heartbeat) const;
 
  private:

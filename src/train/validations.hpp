@@ -32,17 +32,17 @@ struct EvaluationResult {
 template <class T>
 EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std::function<bool()>& stop = {});
 
-// What the sets of a run, or of an evaluation, are read with.
+// The buffers for reading the sets of a run, or of an evaluation.
 ValidationBatches validation_batches(const RunSetup& setup, const TrainingData& data);
-// The held-out sets as this rank reads them. Data and batches outlive them.
+// The held-out sets as this rank reads them. Data and batches must live longer than they.
 std::vector<ValidationSet> validation_sets(const RunSetup& setup, const TrainingData& data, ValidationBatches& batches);
 
 // The validations of a training: the held-out sets and the tasks, one after the other. All ranks.
 template <class T>
 class Validations {
  public:
-  // There are none where train.validate_every_steps is 0. `checkpoints` and `watchdog` may be null; what is given
-  // outlives this object.
+  // There are none where train.validate_every_steps is 0. `checkpoints` and `watchdog` may be null, else must live
+  // longer than this object.
   Validations(Session<T>& session, const TrainingData& data, const TrainingLog& log, Checkpoints<T>* checkpoints,
               Watchdog* watchdog);
   Validations(const Validations&) = delete;

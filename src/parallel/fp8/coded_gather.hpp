@@ -11,7 +11,7 @@
 namespace forge {
 
 // The largest magnitudes of weights of products in FP8 (plan/fp8/coded_units.hpp), as the last take_amaxes() saw them;
-// and gathers of weights as codes with the scales of these, which layers get as what the codes stand for.
+// and gathers of weights as codes with the scales of these, which layers get decoded.
 template <class T>
 class CodedGather {
  public:
