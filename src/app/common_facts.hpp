@@ -12,7 +12,7 @@ void agree_on_start(const Deck& deck, const World& world);
 // The facts that determine a trained model's numbers, in short: keys of the deck, and names, sizes and drawn bytes or
 // times of the files that the parameters come from. Of one rank.
 std::string model_fingerprint(const Deck& deck);
-// As agree_on_start(), of the token files: sizes and drawn contents.
+// Like agree_on_start(), for the token files: sizes and drawn contents.
 void agree_on_data(const TrainingData& data, const RunSetup& setup, const World& world);
 
 }  // namespace forge

@@ -24,7 +24,7 @@ Failure failure_of(const std::exception_ptr& error);
 // Tells an exception that nobody caught, and ends every rank of the job with its code. `job` is null before MPI is up.
 [[noreturn]] void end_failed_job(const std::exception_ptr& error, const Environment* job);
 
-// Of the watchdog that missed a deadline: prints the silent ranks and the others' activities, and ends the job.
+// For the watchdog that missed a deadline: prints the silent ranks and the others' activities, and ends the job.
 // `world`: the rank's, null before MPI is up.
 [[noreturn]] void end_hanging_job(const Watchdog::Missed& missed, const World* world);
 

@@ -30,7 +30,7 @@ struct GridRow {
 
 // A text that another machine, program or version of forge changes.
 std::string grid_context(const Machine& machine);
-// Of a cell: one that another name, deck or number of ranks changes, too.
+// A text that another name, deck or number of ranks of the cell changes, too.
 std::string grid_question(const Machine& machine, const std::string& model, const Deck& cell, int ranks);
 
 // The row of a search's result, or of none, as nothing can fit; `least`: predict/least_memory.hpp.
@@ -44,7 +44,7 @@ Outcome grid_outcome(const Machine& machine, const Deck& cell, const GridRow& ro
 std::vector<GridRow> read_grid(const std::string& file);
 std::string grid_csv(const std::vector<GridRow>& rows);
 
-// Of a model the fewest nodes of the grid on which it fits; 0: none of them.
+// The fewest nodes of the grid on which a model fits; 0: none of them.
 struct GridNeed {
   std::string model;
   std::int64_t nodes = 0, ranks = 0;

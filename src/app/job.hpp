@@ -29,7 +29,7 @@ Deadlines deadlines_of(const CommandLine& line);
 // OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the --cpus-per-task of srun, else the node's
 // cores over its ranks.
 int threads_of(const Deck& deck, const World& world);
-// The same, started where ranks compute with them.
+// Like threads_of(), started where ranks compute with them.
 int start_threads_of(const Deck& deck, const World& world);
 
 // Chooses this rank's device, before a Job. All ranks: throws BadInput on every one where two would share a GPU, or

@@ -84,7 +84,7 @@ class StopTexts {
   std::string waiting_, found_;
 };
 
-// Of valid UTF-8: control characters but line ends and tabs become '?'.
+// Valid UTF-8 with '?' for control characters, but for line ends and tabs.
 std::string printable_text(const std::string& text);
 
 }  // namespace forge

@@ -22,7 +22,7 @@ std::string neighbours_text(const Outcome& outcome, const std::vector<PredictedN
 // The best layouts of a search as a table, each with its bottleneck.
 std::string search_text(const Machine& machine, const SearchResult& result);
 
-// That predictions for so many GPUs have met no run of forge yet; nothing of one GPU, of cores and of other programs.
+// A note that predictions for so many GPUs have met no run of forge yet; "" for one GPU, cores and other programs.
 std::string comparison_note(const Machine& machine, std::int64_t ranks);
 
 // Everything as JSON: of the deck, and of a search on so many ranks.

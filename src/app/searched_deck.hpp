@@ -18,7 +18,7 @@ std::string search_words(const CommandLine& line);
 // A word of a command as a shell takes it: 'with spaces'.
 std::string shell_word(const std::string& word);
 
-// Of a search on all threads of the process; `seconds`: without --seconds.
+// The options of a search on all threads of the process; `seconds`: without --seconds.
 SearchOptions search_options(const CommandLine& line, int ranks, int best, double seconds);
 
 // The result of a search, as a deck: a title, the prediction, and the command that finds it, then the keys that it

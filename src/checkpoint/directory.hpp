@@ -30,7 +30,7 @@ std::vector<std::string> notes_of_strange_steps(const std::string& directory);
 
 // Whether two paths lead to the same file or directory; false where either doesn't exist.
 bool same_place(const std::string& a, const std::string& b);
-// Of the file `latest` that commit_step writes: the step's directory that it names; any other path as it is.
+// For the file `latest` that commit_step writes: the step's directory that it names; any other path as it is.
 std::string named_by_latest(const std::string& path);
 
 // An empty directory for a step that is being saved. Removes this job's own unfinished steps.

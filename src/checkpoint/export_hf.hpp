@@ -7,11 +7,11 @@
 
 namespace forge {
 
-// Of an exported directory's tensors. coded: the matrices of blocks and experts as codes of 8 bits with block scales,
+// The types of an exported directory's tensors. coded: the matrices of blocks and experts as 8-bit codes with scales,
 // not embedding, head, norms, routers, gates and the input of multi-token layers, which have
 // bf16: as DeepSeek-V3's files.
 enum class ExportType { fp32, bf16, coded };
-// Of --type's word; BadInput where there is none.
+// The type of --type's word; BadInput where there is none.
 ExportType export_type(const std::string& word);
 
 // Writes the model of a checkpoint as a Hugging Face directory: config.json and safetensors files under the names of

@@ -14,7 +14,7 @@ struct HfPlace {
   const TensorInfo* tensor = nullptr;  // null: nowhere
   std::int64_t first = 0;              // its first element there
   bool packed = false;                 // a part of the tensor of all experts of a layer
-  // Of a packed matrix (m, n) that stands as (n, m): the rows' length there, of which its columns are m; 0: as it is.
+  // For a packed matrix (m, n) that stands as (n, m): the rows' length there, of which its columns are m; 0: as it is.
   std::int64_t row_length = 0;
   const TensorInfo* scales = nullptr;  // of a tensor in MXFP4 (hf/mxfp4.hpp), whose rows are the matrices' own
 };

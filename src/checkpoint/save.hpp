@@ -28,7 +28,7 @@ struct SavePlan {
   ShardOptions shards = {};
   bool rests = false;             // behind the training (WritingPace): where that uses all cores
   DirectoryLock* lock = nullptr;  // of the first rank, where there is one
-  // Of the first rank, in the thread that writes: puts on the disk all that must be there before a step is committed.
+  // On the first rank, in the thread that writes: puts on the disk all that must be there before a step is committed.
   std::function<void()> before_commit = nullptr;
   // Called in the thread that writes behind the training when that failed, where it was caught, so that somebody who
   // won't wait for finish() hears of it.

@@ -22,8 +22,8 @@ struct ShardOptions {
   Heartbeat* heartbeat = nullptr;  // beats behind each chunk, and behind parts that are on the disk
 };
 
-// With chunks so large that a state of so many bytes has about 16 million at most: the manifest has a row for each, and
-// one rank holds it.
+// The options with chunks so large that a state of so many bytes has about 16 million at most: the manifest has a row
+// for each, and one rank holds it.
 ShardOptions few_chunks(ShardOptions options, std::size_t state_bytes);
 
 // Elements of a chunk of a dataset that has these pieces of a tensor. Where it can, a chunk ends wherever an eighth of

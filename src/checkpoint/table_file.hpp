@@ -43,8 +43,8 @@ class TableFile {
     std::int64_t rows = 0, chunk_rows = 0;
     std::vector<std::uint64_t> chunks;
   };
-  // Of "/placement/pieces": a dataset of so many columns, elements of `size` bytes: 8 or 1. Every step of the path is a
-  // hard link.
+  // Finds "/placement/pieces": a dataset of so many columns, elements of `size` bytes: 8 or 1. Every step of the path
+  // is a hard link.
   ChunkIndex find(const std::string& path, std::int64_t columns, std::size_t size) const;
   void read_chunk(const std::string& path, std::uint64_t chunk, void* to, std::uint64_t bytes) const;
 

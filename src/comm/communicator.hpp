@@ -61,8 +61,8 @@ class Communicator {
   // Collective: the same ranks again, numbered as before, on a grid of their number, to make groups of. It may share
   // memory and connections with this communicator, which must live longer than its work.
   std::unique_ptr<Communicator> cartesian(const Grid& grid);
-  // Of the groups that sub() and split() make from here on: the most blocks of a GPU that a collective takes; 0: as
-  // many as the library likes. No effect on the CPU.
+  // Limits the blocks of a GPU that a collective takes, in groups that sub() and split() make from here on; 0: as many
+  // as the library likes. No effect on the CPU.
   virtual void limit_blocks(int) {}
   // Collective, of a communicator that cartesian() made: the ranks that differ from this one in these axes only, in
   // the grid's order. Each call makes a group of its own; where no axis has more than one rank, without any other rank.
@@ -166,7 +166,7 @@ class Communicator {
   std::vector<std::int64_t> collect_host(std::int64_t number, int root);
   void barrier();
 
-  // Of this communicator and of all that were split off from it.
+  // Host values sent by this communicator and all that were split off from it.
   const HostTraffic& host_traffic() const { return *host_traffic_; }
   // Device bytes that this rank has sent, by the least that each operation needs (core/collectives.hpp).
   const Traffic& traffic() const { return traffic_; }
@@ -221,7 +221,7 @@ class Communicator {
   virtual std::unique_ptr<Communicator> do_node();
   virtual std::unique_ptr<Communicator> do_part(const std::function<int(int rank)>& number_of);
   virtual std::unique_ptr<Communicator> do_device();
-  // By splitting, unless an implementation has grids of its own.
+  // A grid by splitting, unless an implementation has grids of its own.
   virtual std::unique_ptr<Communicator> do_cartesian(const Grid& grid);
   virtual std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes);
 

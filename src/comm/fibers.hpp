@@ -22,9 +22,9 @@ class Fibers {
   // Until all have ended. `stuck` is called where all that are left sleep, and wakes some.
   void run(const std::function<void()>& stuck);
 
-  // Of the fiber that runs here; null: none does.
+  // The Fibers of the fiber that runs here; null: none does.
   static Fibers* current();
-  // In a fiber.
+  // To be called in a fiber.
   void sleep(const void* address);
   // In a fiber, or in `stuck`.
   void wake(const void* address);

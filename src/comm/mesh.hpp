@@ -28,13 +28,13 @@ class Mesh {
   // Host values.
   Communicator& world() { return *world_; }
   Communicator& data() { return *data_; }  // ranks that read different data (dp_replicate, dp_shard)
-  // Of device operations.
+  // The group's communicator, for device operations.
   Communicator& of(Group group) { return *groups_[to_size(group)]; }
-  // In the compute stream.
+  // For operations in the compute stream.
   Communicator& scalars() { return of(Group::scalars); }  // all ranks: loss and gradient norm
   Communicator& tp() { return of(Group::tp); }
   Communicator& cp() { return of(Group::cp); }
-  // Of the same ranks as tp, in the stream of exchanges: behind products.
+  // The same ranks as tp, for operations in the stream of exchanges: behind products.
   Communicator& tp_behind() { return of(Group::tp_behind); }
   // The expert view: ranks with other experts, and those that share an expert's columns.
   Communicator& ep() { return of(Group::ep); }

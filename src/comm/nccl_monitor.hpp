@@ -20,12 +20,12 @@ class NcclMonitor {
   NcclMonitor& operator=(const NcclMonitor&) = delete;
 
   void watch(ncclComm_t comm);
-  // From here on the communicator may be ended.
+  // Stops watching: from here on the communicator may be ended.
   void forget(ncclComm_t comm);
 
  private:
   void run();
-  // Of any of the communicators.
+  // An error of any of the communicators.
   ncclResult_t error() const;
 
   std::mutex mutex_;

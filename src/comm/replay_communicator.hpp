@@ -65,7 +65,7 @@ class ReplayCommunicator final : public Communicator {
   void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;
   void do_collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take) override;
   void do_collect_host(std::int64_t, std::int64_t*, int) override {}
-  // Of one colour alone: the same ranks again.
+  // The same ranks again: there is one colour alone.
   std::unique_ptr<Communicator> do_split(int color, int key) override;
   std::unique_ptr<Communicator> do_part(const std::function<int(int rank)>& number_of) override;
   std::unique_ptr<Communicator> do_device() override { return do_split(0, rank()); }

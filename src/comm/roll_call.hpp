@@ -64,7 +64,7 @@ class RollCall {
   int rank_at(int root, int place) const { return static_cast<int>((std::int64_t{root} + place) % size_); }
   void take(const Mail::Letter& letter, double now, const RankStatus& own);
   void take_call(int root, std::int64_t number, int from, int begin, int end, double now, const RankStatus& own);
-  // With this rank's own answer.
+  // A new call with this rank's own answer.
   Call begun(std::int64_t number, double now, const RankStatus& own) const;
   void start(double now, const RankStatus& own);
   void hand_on(int root, Call& call, int begin, int end, double now);

@@ -14,7 +14,7 @@ enum class AttentionKernel : int {
 
 // The words that FORGE_ATTENTION has for them, in this order.
 inline constexpr std::array attention_kernel_words{"automatic", "cuda_cores", "tensor_cores", "cudnn"};
-// Of bf16 alone, and without soft caps.
+// Whether the kernel has bf16 alone, and no soft caps.
 inline constexpr bool on_tensor_cores(AttentionKernel kernel) {
   return kernel == AttentionKernel::tensor_cores || kernel == AttentionKernel::cudnn;
 }

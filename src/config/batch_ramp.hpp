@@ -26,7 +26,7 @@ class BatchSizes {
   std::int64_t before(std::int64_t step) const;
   // The first step behind so many tokens of training, in samples of T tokens; from 1.
   std::int64_t first_step_behind(std::int64_t tokens, std::int64_t sequence_tokens) const;
-  // Of any step.
+  // The largest batch of any step.
   std::int64_t largest() const;
   // Whether all steps as far as `last` have the same batches as another run's.
   bool same_through(std::int64_t last, const BatchSizes& other) const;

@@ -20,7 +20,7 @@ struct LockText {
   std::int64_t restart = 0;  // number of the start of the Slurm job
 };
 
-// Of a file that may hold anything, or not be there.
+// Reads a file that may hold anything, or not be there.
 LockText read_lock_text(const std::string& file);
 // The text of this process, which is `who`; `beats`: a number that changes.
 std::string lock_text(const std::string& who, const std::string& nonce, std::uint64_t beats);

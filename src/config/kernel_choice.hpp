@@ -44,10 +44,10 @@ struct KernelChoice {
   GroupedProducts grouped = GroupedProducts::automatic;
 };
 
-// By the words that FORGE_ATTENTION and FORGE_GROUPED have; nullptr or "": automatic. Throws BadInput where there is no
-// such word.
+// The kernels by the words that FORGE_ATTENTION and FORGE_GROUPED have; nullptr or "": automatic. Throws BadInput where
+// there is no such word.
 KernelChoice kernel_choice(const char* attention, const char* grouped);
-// By the environment, which is read once.
+// The kernels by the environment, which is read once.
 const KernelChoice& asked_kernels();
 // The type of all that FP8 doesn't round: bf16, or in builds with tests the word that FORGE_FP8_CARRIER has. Throws
 // BadInput where there is no such word.

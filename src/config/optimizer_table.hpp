@@ -25,7 +25,7 @@ inline constexpr StateSpec sgd[] = {{.name = "momentum", .torch = "momentum_buff
 // Averages are made of the weights and the lead.
 inline constexpr StateSpec schedule_free[] = {{.name = "second_moment"}, {.name = "lead"}};
 
-// Beside whole matrices, tables, the output matrix and vectors have AdamW.
+// Beside whole matrices: tables, the output matrix and vectors have AdamW.
 inline constexpr StateSpec first_of_others{.name = "first_moment", .of = KeptOf::others, .torch = "exp_avg"};
 inline constexpr StateSpec second_of_others{.name = "second_moment", .of = KeptOf::others, .torch = "exp_avg_sq"};
 inline constexpr StateSpec muon[] = {

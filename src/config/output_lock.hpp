@@ -29,7 +29,7 @@ class OutputLock {
 
 // The lock's file in an output that is a directory.
 inline constexpr const char* directory_lock_name = ".forge.lock";
-// Of an output that is a directory of files.
+// The lock of an output that is a directory of files.
 class OutputDirectoryLock : OutputLock {
  public:
   explicit OutputDirectoryLock(const std::string& directory, const std::string& key = "--output")

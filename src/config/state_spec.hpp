@@ -33,7 +33,7 @@ struct StateSpec {
   constexpr bool is_line() const { return shape == StateShape::rows || shape == StateShape::columns; }
 };
 
-// Of an optimizer.
+// The most states of an optimizer.
 inline constexpr std::size_t most_states = 8;
 
 }  // namespace forge

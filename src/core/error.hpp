@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
   std::string where_;
 };
 
-// With this exit code.
+// An error with this exit code.
 template <ExitCode given>
 class ErrorOf : public Error {
  public:

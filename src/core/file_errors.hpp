@@ -33,8 +33,8 @@ bool may_pass(int error);
 // "PATH: cause" of an error of std::filesystem, else its own words.
 std::string text_of(const std::system_error& error);
 
-// Of an input that could not be opened or looked at: BadInput where its name is wrong, NotPermitted, else IoFailed.
-// `hint`: stands behind the cause.
+// Throws the error of an input that could not be opened or looked at: BadInput where its name is wrong, NotPermitted,
+// else IoFailed. `hint`: stands behind the cause.
 [[noreturn]] void throw_input_error(const std::string& text, int error, const std::string& hint = "");
 // IoFailed, or NoSpace; `call` of `path` has failed.
 [[noreturn]] void throw_io_error(const std::string& call, const std::string& path, int error);

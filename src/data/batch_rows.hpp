@@ -16,8 +16,8 @@ namespace forge {
 // A token whose row of the table another tensor-parallel rank has.
 inline constexpr std::int32_t foreign_token = -1;
 
-// Of a step or a batch, all tokens of documents; and labels that aren't masked, or pairs: of the model, and of each
-// depth of multi-token prediction.
+// Numbers of a step or a batch: all tokens of documents; and labels that aren't masked, or pairs: of the model, and of
+// each depth of multi-token prediction.
 struct LabelCounts {
   std::int64_t main = 0;
   std::int64_t tokens = 0;
@@ -53,7 +53,7 @@ struct HostBatch {
   PinnedVector<std::int32_t> sources;             // (B·Tc) number of the row's source, where share.sources says so
   PinnedVector<std::int32_t> documents;           // (B·Tc) from 0 in every sequence
   PinnedVector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: filler
-  // Of pairs of texts, where share.pairs says so: 2 times the sequence's number in its microbatch, + 1 in the second
+  // For pairs of texts, where share.pairs says so: 2 times the sequence's number in its microbatch, + 1 in the second
   // text; −1 behind both. And the reference's log-probability of each text; NaN in padding.
   PinnedVector<std::int32_t> texts;  // (B·Tc)
   PinnedVector<double> references;   // (2 B)

@@ -48,7 +48,7 @@ FORGE_INLINE void warp_barrier([[maybe_unused]] unsigned lanes) {
 #endif
 }
 
-// Of a team of so many workers: the block, or such lanes of a warp.
+// A barrier of a team of so many workers: the block, or such lanes of a warp.
 FORGE_INLINE void team_barrier(int size, unsigned lanes) {
   if (size > 32)
     block_barrier();

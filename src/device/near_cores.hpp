@@ -13,9 +13,9 @@ using Cores = std::vector<int>;
 Cores cores_from(const std::string& list);
 std::string list_of(const Cores& cores);
 
-// Those that the calling thread may use.
+// The cores that the calling thread may use.
 Cores own_cores();
-// Those near a device by its PCI address, "0000:1b:00.0"; empty where the system doesn't say it.
+// The cores near a device by its PCI address, "0000:1b:00.0"; empty where the system doesn't say it.
 Cores cores_near(const std::string& address, const std::string& devices = "/sys/bus/pci/devices");
 // From here on the calling thread, and those that it starts, take these alone. False where the system refuses it.
 bool use_cores(const Cores& cores);

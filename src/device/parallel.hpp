@@ -162,7 +162,7 @@ template <int packs, class F>
 void parallel_kept_rows(Stream& stream, std::int64_t rows, RowWidth width, F f) {
   using namespace device_detail;
   if (rows <= 0) return;
-  // Also of rows that it can't hold: the order of a sum must not depend on where a row begins.
+  // A warp also has rows that it can't hold: the order of a sum must not depend on where a row begins.
   const bool warps = packs > kept_packs || (width.accesses > 32 * kept_packs && width.accesses <= 32 * 4 * kept_packs);
   if (warps) {
     constexpr int teams = warp_rows_threads / 32;

@@ -14,7 +14,7 @@ class TimeMark {
   TimeMark& operator=(TimeMark&&) noexcept = default;
 
   void record(Stream& stream);
-  // Of two marks of one device that streams have passed.
+  // Seconds between two marks of one device that streams have passed.
   double seconds_since(const TimeMark& first) const;
 
  private:

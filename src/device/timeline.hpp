@@ -51,11 +51,11 @@ class Timeline {
 
   // The task of the work that comes next.
   void enter(int task) { task_ = task; }
-  // Of the task itself, in the compute stream.
+  // Measures the task itself, in the compute stream.
   std::optional<Scope> measure_task() { return measure(*compute_, {}, {}); }
-  // Of a collective of it; the names must live longer than the timeline.
+  // Measures a collective of it; the names must live longer than the timeline.
   std::optional<Scope> measure(Stream& stream, std::string_view collective, std::string_view group);
-  // Of a wait of the compute stream for a collective in another stream.
+  // Measures a wait of the compute stream for a collective in another stream.
   std::optional<Scope> measure_wait(Stream& stream, std::string_view group) {
     if (of_ == Of::tasks) return {};
     return measure(stream, "wait", group);

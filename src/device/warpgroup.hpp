@@ -31,7 +31,7 @@ __device__ inline std::uint64_t descriptor(const void* rows) {
   return swizzle_128 | eight_rows | one_row | (address & 0x3ffffu) >> 4;
 }
 
-// Of panels whose rows run along the depth of the product: 64 columns a panel.
+// The descriptor of panels whose rows run along the depth of the product: 64 columns a panel.
 __device__ inline std::uint64_t columns_descriptor(const void* rows, int panel_bytes) {
   return descriptor(rows) - one_row + (static_cast<std::uint64_t>(panel_bytes >> 4) << 16);
 }

@@ -107,7 +107,7 @@ inline bool joins_codes(const RoundingOptions& rounding, ProductOf of) {
 inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
   return (sums_rows ? x.columns : x.rows) * scale_width * fp8_slots(sums_rows ? x.by_row : x.by_column).count();
 }
-// To a product of codes: the bytes of both operands', and their factors, of the arguments of scaled_product().
+// Adds to a product of codes: the bytes of both operands', and their factors, of the arguments of scaled_product().
 void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w);
 
 }  // namespace forge

@@ -66,7 +66,7 @@ struct HfFamily {
   bool rotary_dim = false;            // a key says how many entries of a head it rotates
   bool query_position_scale = false;  // rope parameters have llama_4_scaling_beta
   bool linear = false;                // layers of gated DeltaNet, and gates of attention's output
-  // Of a window by_type.
+  // For a window by_type.
   std::int64_t full_every = 4;         // where layer_types and the key are left out
   std::int64_t sliding_window = 4096;  // where it is left out
   bool one_rope = false;               // rope parameters are the same for all layers
@@ -84,7 +84,7 @@ struct HfFamily {
   // Whether layers of each type have rope parameters of their own.
   bool rope_by_type() const { return window == HfWindow::by_type && !one_rope; }
 
-  // Of families with experts; `model` has its heads and layers.
+  // For families with experts; `model` has its heads and layers.
   HfExpertSizes experts{};
   void (*read_experts)(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model) = nullptr;
   void (*write_experts)(const ModelDeck& model, nlohmann::ordered_json& config) = nullptr;

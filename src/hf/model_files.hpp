@@ -12,7 +12,7 @@ enum class WeightFiles {
 };
 WeightFiles weight_files(const std::string& directory);
 
-// Of a directory whose weights TensorFiles doesn't find: the files that it has instead, and a remedy; "": none that is
+// For a directory whose weights TensorFiles doesn't find: the files that it has instead, and a remedy; "": none that is
 // known.
 std::string other_weights(const std::string& directory);
 

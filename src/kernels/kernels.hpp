@@ -146,7 +146,7 @@ template <class T>
 void residual_layernorm_forward(Stream&, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                                 View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
                                 View<acc_t<T>, 1> rstd, const RowAmaxes& amax = {});
-// As rmsnorm_backward; dw += Σ_r dy · (x − mean) · rstd, db += Σ_r dy. `partial`: 2 norm_backward_chunks(R) x C.
+// Like rmsnorm_backward; dw += Σ_r dy · (x − mean) · rstd, db += Σ_r dy. `partial`: 2 norm_backward_chunks(R) x C.
 template <class T>
 void layernorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
                         View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
@@ -203,8 +203,8 @@ void latent_keys_backward(Stream&, View<const T, 3> d_k, View<const T, 3> d_v, V
 // ---- activations
 // ------------------------------------------------------------------------------------------------------
 
-// Of a gated layer, g(gate) · h(up): x σ(x), or GELU's tanh form, and h(u) = u (SwiGLU and GeGLU, Shazeer 2020); or as
-// in gpt-oss (OpenAI 2025, arXiv 2508.10925), where an entry beyond its limit passes nothing back:
+// The functions of a gated layer, g(gate) · h(up): x σ(x), or GELU's tanh form, h(u) = u (SwiGLU and GeGLU, Shazeer
+// 2020); or as in gpt-oss (OpenAI 2025, arXiv 2508.10925), where an entry beyond its limit passes nothing back:
 //   clamped: g(x) = x' σ(alpha x'), x' = min(x, limit);  h(u) = max(−limit, min(u, limit)) + 1
 struct Gate {
   enum Kind { silu, gelu_tanh, clamped };

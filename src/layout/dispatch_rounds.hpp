@@ -34,7 +34,7 @@ class DispatchPlan {
   int rounds() const { return rounds_; }
   // The places of this rank's own order that go to ep coordinate `peer`.
   Range sent(int round, int peer) const;
-  // Those places of all peers, where they follow each other as one.
+  // These places for all peers, joined where they follow each other.
   std::vector<Range> stretches(int round) const;
   // Rows that this rank's group gets from a source.
   std::int64_t received(int round, int ep_peer, int etp_peer) const;

@@ -34,8 +34,8 @@ struct Zero {
 };
 
 // The model as one tensor-parallel rank computes it: its heads, feed-forward columns, vocabulary rows and, of `etp`
-// ranks, columns of experts. K heads on
-// more than K ranks: one each, held by tp / K neighbours. The vocabulary is padded to a multiple of tp.
+// ranks, columns of experts. More than K ranks have one of the K key and value heads each, tp / K neighbours the same
+// one. The vocabulary is padded to a multiple of tp.
 ModelSpec local_spec(const ModelSpec& spec, int tp, int etp = 1);
 
 // A rank's piece of rows or columns that a group of ranks splits.
@@ -89,7 +89,7 @@ struct LocalUnit {
     const std::int64_t size = elements / zero.shards;
     return {size * zero.shard, size * (zero.shard + 1)};
   }
-  // Of a piece, where rules are known.
+  // The rule of a piece, where rules are known.
   const UpdateRule& rule_of(std::size_t piece) const { return rules.at(pieces[piece].parameter); }
   // A piece with the gap behind it.
   Range range_of(std::size_t piece) const {

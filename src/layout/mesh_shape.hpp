@@ -16,7 +16,7 @@ enum class Axis : int { pp, dp_replicate, dp_shard, cp, tp };
 // The axes of the expert view of the same ranks; pp is the same coordinate in both.
 enum class ExpertAxis : int { pp, edp, ep, etp };
 
-// Of either view.
+// The bits of axes of either view.
 template <class A>
 constexpr AxisBits bits_of(std::initializer_list<A> axes) {
   AxisBits bits = 0;

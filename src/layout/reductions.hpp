@@ -16,7 +16,7 @@ struct Reduction {
 // Over the ranks that share the unit's state or, without ZeRO, all that hold the unit: after each microbatch
 // (Zero::reduce_each), or once a step.
 Reduction reduction_over_shards(const LocalUnit& unit);
-// Behind the reduction over shards, once a step, of the rank's state: over replicas, and of elements that tp (of
+// The reductions behind those over shards, once a step, of the rank's state: over replicas, and of elements that tp (of
 // experts etp) replicates or copies, over tp (etp).
 using StepReductions = ShortList<Reduction, 16>;
 StepReductions step_reductions(const LocalUnit& unit);

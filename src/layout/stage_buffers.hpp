@@ -26,7 +26,7 @@ using Regions = unsigned;  // a set of them
 constexpr Regions set_of(Region region) {
   return 1u << static_cast<unsigned>(region);
 }
-// Of a set with one.
+// The region of a set with one.
 constexpr Region only_of(Regions one) {
   return static_cast<Region>(std::countr_zero(one));
 }

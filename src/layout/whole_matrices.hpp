@@ -69,8 +69,8 @@ struct MatrixRound {
   std::int64_t held_elements() const { return held.empty() ? 0 : held.back().end(); }
 };
 
-// Of one rank. Rounds are under way three at a time where there is anybody to send to: one on its way to the owners,
-// one computed, one on its way back.
+// The rounds of one rank. Three are under way at a time where there is anybody to send to: one on its way to the
+// owners, one computed, one on its way back.
 struct WholeMatrices {
   std::vector<MatrixRound> rounds;
   int buffers = 1;

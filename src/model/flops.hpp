@@ -12,9 +12,9 @@ struct FlopsLine {
   std::string part;
   double forward;
 };
-// By part of the model. Attention counts the keys that a query of a T-token sample sees on average (causal, window);
-// the embedding look-up counts nothing; of the experts those count that the token goes to; multi-token prediction
-// counts with its own uses of the head. Norms, rotations and activations are left out, as everybody's MFU does.
+// FLOPs by part of the model. Attention counts the keys that a query of a T-token sample sees on average (causal,
+// window); the embedding look-up counts nothing; experts count those that the token goes to; multi-token prediction its
+// own uses of the head, too. Norms, rotations and activations are left out, as everybody's MFU does.
 std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& spec, std::int64_t sequence_tokens);
 
 // Forward, of adapters, of experts only where the token goes there; 0: there are none.

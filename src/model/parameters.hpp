@@ -117,7 +117,7 @@ std::int64_t parameter_count(const std::vector<Unit>& units);
 
 // Values of a parameter's elements at the start: the same on any layout.
 NormalNumbers initial_values(std::uint64_t seed, const Parameter& parameter);
-// Of one that is drawn from a uniform distribution.
+// Values of a parameter that is drawn from a uniform distribution.
 UniformNumbers uniform_values(std::uint64_t seed, const Parameter& parameter);
 
 }  // namespace forge

@@ -55,7 +55,7 @@ struct ModelSpec {
   bool scales_queries() const { return options.query_position_scale > 0; }
   // Rotary tables: one for each of those frequencies, or for its keys and then its queries.
   std::int64_t rotary_tables() const { return rotary_bases() * (scales_queries() ? 2 : 1); }
-  // Of a layer's keys, and of its queries, where they have one of their own.
+  // The table of a layer's keys, and of its queries, where they have one of their own.
   std::int64_t rotary_table_of(std::int64_t layer, bool queries = false) const {
     const std::int64_t base = window(layer) > 0 ? rotary_bases() - 1 : 0;
     return scales_queries() ? 2 * base + (queries ? 1 : 0) : base;

@@ -37,7 +37,7 @@ class HeadClip {
   std::vector<Part> parts_;
 };
 
-// By layer (factors' rows): of each query head the factor of its query, then its γ, then of each key head the factor of
+// Factors by layer (rows): of each query head the factor of its query, then its γ, then of each key head the factor of
 // its key.
 template <class A>
 void head_factors(Stream& stream, View<const A, 2> peaks, std::int64_t kv_heads, double most,

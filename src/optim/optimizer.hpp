@@ -22,8 +22,8 @@ class Optimizer {
   // The tasks of plan/tasks.hpp. Nothing changes unless update.scalars say that all is finite; updates that were
   // skipped have no number. Of elements that are updated one by one.
   void update_elements(Stream& stream, const Update& update) const;
-  // Of a unit whose second moments are of rows and columns (layout/factored_moments.hpp), with two sums over the ranks
-  // that share it.
+  // Updates a unit whose second moments are of rows and columns (layout/factored_moments.hpp), with two sums over the
+  // ranks that share it.
   void update_factored(Stream& stream, std::size_t unit, const Update& update) const;
   // QK-clip, behind all that.
   void clip_heads(Stream& stream, const Update& update) const { heads_(stream, update); }

@@ -54,7 +54,7 @@ void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& s
 template <class T>
 void muon_apply(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run,
                 View<const T, 1> values, double scale);
-// Of SOAP, whose update an owner makes (optim/rotation.hpp), before it computes.
+// The preparation for SOAP, whose update an owner makes (optim/rotation.hpp), before it computes.
 template <class T>
 void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, View<T, 1> values);
 // NorMuon's scaling of the owner's orthogonal matrices o (B, m, n), before they are sent back.

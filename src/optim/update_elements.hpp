@@ -105,7 +105,7 @@ void with_state_type(const UpdateArgs<T>& run, F f) {
   f(std::type_identity<acc_t<T>>());
 }
 
-// The same for the type of a run's master weights.
+// Likewise for the type of a run's master weights.
 template <class T, class F>
 void with_weight_type(const UpdateArgs<T>& run, F f) {
   if constexpr (!std::is_same_v<T, acc_t<T>>)
@@ -113,7 +113,7 @@ void with_weight_type(const UpdateArgs<T>& run, F f) {
   f(std::type_identity<acc_t<T>>());
 }
 
-// The same for the type of a run's gradient.
+// Likewise for the type of a run's gradient.
 template <class T, class F>
 void with_gradient_type(const UpdateArgs<T>& run, F f) {
   if constexpr (!std::is_same_v<T, acc_t<T>>)

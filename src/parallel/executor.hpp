@@ -34,7 +34,7 @@ struct MtpLosses {
   View<double, 2> sums;
 };
 
-// Of samples that are pairs: their loss's values in the deck, and where sums go (2).
+// For samples that are pairs: their loss's values in the deck, and where sums go (2).
 struct PairInputs {
   double beta = 0, smoothing = 0;
   View<double, 1> sums;
@@ -68,8 +68,8 @@ class Executor {
   Executor(const LayerServices<T>& services, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
            GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh);
 
-  // Of the tasks that follow, until the next begins: a step's, or an evaluation's of one microbatch of the source,
-  // without gradients, in the first slots. All stages' ranks call it together.
+  // Sets the inputs of the tasks that follow, until the next begins: a step's, or an evaluation's of one microbatch of
+  // the source, without gradients, in the first slots. All stages' ranks call it together.
   void begin_step(std::int64_t step, const StepInputs& inputs) {
     step_.step = step;
     step_.training = true;
@@ -79,7 +79,7 @@ class Executor {
     step_.training = false;
     inputs_ = inputs;
   }
-  // Of a step that has begun, until the next begins: rounded numbers are counted; an empty View: they are not.
+  // Counts rounded numbers in a step that has begun, until the next begins; an empty View: doesn't count them.
   void count_rounding(const RoundingCounts& counts) { step_.rounding.counts = counts; }
   // A fault on purpose, of forward passes from here on: a bit of each block's output is wrong.
   void miscompute(bool wrong) { miscomputes_ = wrong; }

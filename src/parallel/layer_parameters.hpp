@@ -15,7 +15,7 @@ struct LayerParameters {
   const ModelSpec& spec;
   const LayerPass& run;
 
-  // Of a unit with one table: embedding, positions, output matrix. Frozen units have no gradients.
+  // The table of a unit with one: embedding, positions, output matrix. Frozen units have no gradients.
   View<const T, 2> table(std::size_t u) const { return table_of(spec, unit(u).local, unit(u).weights()); }
   View<acc_t<T>, 2> table_gradient(std::size_t u) const {
     return unit(u).local.frozen ? View<acc_t<T>, 2>() : table_of(spec, unit(u).local, unit(u).matrices());

@@ -28,7 +28,7 @@ class ParameterGather {
   // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
   void wait(Stream& compute, std::size_t u, int buffer);
   void release(std::size_t u) { storage_.unit(u).gathered_weights = nullptr; }
-  // Of weights that products round: behind every change of the weights, and collective.
+  // Takes the amaxes of weights that products round: behind every change of the weights, and collective.
   void take_amaxes(Stream& compute) { coded_.take_amaxes(compute, storage_, mesh_); }
   CodedGather<T>& coded() { return coded_; }
   // For a rank without its peers: gives whole units, and the buffers of those that take turns, initial values, one

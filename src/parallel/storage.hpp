@@ -84,7 +84,7 @@ struct RankUnit {
   UnitPart<A> vector_sums() const {
     return sums.empty() ? UnitPart<A>{vectors.data, local.vectors_begin} : UnitPart<A>{sums.data};
   }
-  // Of the sums that tasks add to over the step.
+  // Clears the sums that tasks add to over the step.
   void zero_gradients(Stream& stream) const;
   // Copies the master weights into the compute type, where that is another.
   void convert_master(Stream& stream) const;

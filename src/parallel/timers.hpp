@@ -38,7 +38,7 @@ class PhaseTimers {
   [[nodiscard]] Scope start(Phase phase) { return Scope(*this, phase); }
   // Counts the scopes that have ended, all of which the stream must have passed: behind a wait for it.
   void count_ended();
-  // Of the scopes counted so far.
+  // Seconds of the scopes counted so far.
   double seconds(Phase phase) const { return seconds_[to_size(phase)]; }
 
  private:

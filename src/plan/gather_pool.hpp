@@ -41,7 +41,7 @@ class GatherPool {
     unit.waited = false;
     return unit.buffer;
   }
-  // Of a unit that was taken.
+  // The buffer of a unit that was taken.
   int buffer_of(std::size_t u) const { return states_[u].buffer; }
   // Keeps a unit where it is until its release; whether the first reader must wait for it.
   bool hold(std::size_t u) {

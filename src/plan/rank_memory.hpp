@@ -28,7 +28,7 @@ struct RankMemory {
 // Changes of a stage's memory for another program than forge, by its plan and its rank.
 using MemoryChanges = std::function<void(MemoryPlan&, const RankShare&)>;
 RankMemory rank_memory(const RunSetup& setup, RunKind kind, const MemoryChanges& changes = {});
-// Of one pipeline rank.
+// The memory of one pipeline rank.
 RankMemory stage_memory(const RunSetup& setup, RunKind kind, int pp_rank, const MemoryChanges& changes = {});
 
 // A GPU's memory less CUDA's own part.

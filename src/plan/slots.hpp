@@ -39,7 +39,7 @@ struct RunTasks {
 RunTasks run_tasks(const RankShare& share, const Schedule& schedule, const std::vector<Schedule>& smaller,
                    Recompute recompute, bool training);
 
-// Of the workspace, from a task on that opens a frame until its close.
+// The workspace of a frame, from the task that opens it until its close.
 std::size_t frame_bytes(const BufferContext& context, const RankShare& share, const Task& task);
 
 }  // namespace forge

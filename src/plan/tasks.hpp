@@ -78,7 +78,7 @@ std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, R
 // the next step, behind the update. Of matrices one round is gathered, and one goes back, while another one is
 // computed.
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
-// Of those the optimizer's own, up to the new weights of the rank's parts.
+// The optimizer's own tasks among these, up to the new weights of the rank's parts.
 std::vector<Task> optimizer_tasks(const RankShare& share);
 // Gathers of all sharded units that have a buffer of their own: for an update, or for an evaluation under ZeRO 3.
 std::vector<Task> gather_tasks(const RankShare& share);

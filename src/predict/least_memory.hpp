@@ -20,9 +20,9 @@ struct LeastLayout {
   Deck deck;
   std::size_t bytes = 0;
 };
-// Of a resolved deck's model and batch on so many ranks the layout that needs least: without replicas, with as few
-// stages as are legal, tp and cp inside a node or as the deck has them, with the choices that need least memory. None
-// where none of them is legal.
+// The layout that needs least memory, for a resolved deck's model and batch on so many ranks: without replicas, with as
+// few stages as are legal, tp and cp inside a node or as the deck has them, with the choices that need least memory.
+// None where none of them is legal.
 std::optional<LeastLayout> least_layout(const Deck& resolved, int ranks, int ranks_per_node, int capability);
 // Its bytes; none where none is legal.
 std::optional<std::size_t> least_bytes(const Machine& machine, const Deck& resolved, int ranks);

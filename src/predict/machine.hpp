@@ -172,18 +172,18 @@ std::string key_of(Collective collective);
 // Reads a program's file; `name` as a machine's, in inputs/programs.
 Program read_program(const std::string& name);
 
-// Of one product (m, k) (k, n); `count` of them one after the other. `codes`: of 8-bit codes.
+// Seconds of one product (m, k) (k, n); `count` of them one after the other. `codes`: of 8-bit codes.
 double product_seconds(const Machine& machine, DType type, ProductOf of, double m, double n, double k, double count = 1,
                        bool codes = false);
-// Of products of so many experts in one launch by a kernel, of `rows` rows each with weights (n, k), or of the sums of
-// such weights; nothing where the file has no rates of it.
+// Seconds of products of so many experts in one launch by a kernel, of `rows` rows each with weights (n, k), or of the
+// sums of such weights; nothing where the file has no rates of it.
 std::optional<double> expert_seconds(const Machine& machine, DType type, std::string_view kernel, ProductOf of,
                                      double experts, double rows, double n, double k);
-// Of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the file has
-// rates of.
+// Seconds of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the
+// file has rates of.
 double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
                          bool backward);
-// Of a kernel that reads and writes so many bytes; `name`: at its own rates, where forge's has some.
+// Seconds of a kernel that reads and writes so many bytes; `name`: at its own rates, where forge's has some.
 double row_seconds(const Machine& machine, double bytes, std::string_view name = {});
 
 // Seconds of a collective that is alone: a latency, in which it needs no link, and the time of its bytes, in which it
@@ -192,7 +192,7 @@ struct WireTime {
   double latency = 0, seconds = 0, nvlink = 0, nic = 0;
   double total() const { return latency + seconds; }
 };
-// Of one call; `count` and type as the call takes them (core/collectives.hpp).
+// The time of one call; `count` and type as the call takes them (core/collectives.hpp).
 WireTime collective_time(const Machine& machine, const Sent& call, const Placement& place);
 inline double collective_seconds(const Machine& machine, const Sent& call, const Placement& place) {
   return collective_time(machine, call, place).total();

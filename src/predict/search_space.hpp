@@ -20,7 +20,7 @@ struct Choice {
   Recompute recompute;
   DispatchMethod dispatch;
 };
-// Those whose numbers divide.
+// The choices whose numbers divide.
 std::vector<Choice> choices_of(const Deck& resolved, const MeshDeck& mesh);
 
 // The deck with a mesh and a choice; check_deck says whether it is legal.

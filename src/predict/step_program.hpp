@@ -32,14 +32,14 @@ struct TaskCost {
   std::array<double, cost_part_count> seconds{};
   double host = 0;   // of the host, for launches
   double flops = 0;  // of products and attention
-  // Of the collectives, in their order; the rest of all seconds is computed behind the last.
+  // The collectives, in their order; the rest of all seconds is computed behind the last.
   std::shared_ptr<const Wires> wires = nullptr;
 
   double& of(CostPart part) { return seconds[static_cast<std::size_t>(part)]; }
   double of(CostPart part) const { return seconds[static_cast<std::size_t>(part)]; }
   double total() const;
 };
-// Of a task that begins with another one's work: the rest.
+// The rest of a task that begins with another one's work.
 TaskCost operator-(TaskCost a, const TaskCost& b);
 using CostOf = std::function<TaskCost(const RankShare& share, const Task& task)>;
 

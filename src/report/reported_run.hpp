@@ -55,14 +55,14 @@ struct UnitNorms {
 struct ReportedRun {
   std::string name, path;          // as the page calls it; as it was given
   std::vector<std::string> notes;  // sentences: files missing, torn, or still being written
-  // Of metrics.jsonl: numbers of a line by their keys ("loss", "validation_loss/books", "sources/web/loss").
+  // From metrics.jsonl: numbers of a line by their keys ("loss", "validation_loss/books", "sources/web/loss").
   std::map<std::string, ThinnedSeries> series;
   ThinnedSeries tokens, seconds;  // where the steps are on other axes
   std::map<std::int64_t, LayerLoads> loads;
   std::map<std::string, UnitNorms> norms;
   std::int64_t first_step = 0, last_step = 0, steps = 0;  // with lines
   RunEvents events;
-  // Of log.txt: seconds of rank 0 by phase, and lines about memory, of the last start that came to its end.
+  // From log.txt: seconds of rank 0 by phase, and lines about memory, of the last start that came to its end.
   std::vector<std::pair<std::string, double>> phases;
   std::string memory_line;
   std::vector<std::string> samples;

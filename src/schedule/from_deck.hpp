@@ -7,7 +7,7 @@ namespace forge {
 
 // Microbatches of one rank and step, of a resolved deck: global batch / (data-parallel ranks · microbatch).
 std::int64_t microbatches_of(const Deck& deck);
-// The same where a step has so many sequences.
+// Likewise where a step has `global_batch` sequences.
 std::int64_t microbatches_of(const Deck& deck, std::int64_t global_batch);
 
 // The compute schedule of one step on `pp` ranks, which lower() completes: generated as schedule.name says, or read

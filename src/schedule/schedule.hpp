@@ -55,7 +55,7 @@ constexpr bool is_send_post(Op op) {
 constexpr bool is_send(Op op) {
   return is_send_post(op) || op == Op::wait_send_forward || op == Op::wait_send_backward;
 }
-// Of a transfer or local copy: true for activations, false for gradients.
+// For a transfer or local copy: true for activations, false for gradients.
 constexpr bool is_forward_transfer(Op op) {
   return (op >= Op::post_send_forward && op <= Op::wait_recv_forward) || op == Op::copy_forward;
 }

@@ -28,7 +28,7 @@ class TextFile {
 
   // Appends up to `most` bytes; false at the end. BadInput: compressed data that is broken or ends too early.
   bool read(std::string& to, std::size_t most);
-  // Of the file's own bytes, those that were read.
+  // The bytes of the file that were read, compressed where it is, and all of them.
   std::uint64_t position() const { return offset_; }
   std::uint64_t size() const { return size_; }
   const TextFileKind& kind() const { return kind_; }

@@ -17,7 +17,7 @@ constexpr std::string_view name_of(TokenFormat format) {
   constexpr std::string_view names[] = {"raw", ".npy", "Megatron", "llm.c", ".ds"};
   return names[static_cast<int>(format)];
 }
-// Of the magic that begins Megatron's .idx file.
+// The length of the magic that begins Megatron's .idx file.
 inline constexpr std::size_t megatron_magic_bytes = 9;
 
 }  // namespace forge

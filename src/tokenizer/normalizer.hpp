@@ -35,7 +35,7 @@ Normalizer make_strip_accents();
 Normalizer make_nmt();
 Normalizer make_strip(bool left, bool right);
 Normalizer make_prepend(const std::string& prefix);
-// Of all occurrences of a text, or matches of a pattern.
+// Replaces all occurrences of a text, or matches of a pattern.
 Normalizer make_replace(const std::string& pattern, const std::string& content);
 Normalizer make_replace(const Regex& pattern, const std::string& content);
 // `charsmap`: the bytes as SentencePiece has them. BadInput names `where`.

@@ -62,9 +62,9 @@ class Tokenizer {
 
   // One more than the largest id.
   std::int64_t vocabulary() const { return static_cast<std::int64_t>(parts_.texts.size()); }
-  // Of a token by its text; -1: there is none.
+  // The id of a token by its text; -1: there is none.
   std::int32_t id_of(const std::string& text) const;
-  // Of the tokens that begin and end a document: tokenizer_config.json's or the model's own; -1: none is named.
+  // The tokens that begin and end a document: tokenizer_config.json's or the model's own; -1: none is named.
   std::int32_t document_begin() const { return id_of(parts_.document_begin); }
   std::int32_t document_end() const { return id_of(parts_.document_end); }
   const TokenizerParts& parts() const { return parts_; }

@@ -15,7 +15,7 @@ class BusyCores {
 
   // After a step: a line for the log, the first time that other work is found; else empty.
   std::string after_step();
-  // The same, from seconds on a clock, and of waiting for cores until then.
+  // Likewise, from seconds on a clock, and of waiting for cores until then.
   std::string at(double seconds, double waited);
   bool sleeps() const { return waits_ != nullptr; }
 

@@ -30,13 +30,13 @@ struct RunProgress {
 // appended here, as tensors of a group of their own.
 template <class T>
 std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts = {});
-// Of it the routers' biases: (layers, E) of all layers, empty where the model has none.
+// The routers' biases of that state: (layers, E) of all layers, empty where the model has none.
 template <class A>
 std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& biases);
 // The history of the recipe that has one: (blocks, products and their tensors, steps); empty with another recipe.
 std::vector<StateTensor> amax_history_state(const ModelSpec& spec, const AmaxHistory& history);
-// Of its tensor, where a checkpoint has one of another shape, or none (null): the deck's keys that would be legal; ""
-// of other tensors.
+// The deck's keys that would be legal, where a checkpoint has the history's tensor in another shape, or not at all
+// (null); "" of other tensors.
 std::string legal_history(const std::string& name, const Extents* stored);
 
 // Seconds of the last step, and of the validation behind it (0: there was none, or it was broken off).

@@ -30,7 +30,7 @@ JobRecord job_record(const std::string& deck, const World& world);
 
 // "2026-11-28T02:10:11+01:00", in the zone of this process.
 std::string iso_time(std::int64_t seconds);
-// As a shell would take them, in one line.
+// The arguments as a shell would take them, in one line.
 std::string command_text(const std::vector<std::string>& arguments);
 // The lines of the log's head.
 std::string record_lines(const JobRecord& record);
@@ -50,7 +50,7 @@ struct JobFacts {
   std::vector<std::pair<std::string, std::string>> libraries;  // "HDF5", "1.10.8"
 };
 std::string job_header(const RunSetup& setup, const JobFacts& facts);
-// The same for programs, as one object: job_info.json.
+// The facts for programs, as one object: job_info.json.
 std::string job_json(const RunSetup& setup, const JobFacts& facts);
 
 // Lines of it that need no job: "9.23 G parameters; L 24, …", "16.98 GFLOP a token, …", "256 sequences of …",

@@ -24,7 +24,7 @@ class Leaving {
   // `margin`: seconds before the time limit in which nothing begins any more. `ranks` must live longer than this.
   Leaving(Communicator& ranks, double margin) : ranks_(ranks), margin_(margin) {}
 
-  // Of this rank alone: a signal has arrived; or, on the first one, work of so many seconds more ends too late.
+  // Whether this rank has reason to leave: a signal; or, on the first one, work of so many seconds more ends too late.
   bool asked(double seconds) const { return signal_here() != 0 || late(seconds); }
   // All ranks. Returns the largest of their `other`.
   std::int64_t agree(double seconds, std::int64_t other = 0);

@@ -41,7 +41,7 @@ struct SourceReport {
   double epochs = 0;        // of its samples, so far
 };
 
-// Of pairs of texts: the mean margin of the preferred text's reward, beta (log p − log p of the reference), over the
+// Means over pairs of texts: the margin of the preferred text's reward, beta (log p − log p of the reference), over the
 // other text's, and the share of pairs where it is above 0.
 struct PairReport {
   double margin = 0, accuracy = 0;

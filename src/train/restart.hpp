@@ -39,10 +39,10 @@ struct RunStart {
   std::vector<std::string> notes;       // for the log
 };
 
-// Of one rank; looks at names only. A job that its batch system starts again, and whose first start took effect, goes
-// on from the contents of checkpoint.directory, which are its own, whatever the command line says. Throws BadInput
-// where checkpoints stand and the command line doesn't say whether to use them, BadCheckpoint where it asks for one and
-// there is none.
+// The start of a run, on one rank; looks at names only. A job that its batch system starts again, and whose first start
+// took effect, goes on from the contents of checkpoint.directory, which are its own, whatever the command line says.
+// Throws BadInput where checkpoints stand and the command line doesn't say whether to use them, BadCheckpoint where it
+// asks for one and there is none.
 RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck, const BatchJob& job);
 
 // When nothing can be wrong with the start any more; of the same rank. `step`: the one that the run goes on behind.

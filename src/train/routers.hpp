@@ -26,7 +26,7 @@ class Routers {
   using A = acc_t<T>;
   Routers(Stream& stream, const BufferContext& context, const RowShare& rows, const RouterState<T>& state);
 
-  // Of a step's losses; scopes (sequences or microbatches) and documents' tokens of the step over all ranks.
+  // Scales of a step's losses; scopes (sequences or microbatches) and documents' tokens of the step over all ranks.
   RouterScales scales(double scopes, double tokens) const;
   void start_step(Stream& stream);
   // Sums over all ranks; every rank calls it.
@@ -35,7 +35,7 @@ class Routers {
   void update_biases(Stream& stream);
   // On its way to the host: reports() of it once the stream has been waited for.
   RouterReading<A> copy(Stream& stream, Readback& readback) const;
-  // Of the layers with experts, in order.
+  // Reports on the layers with experts, in order.
   std::vector<RouterReport> reports(const RouterReading<A>& read, double scopes, double tokens) const;
   // The routers' part of total_loss.
   double loss(const std::vector<RouterReport>& reports) const;

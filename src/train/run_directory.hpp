@@ -56,7 +56,7 @@ class RunDirectory {
   // For the screen: files that begin to fail, or work again; why nothing is sent to a tracker.
   std::string take_news();
   const DirectoryLock& lock() const { return lock_; }
-  // Of a run that has written nothing and won't (DirectoryLock).
+  // For a run that has written nothing and won't (DirectoryLock).
   void give_back() { lock_.give_back(); }
 
  private:

@@ -64,9 +64,9 @@ class Session {
   void update_weights(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates);
   // Waits for the step and reads its scalars.
   StepResult read_step(const LabelCounts& labels);
-  // Of optimizers whose weights to use are averages of the trained ones: puts them where the gradients were, for a
-  // save; or in the place of the trained ones, which stand where the gradients were until use_trained(). Until the next
-  // step's gradients. Of other optimizers nothing changes.
+  // For optimizers whose weights to use are averages of the trained ones: puts the averages where the gradients were,
+  // for a save; or in the place of the trained ones, which stand where the gradients were until use_trained(). Until
+  // the next step's gradients. With other optimizers nothing changes.
   void put_averages();
   void use_averages() {
     put_averages();
@@ -79,7 +79,7 @@ class Session {
   // `scores`: of the microbatch's rows, on ranks that have the head.
   void evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores = {});
   double evaluated_loss() { return evaluated_sums().loss; }
-  // With those of pairs, where samples are pairs (data/sample.hpp).
+  // Sums of an evaluation, with those of pairs, where samples are pairs (data/sample.hpp).
   struct EvaluatedSums {
     double loss = 0, margins = 0, right = 0;
   };
@@ -113,17 +113,17 @@ class Session {
   std::vector<Task> tasks() const;
   Timeline& timeline() { return timeline_; }
   Routers<T>& routers() { return *routers_; }
-  // Of the recipe that has one; empty with another one.
+  // The history of the recipe that has one; empty with another one.
   const AmaxHistory& amax_history() const { return run_.amax_history; }
   bool has_gradients() const { return sync_ != nullptr; }
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }
   View<StepScalars, 1> scalars() const { return scalars_; }
   const RunSetup& setup() const { return setup_; }
-  // Of a run that scores, or generates (BufferContext); else empty.
+  // Buffers of a run that scores, or generates (BufferContext); else empty.
   const ScoreBuffers& score_buffers() const { return scored_; }
   const GenerationBuffers<T>& generation() const { return generation_; }
-  // Of the rank's watchdog, null: none. Whoever does long work with the session beats it.
+  // The heartbeat of the rank's watchdog, null: none. Whoever does long work with the session beats it.
   void set_heartbeat(Heartbeat* heartbeat) { heartbeat_ = heartbeat; }
   Heartbeat* heartbeat() const { return heartbeat_; }
   void beat() {
@@ -132,7 +132,7 @@ class Session {
 
  private:
   const std::vector<Task>& step_tasks_now() const { return steps_[setup_.schedule_number(now_)]; }
-  // Of the step at hand.
+  // Scopes of the step at hand.
   double router_scopes() const { return setup_.router_scopes(now_); }
   void run(const Task& task);
   // While a task runs, for whoever watches it: a profiler, and a step's own timeline.

@@ -36,10 +36,10 @@ class SpikeWatch {
   // The action on a spike; behind train.spike_most of them a line in the log.
   SpikeAction action() const { return state_.acts < deck_.spike_most ? deck_.spike : SpikeAction::log; }
   void add_act() { ++state_.acts; }
-  // Of a step that made an update.
+  // Adds a step that made an update.
   void add(double loss, double norm);
   const SpikeState& state() const { return state_; }
-  // Of a run that goes on behind a checkpoint with `found`, without `places` as well; acts and exclusions of before
+  // For a run that goes on behind a checkpoint with `found`, without `places` as well; earlier acts and exclusions
   // stay.
   void go_back(const SpikeState& found, const std::vector<NumberRange>& places);
 

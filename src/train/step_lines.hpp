@@ -19,7 +19,7 @@ class StepLines {
 
   StepLines(std::int64_t first, std::int64_t last, std::int64_t every) : first_(first), last_(last), every_(every) {}
 
-  // Behind each step, which trained on so many tokens. The record that its line shows, if it has one.
+  // To be called behind each step, which trained on so many tokens. The record that its line shows, if it has one.
   std::optional<StepRecord> add(const StepRecord& step, std::int64_t tokens, Clock::time_point now = Clock::now());
 
  private:

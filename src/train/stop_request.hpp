@@ -35,13 +35,13 @@ class StopListener {
   std::thread thread_;
 };
 
-// From here on they end the process; one that has asked does it now.
+// From here on these signals end the process; one that has asked does it now.
 void end_on_stop_signals();
 // The signal that has asked, 0: none; of several SIGINT before SIGTERM, SIGUSR1 and SIGHUP.
 int stop_signal();
 // "SIGTERM".
 const char* name_of_signal(int signal);
-// Of several signals the one with the highest number counts; 0: none.
+// The rank of a signal: of several the one with the highest weight counts; 0: none.
 int weight_of_signal(int signal);
 int signal_of_weight(int weight);
 

@@ -27,7 +27,7 @@ class Tensorboard {
   // Makes directory and file; of earlier files steps behind `step` count no more. Throws IoFailed.
   void open(const std::string& directory, std::int64_t step);
   void step(const StepRecord& record);
-  // Of a set that has labels.
+  // For a set that has labels.
   void validation(double time, std::int64_t step, const ValidationRecord& record);
   void task(double time, std::int64_t step, const TaskRecord& record);
   void text(double time, std::int64_t step, const std::string& tag, const std::string& text);

@@ -52,7 +52,7 @@ class Trainer {
   void validate_at_start();
   void step(std::int64_t s);
   const HostBatch& next_batch(LabelCounts& labels);
-  // Of the step's result, once it is done.
+  // The record of the step's result, once it is done.
   StepRecord record_of(std::int64_t s, const StepResult& result, double rate, const LabelCounts& labels);
   std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
@@ -70,11 +70,11 @@ class Trainer {
   std::optional<std::vector<std::string>> ways_back(std::int64_t s);
   // The data's places of step s.
   std::vector<NumberRange> places_of(std::int64_t s) const;
-  // Behind step s, or before it is saved, where ranks compare their weights.
+  // To be called behind step s, or before it is saved, where ranks compare their weights.
   void check_replicas(std::int64_t s, bool saves);
-  // Behind step s, a spike: to the checkpoint, whose step it returns, without the places of s.
+  // After a spike in step s: goes back to the checkpoint, whose step it returns, without the places of s.
   std::int64_t go_back(std::int64_t s);
-  // Of the step that has just ended.
+  // Writes the profile of the step that has just ended.
   void write_profile_of(std::int64_t s);
   // The place that the watchdog reports.
   void enter(const char* phase) {

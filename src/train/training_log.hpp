@@ -26,13 +26,13 @@ class TrainingLog {
         records_(records),
         clock_(clock),
         screen_(directory ? std::make_shared<Screen>() : nullptr) {}
-  // To the screen and log.txt. A screen that is gone, or full, is left out from then on.
+  // Writes to the screen and log.txt. A screen that is gone, or full, is left out from then on.
   void say(const std::string& text) const;
-  // To a screen that is a terminal, in the place of the line before.
+  // Writes to a screen that is a terminal, in the place of the line before.
   void redraw(const std::string& line) const;
-  // Behind the last of such lines: others than this log write next.
+  // To be called behind the last of such lines: others than this log write next.
   void clear() const;
-  // To log.txt alone.
+  // Writes to log.txt alone.
   void note(const std::string& text) const;
   void step(StepRecord record) const;
   void validation(std::int64_t step, const ValidationRecord& record) const;

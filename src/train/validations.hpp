@@ -15,8 +15,8 @@
 
 namespace forge {
 
-// Mean loss per label of a validation set, over all ranks; of none, where it has no labels, a loss of 0. `stop`, if
-// any, is asked behind each microbatch but the last, and answers alike on all ranks: whether the evaluation is broken
+// Mean loss per label of a validation set, over all ranks; NaN where it has no labels. `stop`, if any, is asked
+// behind each microbatch but the last, and answers alike on all ranks: whether the evaluation is broken
 // off.
 struct EvaluationResult {
   double loss = 0;          // NaN without labels
@@ -26,7 +26,7 @@ struct EvaluationResult {
   std::int64_t microbatches = 0;  // of this rank, that were evaluated
   bool broken_off = false;        // then the loss is none
 
-  // Of all labels.
+  // Bits of all labels.
   double bits() const { return loss * static_cast<double>(labels) / std::numbers::ln2; }
 };
 template <class T>
@@ -48,7 +48,7 @@ class Validations {
   Validations(const Validations&) = delete;
   Validations& operator=(const Validations&) = delete;
 
-  // Of one validation, on each rank.
+  // Microbatches of one validation, on each rank.
   std::int64_t microbatches() const;
   // Whether there is one behind step s; 0: before the first one, of sets with names and tasks.
   bool due(std::int64_t s) const;

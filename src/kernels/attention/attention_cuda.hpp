@@ -108,7 +108,7 @@ __device__ void store_tile(const A (&sum)[parts][column_parts], const A (&factor
   }
 }
 
-// Of rows [begin, begin + count), count <= 256; every thread gets it. `shared`: 4 integers.
+// The span of rows [begin, begin + count), count <= 256; every thread gets it. `shared`: 4 integers.
 inline __device__ AttentionSpan block_span(const View<const std::int32_t, 1>& positions,
                                            const View<const std::int32_t, 1>& documents, std::int64_t begin, int count,
                                            int* shared) {

@@ -105,7 +105,7 @@ struct Places {
     return s;
   }
 
-  // Of each half of a tile.
+  // The spans of each half of a tile.
   Array<AttentionSpan, 2> half_spans(std::int64_t begin, std::int64_t count) const {
     const std::int64_t first = std::min(half, count);
     return {{span(begin, first), span(begin + first, count - first)}};
@@ -144,7 +144,7 @@ struct Call {
         v(v_),
         run(tile_functions<T>()) {}
 
-  // Those of the stream, or as many as have room for their tiles.
+  // The stream's threads, or as many as have room for their tiles.
   int threads(const Stream& stream) const {
     const std::size_t room = shape.workspace_bytes / attention_thread_bytes<A>(n.D, n.Dv);
     require(room >= 1, "attention: its workspace is smaller than the tiles of one thread");

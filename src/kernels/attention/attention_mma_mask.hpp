@@ -15,7 +15,7 @@ struct Places {
   const std::int32_t* documents;
   int count, first;
 
-  // Those of the tile that begins at row `row`, at most `rows` of them.
+  // The places of the tile that begins at row `row`, at most `rows` of them.
   __device__ Places tile(int row, int rows) const {
     return {positions ? positions + row : nullptr, documents ? documents + row : nullptr, min(count - row, rows),
             first + row};
@@ -113,9 +113,9 @@ class TileList {
   }
 
   __device__ const Places& own() const { return memory_->own; }
-  // Of tensor i, the other side's rows from row `first` on.
+  // The other side's rows of tensor i from row `first` on.
   __device__ HeadRows rows(int i, int first) const { return memory_->tensors[i].from(first); }
-  // Of a tile of the other side, from its row `first` on.
+  // The places of a tile of the other side, from its row `first` on.
   __device__ Places tile(int first, int rows) const { return memory_->others.tile(first, rows); }
 
   __device__ Visit next() {
@@ -152,8 +152,8 @@ class TileList {
     return tiles_are_keys ? attention_visibility(own, tile, window_) : attention_visibility(tile, own, window_);
   }
 
-  // Of the tile of this thread, from tile base_ on. The warps take turns with tiles that have to be read, and a warp's
-  // lanes have the rows of one, so that they read neighbouring addresses.
+  // The visibility of this thread's tile, from tile base_ on. The warps take turns with tiles that have to be read, and
+  // a warp's lanes have the rows of one, so that they read neighbouring addresses.
   __device__ Visibility find() {
     const AttentionSpan own = memory_->own_span;
     const int thread = static_cast<int>(threadIdx.x);
@@ -213,7 +213,7 @@ __device__ inline std::uint32_t farthest(std::int64_t window) {
   return window == 0 || window > INT32_MAX ? INT32_MAX : static_cast<std::uint32_t>(window - 1);
 }
 
-// Of the columns of a lane, 8 c + e behind its first and a bit 2 c + e each, those less than `column` behind it.
+// Bits of those columns of a lane that are less than `column` behind its first; column 8 c + e has bit 2 c + e.
 __device__ inline std::uint32_t bits_before(int column) {
   const int bits = column <= 0 ? 0 : column / 8 * 2 + min(column % 8, 2);
   return bits >= 32 ? ~0u : (1u << bits) - 1;

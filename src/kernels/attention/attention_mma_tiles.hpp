@@ -206,7 +206,7 @@ __device__ void clear(float (&sum)[m][j][4]) {
       for (int e = 0; e < 4; ++e) sum[i][c][e] = 0;
 }
 
-// Of the four lanes that share a row.
+// The sum over the four lanes that share a row.
 __device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);

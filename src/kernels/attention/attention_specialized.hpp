@@ -64,7 +64,7 @@ struct BlockRows {
   int head, kv, first, count, row_q, row_k;
 };
 
-// Of blocks of queries, the longest of causal masks first; or of keys.
+// The rows of blocks of queries, the longest of causal masks first; and of blocks of keys.
 __device__ inline BlockRows rows_of_queries(const AttentionSizes& n, int group, int rows) {
   const auto heads = static_cast<unsigned>(n.H), sequences = static_cast<unsigned>(n.B);
   const int head = static_cast<int>(blockIdx.x % heads), b = static_cast<int>(blockIdx.x / heads % sequences);
@@ -179,7 +179,7 @@ __device__ Visit wait_until_full(const Ring<places>& ring, const Turn<places>& t
   mbarrier_wait(ring.full + turn.place(), turn.parity());
   return ring.visits[turn.place()];
 }
-// By the copying warps.
+// Called by the copying warps.
 template <int places>
 __device__ void wait_until_empty(const Ring<places>& ring, const Turn<places>& turn) {
   mbarrier_wait(ring.empty + turn.place(), turn.parity() ^ 1);

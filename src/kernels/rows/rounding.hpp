@@ -58,8 +58,8 @@ struct RoundingBits {
   }
 };
 
-// Those of element i of a run in an update, or in an addition to a sum: a function of seed, tensor, update and the
-// element's place in the whole tensor, and so the same on every layout.
+// The random numbers of element i of a run in an update, or in an addition to a sum: a function of seed, tensor, update
+// and the element's place in the whole tensor, and so the same on every layout.
 struct Rounding {
   ElementPlace place;
   std::uint64_t key;

@@ -21,8 +21,8 @@ struct RowScores {
   }
 };
 
-// Behind a loss without gradients: of its logits(R,V), of which the first `columns` are the vocabulary's from
-// first_column on, and loss(R). statistics(ranks·R,3): those of all tensor-parallel ranks (cross_entropy_statistics);
+// Scores rows behind a loss without gradients: of its logits(R,V), of which the first `columns` are the vocabulary's
+// from first_column on, and loss(R). statistics(ranks·R,3) of all tensor-parallel ranks (cross_entropy_statistics);
 // empty: one rank has all columns.
 template <class A>
 void score_rows(Stream& stream, View<const A, 2> logits, std::int64_t columns, View<const std::int32_t, 1> labels,

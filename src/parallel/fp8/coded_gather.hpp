@@ -19,11 +19,11 @@ class CodedGather {
               const AmaxHistory& history);
 
   bool has(std::size_t unit) const { return units_.has(unit); }
-  // Those of all units' weights, over all ranks that share them. Collective, in the compute stream.
+  // Takes the amaxes of all units' weights, over all ranks that share them. Collective, in the compute stream.
   void take_amaxes(Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
   // A unit's weights into `to`, over its shards.
   void gather(Stream& stream, std::size_t u, const RankUnit<T>& unit, Communicator& shards, View<T, 1> to);
-  // Of a layer's weights; empty: products find them.
+  // The amaxes of a layer's weights; empty: products find them.
   WeightAmaxes amaxes_of(const StageLayer& layer) const;
   // Counts the numbers that were gathered as codes before a block's forward pass, in steps that count.
   void count(const Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer) const;

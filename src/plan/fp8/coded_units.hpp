@@ -35,7 +35,7 @@ struct CodedUnit {
   std::int64_t others_of_shard = 0;     // the most of these that a rank's shard has: each rank sends as many
 };
 
-// Of a rank.
+// The coded units of a rank.
 struct CodedUnits {
   std::vector<CodedUnit> units;         // by unit of the rank; empty: none of them has such weights
   std::int64_t dense = 0, experts = 0;  // amaxes of dense units, and behind them those of experts
