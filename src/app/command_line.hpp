@@ -33,7 +33,7 @@ struct CommandLine {
                                     // tokenize; runs of report; problems of verify; topics of help
   std::vector<std::string> set;     // --set key=value
   std::string output;  // gradients, score, generate, tokenize, plan, calibrate, report; the directory of export
-  int ranks = 0;       // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
+  int ranks = 0;       // --ranks: threads to run as, for show, plan and replay the job's ranks; 0 = not given
   std::vector<int> rank_counts;  // plan --search and --grid: all of its --ranks
   std::string restart;           // train: "", "latest" or a directory
   bool fresh = false;            // train: earlier checkpoints are moved aside

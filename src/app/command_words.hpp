@@ -24,7 +24,7 @@ void read_nodes(const std::string& text, CommandLine& c);
 void read_replayed(const std::string& text, CommandLine& c);
 void read_ranks(const std::string& text, CommandLine& c);
 
-// Throws BadInput where options of plan --grid stand without it, or with those of another question.
+// Throws BadInput where options of plan --grid stand without it, or with options of another question.
 void check_grid(const CommandLine& c);
 
 }  // namespace forge

@@ -19,9 +19,9 @@ namespace forge {
 // Units with the same parameters, of all layers of a kind.
 struct AlikeUnits {
   const Unit* unit = nullptr;             // the first of them
-  std::vector<std::int64_t> layers;       // empty: it is of no layer
+  std::vector<std::int64_t> layers;       // empty: the unit belongs to no layer
   std::int64_t copies = 1;                // of each of `tensors`: layers, and their experts
-  std::vector<const Parameter*> tensors;  // of experts, which are alike, those of the first
+  std::vector<const Parameter*> tensors;  // of experts, which are alike, the first one's
 };
 std::vector<AlikeUnits> alike_units(const RunSetup& setup);
 
@@ -78,7 +78,7 @@ JsonLine expert_json(const RunSetup& setup);
 std::string rate_text(const RunSetup& setup);
 std::vector<JsonLine> rates_json(const RunSetup& setup);
 
-// `forge show --samples STEP`: the samples of that step, on any layout: of each sequence of the batch the place, and of
+// `forge show --samples STEP`: the samples of this step, on any layout: of each sequence of the batch the place, and of
 // each document in it the file, the tokens there and the text, cut, or ids where no tokenizer is known.
 // BadInput: the run has no such step, or a file is wrong. In JSON all of the text, the tokens (T + 1) and the labels
 // (T; −1: none).

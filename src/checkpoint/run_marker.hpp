@@ -20,8 +20,8 @@ struct RunMarker {
 // Completes a killed start's work, and reads the file.
 RunMarker read_run_marker(const std::string& directory);
 
-// The start takes effect: the steps behind `after` (−1: all) go to "<directory>/<aside>", and the others are those of
-// `marker`. True where there were any to move.
+// The start takes effect: the steps behind `after` (−1: all) go to "<directory>/<aside>", and `marker` becomes the
+// directory's. True where there were any to move.
 bool take_over(const std::string& directory, std::int64_t after, const std::string& aside, const RunMarker& marker);
 
 }  // namespace forge

@@ -14,7 +14,7 @@ namespace forge {
 using CopyToHost = std::function<void(void* to, const void* from, std::size_t bytes)>;
 
 struct ShardOptions {
-  // A chunk is read and verified as a whole. A dataset has about `parts` of them, those of tensors in strips
+  // A chunk is read and verified as a whole. A dataset has about `parts` of them, datasets of tensors in strips
   // `strip_parts`, so that a layout which cuts it elsewhere reads little that it doesn't need; but none has more or
   // less than so many bytes.
   std::size_t most_bytes = std::size_t{1} << 20;

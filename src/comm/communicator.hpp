@@ -173,7 +173,7 @@ class Communicator {
   std::int64_t bytes_sent() const { return traffic_.total_bytes(); }
   // Which of a mesh's groups this is.
   void set_group(Group group) { serves_ = group; }
-  // Collectives of several ranks are measured in the timeline while it runs, as those of the group; null: no more.
+  // Collectives of several ranks are measured in the timeline while it runs, under the group's name; null: no more.
   void measure_in(Timeline* timeline) { timeline_ = timeline; }
   // The stream's later work starts after the event, which the group's ranks record in another
   // stream.
@@ -203,7 +203,7 @@ class Communicator {
   virtual void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
                                  DType type) = 0;
   virtual void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) = 0;
-  // All of the transfers proceed together; those of zero elements are left out. The list is the caller's.
+  // All of the transfers proceed together; transfers of zero elements are left out. The list is the caller's.
   virtual void do_exchange(Stream& stream, std::span<const Transfer> transfers) = 0;
   // The transfers of all-to-alls, whose parts of the rank to itself have been copied.
   virtual void do_all_to_all(Stream& stream, std::span<const Transfer> transfers, std::span<const Exchange> exchanges);

@@ -13,7 +13,7 @@ namespace forge {
 // They share thread-local state, but for the exceptions that are being handled.
 class Fibers {
  public:
-  // body(0) … body(count − 1), which throw nothing; stacks hold 256 KiB, of which the touched pages take memory.
+  // body(0) … body(count − 1), which throw nothing; stacks hold 256 KiB, whose touched pages take memory.
   Fibers(int count, std::function<void(int)> body);
   ~Fibers();
   Fibers(const Fibers&) = delete;

@@ -80,8 +80,8 @@ class ReplayCommunicator final : public Communicator {
   std::shared_ptr<ReplayWire> wire_;
 };
 
-// Where such a rank stands: rank `rank` of `size`, on nodes of so many ranks. Its device, threads and watchdog are
-// those of `here`, the one rank that runs.
+// The place of such a rank: rank `rank` of `size`, on nodes of so many ranks. Its device, threads and watchdog belong
+// to `here`, the one rank that runs.
 class ReplayWorld final : public World {
  public:
   ReplayWorld(const World& here, int rank, int size, int ranks_per_node, std::shared_ptr<ReplayWire> wire)

@@ -61,7 +61,7 @@ class Watchdog {
   // A step has taken so long.
   void step_done(double seconds);
   Heartbeat& heartbeat() { return heartbeat_; }
-  // The seconds of each work begun before the first step, in order, and last those of the first step's batch.
+  // The seconds of each work begun before the first step, in order, and last the seconds of the first step's batch.
   StartTimes start_times();
 
  private:

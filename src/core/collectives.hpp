@@ -61,7 +61,7 @@ enum class Group {
   matrices,
   expert_matrices,
   ep_rail,  // of ep, in two hops: the ranks of the same place on each node
-  ep_node,  // … and those of this node
+  ep_node,  // … and the ranks of this node
   expert_gradient_etp
 };
 inline constexpr int group_count = 23;

@@ -22,7 +22,7 @@ struct LabelCounts {
   std::int64_t main = 0;
   std::int64_t tokens = 0;
   ShortList<std::int64_t, most_mtp_depths> mtp;
-  ShortList<std::int64_t, most_sources> sources;  // of a mixture: of the model's labels, those of each source
+  ShortList<std::int64_t, most_sources> sources;  // of a mixture: the model's labels of each source
 };
 
 // The view of a batch's rows of depth d (from 1) of multi-token prediction: at position t the token t + d and as label

@@ -51,7 +51,7 @@ HostMemory host_memory();
 void select_device(int local_rank);
 // Bytes of this rank's GPU that nobody has taken; none on the CPU, whose memory the system gives page by page.
 std::optional<std::size_t> free_device_memory();
-// The PCI bus id of the chosen GPU, unlike those of the node's other GPUs; empty on the CPU.
+// The PCI bus id of the chosen GPU, unlike the ids of the node's other GPUs; empty on the CPU.
 std::string device_id();
 // "CUDA 12.4, driver for 12.6": the library and driver of this process; empty on the CPU.
 std::string device_library();

@@ -118,8 +118,8 @@ FORGE_INSTRUCTION float exp2_approximate(float x) {
   return y;
 }
 
-// 16 bytes from device memory to shared memory, of which the first `bytes` are read and the rest is zero. They are
-// there after the thread has waited for their group, and for other threads after a barrier behind that.
+// Copies 16 bytes from device memory to shared memory: the first `bytes` are read and the rest is zero. They are there
+// after the thread has waited for their group, and for other threads after a barrier behind that.
 FORGE_INSTRUCTION void copy_async_16(void* shared, const void* device, int bytes = 16){
     FORGE_BODY(vgpu_copy_async(shared, device, 16, to_size(bytes)),
                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(

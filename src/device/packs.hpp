@@ -253,8 +253,8 @@ FORGE_INLINE void write_pack(T* p, int count, const Pack<T, W>& pack) {
   }
 }
 
-// The pack, of which the compiler then has no other copy: it would keep numbers of 16 bits as they were converted for
-// the loop before, in twice the registers.
+// The pack, without another copy in the compiler's registers: it would keep numbers of 16 bits as they were converted
+// for the loop before, in twice the registers.
 template <class T, int W>
 FORGE_INLINE Pack<T, W> as_stored(Pack<T, W> pack) {
 #if defined(__CUDA_ARCH__) && !defined(FORGE_VGPU)

@@ -35,7 +35,7 @@ namespace forge {
 //   team.sum<A>(n, f), team.sum<A>(n, f, rows…)
 //                        sum of f(j), or f(v…), in type A
 //   team.two_sums<A>(n, f, g, rows…)
-//                        those of f(v…) and g(v…): on CUDA in one loop, behind which the workers wait for each other
+//                        the sums of f(v…) and g(v…): on CUDA in one loop, behind which the workers wait for each other
 //                        once
 //   const A part = team.part_of_sum<A>(n, f, rows…); team.add_parts<one_warp>(parts)
 //                        the same in two steps, of an Array of sums at a time, which then wait for each other's lanes
@@ -72,7 +72,7 @@ struct ExpSum {
   A largest, sum;
 };
 
-// a / b of numbers below 2^32: GPUs divide those of 64 bits by a loop.
+// a / b of numbers below 2^32: GPUs divide numbers of 64 bits by a loop.
 FORGE_INLINE std::int64_t quotient(std::int64_t a, std::int64_t b) {
   if (FORGE_DEVICE_CODE) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return a / b;

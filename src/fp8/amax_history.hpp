@@ -7,7 +7,7 @@ namespace forge {
 
 // The delayed recipe ("delayed scaling", P. Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433;
 // NVIDIA's Transformer Engine): a tensor's scale comes from its largest magnitudes (amax) in the steps before. Rows are
-// those of rounding_count_row for each block of the model, but for routed experts', whose scales are by token; every
+// numbered by rounding_count_row for each block of the model, but for routed experts', whose scales are by token; every
 // rank has them all, alike.
 struct AmaxHistory {
   static constexpr std::int64_t operands =

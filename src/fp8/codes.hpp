@@ -14,8 +14,8 @@ namespace forge {
 // result (`lines`), with the numbers that are multiplied and summed (`depth`) behind one another, in slots of 128. A
 // group of scales begins a new slot, and zeros fill its last one, so that every 128 products have one pair of scales.
 
-// The slots of an operand's depth. Part p of the lines that share scales has the slots from first[p] on, front[p] of
-// them of its first group, of which this rank may have the end only, and `each` of every later one.
+// The slots of an operand's depth. Part p of the lines that share scales has the slots from first[p] on: front[p] of
+// them for its first group, whose end alone this rank may have, and `each` for every later one.
 struct Fp8Slots {
   struct Lines {
     std::int64_t group, begin, end;  // a slot's lines of the depth

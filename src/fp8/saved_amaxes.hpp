@@ -13,8 +13,8 @@ inline void set_known(ScaledProduct& p, const BufferContext& c, ProductOf of, Bl
   p.knows_b = true;
 }
 
-// Largest magnitudes that a block's products take once in a microbatch and read again: those of x are taken forward,
-// for recomputed passes and backward; those of dy for the input's gradient, for the weight's. A weight's are taken once
+// Largest magnitudes that a block's products take once in a microbatch and read again: x's are taken forward, for
+// recomputed passes and backward; dy's for the input's gradient, for the weight's. A weight's are taken once
 // for an update (plan/fp8/coded_units.hpp). So it is where they are few, with a scale a sequence and one a matrix. The
 // other recipes have as many as tokens or blocks, or round weights otherwise backward; `delayed` has its scales before.
 struct SavedAmaxes {

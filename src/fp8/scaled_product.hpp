@@ -69,7 +69,7 @@ inline std::int64_t counted_lines(const MatrixLines& lines, int tp_rank) {
 }
 
 // Groups of rows, or of columns: line i of part p, which begins at begin[p], has group base[p] + (i + shift[p]) / each.
-// With a period there is one part, and groups begin anew in each period, as those of a sequence's rows do.
+// With a period there is one part, and groups begin anew in each period, as groups of a sequence's rows do.
 struct ScaleLines {
   std::int64_t count = 1;  // groups of the whole matrix, or of this rank's part where others never share one
   std::int64_t each = 1;
@@ -165,7 +165,7 @@ inline bool rounds_experts(const RoundingOptions& rounding, ProductOf of) {
 ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int etp_rank);
 
-// Whether amaxes of activations and gradients come from those of whole rows, which the kernel that makes such rows can
+// Whether amaxes of activations and gradients come from amaxes of whole rows, which the kernel that makes such rows can
 // leave (RowAmaxes of kernels/kernels.hpp).
 bool takes_amaxes_of_rows(const RoundingOptions& rounding);
 

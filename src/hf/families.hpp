@@ -100,7 +100,7 @@ struct HfModelType {
   const char* word;
   Family family;
   const HfFamily* row;  // null: gpt2's, or of a nested one the row of its text_config's model_type
-  bool nested = false;  // the text model's keys stand in text_config, beside those of an image model
+  bool nested = false;  // the text model's keys stand in text_config, beside an image model's
 };
 // All of them: the families under their own words, then other words. nullptr: there is no such type.
 const HfModelType* hf_model_type(const std::string& word);

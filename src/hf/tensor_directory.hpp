@@ -23,7 +23,7 @@ struct TensorDirectory {
 void write_tensor_directory(const TensorDirectory& directory, const std::vector<TensorInfo>& tensors,
                             const std::function<std::vector<std::byte>(std::size_t)>& bytes_of);
 
-// Removes a directory's files of such a stem, but for those of these names. Throws IoFailed.
+// Removes a directory's files of such a stem, but for those in `kept`. Throws IoFailed.
 void remove_tensor_files(const std::string& path, const std::string& stem, const std::vector<std::string>& kept = {});
 
 }  // namespace forge

@@ -110,8 +110,8 @@ struct RowCodes {
   bool exact = false;
 };
 
-// Where a kernel that writes rows leaves their largest magnitudes, of a sum and its norm those of the latter; Inf where
-// a number isn't finite. No other number is another for it. As by default: nowhere.
+// Where a kernel that writes rows leaves their largest magnitudes, of a sum and its norm the norm's; Inf where a number
+// isn't finite. No other number is another for it. As by default: nowhere.
 struct RowAmaxes {
   float* amax = nullptr;
   bool raises = false;  // row r raises the number of group (first + r) / each; else amax(R) has one for each row

@@ -22,7 +22,7 @@ struct ExpertRanks {
 
 // Who sends which of its assignments (row, choice) to whom, in rounds of at most so many rows a rank: a pure function
 // of all sources' counts, so that every rank works it out alone. A source's assignments stand in the order of their
-// experts, so those of one round and receiver follow each other. A receiving group's assignments are taken in the order
+// experts: assignments of one round and receiver are neighbours. A receiving group's assignments are taken in the order
 // (expert, source) and cut every `round_rows` of them. In a round they arrive by source, in the order (etp coordinate,
 // ep coordinate), and from one source by expert.
 class DispatchPlan {

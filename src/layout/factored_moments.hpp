@@ -13,7 +13,7 @@ namespace forge {
 // own. The ranks that share a unit (groups `matrices` and `expert_matrices`) add up squares, each of its own elements,
 // and all keep the moments of its rows and columns.
 
-// One of a unit's. Of its rows' moments the first stands at `moments` of the unit's, those of its columns behind them.
+// One of a unit's. The moments of its rows begin at `moments` of the unit's, the moments of its columns follow them.
 struct FactoredTensor {
   std::size_t parameter = 0;           // in LocalUnit::parameters
   std::int64_t rows = 0, columns = 0;  // 0: a vector
@@ -34,7 +34,7 @@ struct FactoredUnit {
   std::vector<FactoredTensor> tensors;
   std::vector<FactoredPart> counted, held;  // parts that this rank adds to the sums, and that it updates
   std::int64_t moments = 0;                 // of all its tensors' rows and columns
-  std::int64_t first_moment = 0;            // where they stand among those of all units of the rank
+  std::int64_t first_moment = 0;            // where they stand among all moments of the rank's units
   bool writes = false;                      // this rank writes them to checkpoints
 
   std::int64_t tensor_count() const { return std::ssize(tensors); }

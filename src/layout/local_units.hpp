@@ -12,8 +12,8 @@
 
 namespace forge {
 
-// How the ranks of a shard group (dp_shard x cp; of experts those of edp that shard) share a unit's state (Rajbhandari
-// et al. 2020, "ZeRO").
+// How the ranks of a shard group (dp_shard x cp; of experts the ranks of edp that shard) share a unit's state
+// (Rajbhandari et al. 2020, "ZeRO").
 struct Zero {
   int stage = 0;               // 1: optimizer state, 2: also gradients, 3: also parameters
   bool reduce_each = false;    // train.accumulate sharded: gradients are reduced after each microbatch into the shard

@@ -73,7 +73,7 @@ struct MeshGroups {
   int kv_copies = 1;              // tp neighbours that hold the same key and value heads
   std::vector<int> table_stages;  // pp coordinates that hold the token table
   bool experts = false;           // the expert view's groups are wanted
-  bool matrices = false;          // those of optimizers that update whole matrices
+  bool matrices = false;          // the groups of optimizers that update whole matrices
   bool whole = true;              // gradients are summed over all that hold a unit: ZeRO 0
   bool sharded = true;            // or over shards and replicas, and parameters are gathered: ZeRO 1 to 3
   bool expert_adapters = false;   // matrices of experts that all of etp have whole are trained

@@ -24,7 +24,7 @@ struct StageContent {
   bool ends_model() const { return head || mtp_layers > 0; }
   // Whether the stage holds nothing: it hands its input on.
   bool passes_through() const { return layers == 0 && !embedding && !ends_model(); }
-  // Number of the stage's l-th layer, those of multi-token prediction behind the others: L, L + 1, ….
+  // Number of the stage's l-th layer, layers of multi-token prediction behind the others: L, L + 1, ….
   std::int64_t layer(int l) const { return first_layer + states_in - 1 + l; }
 
   friend bool operator==(const StageContent&, const StageContent&) = default;

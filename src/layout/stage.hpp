@@ -32,7 +32,7 @@ struct StageLayer {
   // table of mtp_input.
   std::size_t unit = no_unit, second = no_unit;
   std::size_t adapter = no_unit;               // of a block's adapters
-  std::size_t expert_adapter = no_unit;        // of those of its experts
+  std::size_t expert_adapter = no_unit;        // of its experts' adapters
   bool frozen = false, second_frozen = false;  // no gradients of theirs are taken
   bool idle = false;                           // nothing in or below it is trained: it has no backward
 

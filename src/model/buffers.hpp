@@ -19,7 +19,7 @@ namespace forge {
 // Every buffer of a step is a member of a struct, a View of its type, and each struct has a function that lists its
 // members with their shapes (nn/*.plan.hpp). The arena allocates from these lists and from nothing else; plan/ sums
 // them: that is why the planned peak is the arena's high-water mark, to the byte. R = rows of a microbatch on this
-// rank; S = R / tp, those of the residual stream and the norms (sequence parallelism). H, K, F and V are this rank's.
+// rank; S = R / tp, rows of the residual stream and the norms (sequence parallelism). H, K, F and V are this rank's.
 
 // The last reader of a forward pass's buffer: forward itself, or backward for inputs (B) or for weights (W).
 enum class Reader { forward, backward_input, backward_weight };
@@ -80,7 +80,7 @@ struct BufferContext {
   std::int64_t cache_tokens = 0;  // of each sequence whose keys and values a generation keeps; 0: it keeps none
   double expert_load = 1;         // rows of the busiest ranks' experts over the mean: for work, not for sizes
 
-  // Sums before those of the step's scalars: losses of sources; or margins of pairs, and how many are right.
+  // Sums before the step's scalars: losses of sources; or margins of pairs, and how many are right.
   std::int64_t leading_sums() const { return pairs ? 2 : sources; }
   // Texts of the pairs of a microbatch.
   std::int64_t texts() const { return 2 * microbatch.sequences; }

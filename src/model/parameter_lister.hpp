@@ -46,7 +46,7 @@ struct TensorSpec {
   ShortList<std::int64_t, 3> hf_shape = {};  // there; empty: shape
 };
 
-// A buffer with the elements of a unit from `begin` on: with all of them, or with those of its vectors, which stand
+// A buffer with the elements of a unit from `begin` on: with all of them, or with its vectors', which stand
 // behind the matrices.
 template <class P>
 struct UnitPart {
@@ -65,7 +65,7 @@ class ParameterLister {
  public:
   // Declares the whole model's tensors.
   ParameterLister(const ModelSpec& whole, Unit& unit);
-  // Points Views of P into a unit's buffer, or into two: gradients of vectors may be summed elsewhere than those of
+  // Points Views of P into a unit's buffer, or into two: gradients of vectors may be summed elsewhere than gradients of
   // matrices. `local`: the model as this tensor-parallel rank computes it.
   template <class P>
   ParameterLister(const ModelSpec& local, UnitKind kind, std::int64_t layer, const std::vector<ParameterGroup>& groups,

@@ -23,7 +23,7 @@ constexpr bool holds_vectors(Section section) {
 
 enum class Initial { zeros, ones, normal, uniform, log_uniform };
 
-// How ranks share a tensor's rows or columns: of dense units those of tp, of experts those of etp. Each has a piece of
+// How ranks share a tensor's rows or columns: tp ranks of dense units, etp ranks of experts. Each has a piece of
 // whole granules; where the granules don't divide, the last pieces end early, or are empty.
 struct Split {
   int dim = 0;               // 0: rows, 1: columns

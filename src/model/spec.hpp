@@ -36,7 +36,7 @@ struct ModelSpec {
   bool norms_before() const { return options.norm_placement != NormPlacement::behind; }
   bool norms_behind() const { return options.norm_placement != NormPlacement::before; }
   bool rope() const { return options.positions == PositionKind::rope; }
-  // A layer's, counted from 1; those of multi-token prediction as the last one.
+  // A layer's number, counted from 1; layers of multi-token prediction have the last one's.
   std::int64_t number_of(std::int64_t layer) const { return (layer < L() ? layer : L() - 1) + 1; }
   // Whether a layer rotates its queries and keys.
   bool rotates(std::int64_t layer) const {
@@ -93,7 +93,7 @@ struct ModelSpec {
   // mscale_all_dim.
   double softmax_scale() const;
 
-  // Mixture of experts. Layers L … L + mtp_depth − 1 are those of multi-token prediction: of the last layer's kind.
+  // Mixture of experts. Layers L … L + mtp_depth − 1 belong to multi-token prediction: of the last layer's kind.
   std::int64_t E() const { return options.experts; }
   std::int64_t experts_per_token() const { return options.experts_per_token; }
   std::int64_t Fe() const { return options.expert_ffn; }         // of an expert

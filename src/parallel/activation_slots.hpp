@@ -18,7 +18,7 @@ class ActivationSlots {
   // `lists`: the tables of lists of tasks that take turns, with the same counts (run_tasks).
   ActivationSlots(Arena& arena, const BufferContext& context, const RankShare& share, std::vector<SlotTables> lists,
                   bool training);
-  // Microbatches are those of another list from here on.
+  // Microbatches belong to another list from here on.
   void use(std::size_t list) { now_ = list; }
 
   // Memory of a part of a region (slot_parts), for layer l of the chunk's list.

@@ -93,7 +93,7 @@ class Executor {
     step_.cache = cache;
     row_logits_ = logits;
   }
-  // Any task but those of the whole step's scalars and update.
+  // Runs any task but the tasks of the whole step's scalars and update.
   void run(const Task& task);
   std::vector<std::span<std::byte>> received(Region edge) const { return slots_.received(edge); }
   void set_routing_tape(RoutingTape* tape) { step_.routing = tape; }

@@ -55,9 +55,9 @@ class GradientSync {
   PoolBuffer& buffer_of(const RankUnit<T>& unit, int buffer) {
     return pools_[to_size(pool_of(unit.local))][to_size(buffer)];
   }
-  // Whose numbers round: a rank's own, of sums that no other rank has, or those of all ranks that share them.
+  // The owner of the numbers that round: a rank, for sums that no other rank has, or all ranks that share the sums.
   enum class Draws { own, shared };
-  // Nothing stands in a unit's sums(elements) but in those of its vectors, which are zero.
+  // A unit's sums(elements) are empty but for its vectors' sums, which are zero.
   void begin_sums(Stream& compute, const RankUnit<T>& unit, A* sums);
   void reduce_shards(Stream& compute, const RankUnit<T>& unit, View<A, 1> sums);
   void reduce_rounded(Stream& compute, std::size_t u, View<A, 1> sums, bool last);

@@ -31,7 +31,7 @@ std::vector<Lifetime> lifetimes_of(const std::vector<Task>& tasks);
 // the next one begins, in the order of the list.
 SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbatches);
 // The lists of tasks of a rank's run, which take turns: training steps by the schedule of the largest batch, then by
-// those of smaller ones; or an evaluation's. Their tables have the same counts, the largest of any.
+// the schedules of smaller ones; or an evaluation's. Their tables have the same counts, the largest of any.
 struct RunTasks {
   std::vector<std::vector<Task>> tasks;
   std::vector<SlotTables> tables;

@@ -25,7 +25,7 @@ class StepCost {
  public:
   StepCost(const Machine& machine, const RunSetup& setup);
 
-  // The cost of a task of a rank of stage `share.pp_rank`, whose groups lie as those of the stage's first rank.
+  // The cost of a task of a rank of stage `share.pp_rank`, whose groups lie as the first rank's of the stage.
   TaskCost operator()(const RankShare& share, const Task& task);
 
  private:

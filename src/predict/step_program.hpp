@@ -15,7 +15,7 @@ namespace forge {
 enum class CostPart : std::uint8_t {
   products,
   attention,
-  rows,  // kernels over rows, of which the memory decides
+  rows,  // kernels over rows, whose time the memory decides
   tp,    // collectives of a layer, which its kernels wait for
   cp,
   ep,
@@ -50,7 +50,7 @@ struct StreamUse {
   bool gradients_behind = true, shards_at_once = false;
   double transfer = 0;
 };
-// Whether shards_at_once takes a unit's gathers and sums together with those of others: each comes once a step.
+// Whether shards_at_once takes a unit's gathers and sums together with other units': each comes once a step.
 bool is_shared_at_once(const LocalUnit& unit);
 // The task whose cost the instruction of a task has. With shards_at_once: the gather of all such units, where one is
 // gathered, and their sum, where sums are waited for, as tasks without a unit.

@@ -10,7 +10,7 @@
 
 namespace forge {
 
-// Encoders of several threads. Long texts are dealt out to all of them; the ids are those of one thread.
+// Encoders of several threads. Long texts are dealt out to all of them; the ids are the same as with one thread.
 class ParallelEncoder {
  public:
   // `threads` 0: as many as the process may use.

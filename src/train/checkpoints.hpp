@@ -30,7 +30,7 @@ struct RunProgress {
 // appended here, as tensors of a group of their own.
 template <class T>
 std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts = {});
-// The routers' biases of that state: (layers, E) of all layers, empty where the model has none.
+// The routers' biases in this state: (layers, E) of all layers, empty where the model has none.
 template <class A>
 std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& biases);
 // The history of the recipe that has one: (blocks, products and their tensors, steps); empty with another recipe.

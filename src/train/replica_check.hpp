@@ -48,7 +48,7 @@ class ReplicaCheck {
   bool differ(const GroupOf& group) const;
   Found compare(bool repair);
   void compare_tensors(const GroupOf& group, bool repair, Found& found);
-  // The part's bytes of the group's rank `from`, on those of `odd`.
+  // Copies the part's bytes of the group's rank `from` to the ranks in `odd`.
   void give(const GroupOf& group, const ReplicaPart& part, int from, const std::vector<int>& odd);
   // The texts of all ranks, on every rank.
   std::string told_by_all(const std::string& text);

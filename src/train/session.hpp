@@ -79,7 +79,7 @@ class Session {
   // `scores`: of the microbatch's rows, on ranks that have the head.
   void evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores = {});
   double evaluated_loss() { return evaluated_sums().loss; }
-  // Sums of an evaluation, with those of pairs, where samples are pairs (data/sample.hpp).
+  // Sums of an evaluation, also of pairs, where samples are pairs (data/sample.hpp).
   struct EvaluatedSums {
     double loss = 0, margins = 0, right = 0;
   };

@@ -15,10 +15,10 @@ struct TensorboardOptions {
   std::int64_t sequences = 0;  // of a step whose record has no number of its own
 };
 
-// Steps between histograms: those of the log, but at most 500 of a run, as many as TensorBoard shows.
+// Steps between histograms: the log's steps, but at most 500 of a run, as many as TensorBoard shows.
 std::int64_t histogram_steps(std::int64_t every_steps, std::int64_t steps);
 
-// The event file of one start of a job, in a directory that may have those of earlier ones: it grows with
+// The event file of one start of a job, in a directory that may have earlier ones': it grows with
 // metrics.jsonl. TensorBoard reads the files by their names, which ascend.
 class Tensorboard {
  public:

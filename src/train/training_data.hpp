@@ -12,7 +12,7 @@
 
 namespace forge {
 
-// The data of a run: training files, those of each source, and held-out sets where the deck names some.
+// The data of a run: training files, by source, and held-out sets where the deck names some.
 struct TrainingData {
   // Opens all files, then plans packed samples; one BadInput lists the errors of all of them.
   explicit TrainingData(const RunSetup& setup, Heartbeat* heartbeat = nullptr);

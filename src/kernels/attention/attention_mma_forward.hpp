@@ -9,7 +9,7 @@
 
 namespace forge::attention_mma {
 
-// Where a block's statistics go: queries from row row_q on, of which a lane's begin at `row` and `count` are there.
+// Where a block's statistics go: queries from row row_q on; a lane's rows begin at `row`, and `count` of them exist.
 struct Statistics {
   View<float, 2> lse, peak;
   std::int64_t row_q;

@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// |x| in fp32; Inf where x isn't finite. By its bits, of which Inf has the largest that are a number: GCC 12 loses NaN
+// |x| in fp32; Inf where x isn't finite. By its bits, since Inf has the largest bits of all numbers: GCC 12 loses NaN
 // in some loops of vectors whose comparisons say the same.
 template <class T>
 FORGE_INLINE float magnitude(const T& x) {

@@ -31,7 +31,7 @@ class CodedGather {
  private:
   // The rank's part of a unit's weights, as often as the ranks that share the unit would count the whole of it.
   void count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const;
-  // The largest magnitudes that give the scales: those of the numbers at hand, or of the steps before.
+  // The largest magnitudes that give the scales: of the numbers at hand, or of the steps before.
   View<float, 1> scaling_of(const LocalUnit& unit, const CodedMatrices& m) const;
   View<float, 1> amax_of(const CodedMatrices& m) const { return buffers_.amax.slice(m.first, m.first + m.groups()); }
   void gather_others(Stream& stream, const CodedUnit& coded, const RankUnit<T>& unit, Communicator& shards,
@@ -40,7 +40,7 @@ class CodedGather {
   const BufferContext& context_;
   const CodedUnits& units_;
   CodedBuffers<T> buffers_;
-  const AmaxHistory& history_;  // of the delayed recipe, whose scales are those of the steps before
+  const AmaxHistory& history_;  // of the delayed recipe, whose scales come from the steps before
 };
 
 }  // namespace forge

@@ -22,7 +22,7 @@ struct CodedMatrices {
   std::int64_t count = 1;
   ScaledOperand each;      // how its numbers share scales
   std::int64_t lines = 0;  // of each the first rows, which this rank counts in reports
-  std::int64_t first = 0;  // where their amaxes begin among those of the rank
+  std::int64_t first = 0;  // where their amaxes begin among the rank's
 
   std::int64_t groups() const { return count * each.groups(); }
   Range range() const { return {offset, offset + count * each.rows * each.columns}; }
@@ -38,7 +38,7 @@ struct CodedUnit {
 // The coded units of a rank.
 struct CodedUnits {
   std::vector<CodedUnit> units;         // by unit of the rank; empty: none of them has such weights
-  std::int64_t dense = 0, experts = 0;  // amaxes of dense units, and behind them those of experts
+  std::int64_t dense = 0, experts = 0;  // amaxes of dense units, and behind them amaxes of experts
   std::int64_t codes = 0, others = 0;   // for a gather of the largest unit
 
   // Whether the unit is gathered as codes.
