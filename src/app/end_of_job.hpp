@@ -21,7 +21,7 @@ struct Failure {
 };
 Failure failure_of(const std::exception_ptr& error);
 
-// Tells an exception that nobody caught, and ends every rank of the job with its code. `job` is null before MPI is up.
+// Prints an uncaught exception, and ends every rank of the job with its code. `job` is null before MPI is up.
 [[noreturn]] void end_failed_job(const std::exception_ptr& error, const Environment* job);
 
 // For the watchdog that missed a deadline: prints the silent ranks and the others' activities, and ends the job.

@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// BadInput where a file that the command line writes is none to write, is one that it reads, or is named twice. Looks
-// at names only.
+// BadInput where the command line writes to a file that can't be one, or reads it too, or names it twice. Looks at
+// names only.
 void check_outputs(const CommandLine& line);
 // Likewise for the files that a deck names.
 void check_outputs(const CommandLine& line, const Deck& deck);

@@ -30,8 +30,8 @@ struct SavePlan {
   DirectoryLock* lock = nullptr;  // of the first rank, where there is one
   // On the first rank, in the thread that writes: puts on the disk all that must be there before a step is committed.
   std::function<void()> before_commit = nullptr;
-  // Called in the thread that writes behind the training when that failed, where it was caught, so that somebody who
-  // won't wait for finish() hears of it.
+  // Called in the thread that writes behind the training when it has caught a failure, for those who won't wait for
+  // finish().
   std::function<void()> failed_behind = nullptr;
   int shards_of_piece = most_shards_of_piece;  // of the manifest: for so many ranks it is one file
 };
@@ -42,7 +42,7 @@ struct WrittenStep {
   ManifestWriter::File piece;
 };
 
-// Thrown out of a pruning by whoever is called in between: nothing is removed.
+// Thrown by `between` to break off a pruning: nothing is removed.
 struct PruningStops {};
 
 // Removes the steps that keep_last and keep_every leave, but none before the new one has been read back from the disk

@@ -25,7 +25,7 @@ class NoSpace : public IoFailed {
   using IoFailed::IoFailed;
 };
 
-// Whether an errno says that an input's name is wrong: there is no such file, a part of the path is none.
+// Whether an errno says that an input's name is wrong: no such file, or a part of the path is no directory.
 bool is_wrong_name(int error);
 // Whether an errno may be gone at the next try: a server that was away, a table that was full.
 bool may_pass(int error);

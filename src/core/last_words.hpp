@@ -7,8 +7,8 @@ namespace forge {
 
 // For as long as it lives, an exception that nobody catches is handed over where it was thrown, in whichever thread:
 // nothing has been unwound then, so that no destructor of a stream, a communicator or a checkpoint under way waits for
-// other ranks before the error is told. C++ on Linux promises that: it looks for a handler before it unwinds, and calls
-// std::terminate where there is none (Itanium C++ ABI, II 1.6); tests/core holds the compiler to it.
+// other ranks before the error is printed. C++ on Linux promises so: it looks for a handler before it unwinds, and
+// calls std::terminate where there is none (Itanium C++ ABI, II 1.6); tests/core holds the compiler to it.
 //
 // Of several threads the first one speaks. One object at a time: the process has one such handler.
 class LastWords {

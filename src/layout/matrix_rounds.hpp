@@ -36,7 +36,7 @@ using HeldByRanks = std::function<std::vector<PartOfRank>(std::size_t shape, std
 // to the owner with the least work of the round, classes in their order (longest processing time first, Graham 1969),
 // as long as the owner has room (as many elements as a stack or the largest matrix), and all that hold parts. A round
 // ends where its work is as even as it gets; with more ranks than one also where it is even and an eighth of all work,
-// since the first round's way to the owners is behind nobody's work.
+// since no work hides the first round's way to the owners.
 std::vector<std::vector<RoundMember>> matrix_rounds(const std::vector<MatrixClass>& classes, int ranks,
                                                     const HeldByRanks& held);
 

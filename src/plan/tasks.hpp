@@ -86,9 +86,9 @@ std::vector<Task> gather_tasks(const RankShare& share);
 // Losses of one microbatch, of the model alone, without gradients; behind gather_tasks.
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule);
 
-// The layer that a task of a layer is about.
+// The layer of a layer's task.
 const StageLayer& layer_of(const Task& task, const RankShare& share);
-// The pass of a layer that a task is; null layer: it is none. `recompute`: of activations that the policy dropped.
+// The pass of a layer's task; null layer: another task. `recompute`: it makes dropped activations anew.
 struct LayerPass {
   const StageLayer* layer = nullptr;
   Pass pass{};

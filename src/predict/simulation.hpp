@@ -53,7 +53,7 @@ struct Instruction {
 
 struct SimulatedMachine {
   double cores = 0;            // that all streams share, where processors compute; 0: each stream has its own
-  double per_stream = 1;       // of them, for a stream that runs: the ranks that do the same at the same time
+  double per_stream = 1;       // of them, taken by a running stream: as many as ranks that do the same at once
   bool host_computes = false;  // the compute stream is the host (CPU build)
   double overlap = 1;          // speed of the compute stream while another stream of the rank runs
   // Whether the operations of a rank share its links: none is used for more than a second a second, and all that need

@@ -8,9 +8,9 @@
 
 namespace forge {
 
-// How a file's text is stored. Compression is told by the file's first bytes, lines of JSON by its name (.jsonl,
-// .ndjson, .jl, .json; any case, a number or a compression's ending behind it) or by its first lines: maps that have
-// the field.
+// How a file's text is stored. The file's first bytes show compression; its name shows lines of JSON (.jsonl, .ndjson,
+// .jl, .json; any case, a number or a compression's ending behind it), or its first lines do: maps that have the
+// field.
 struct TextFileKind {
   bool json_lines = false;  // a document a line; else the file is one
   enum class Compression { none, gzip, zstd } compression = Compression::none;

@@ -60,7 +60,7 @@ class Regex {
   bool forward_ = true;
 };
 
-// All matches in order, as the crates' iterators have them: an empty one right behind the last match is none.
+// All matches in order, as the crates' iterators have them: an empty one right behind the last match doesn't count.
 class RegexMatches {
  public:
   RegexMatches(const Regex& regex, RegexScratch& scratch, std::string_view text, std::size_t from = 0)

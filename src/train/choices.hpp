@@ -17,7 +17,7 @@ struct TaskResult {
 };
 
 // Scores a task with the ranks' model; all ranks call it together. The result counts on rank 0 of the world. `stop`, if
-// any, is asked now and then, and answers alike on all ranks: then there is none.
+// any, is asked now and then, and answers alike on all ranks; if it stops, there is no result.
 template <class T>
 std::optional<TaskResult> evaluate_task(Scorer<T>& scorer, const ChoiceTask& task, std::int64_t sequence_tokens,
                                         const std::function<bool()>& stop);

@@ -21,7 +21,7 @@ class LogFile {
   // Text that can't be written waits and goes first the next time, without an error: the disk may be full for a while.
   void keep_what_fails() { keeps_ = true; }
   void write(const std::string& text);
-  // Forces the written text to the disk; beside write(), of any thread. After `keep_what_fails()` without errors.
+  // Forces the text to the disk; beside write(), of any thread. After `keep_what_fails()` it throws nothing.
   void sync() const;
   // Whether the file is there still, under its name.
   bool has_name() const;

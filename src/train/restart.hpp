@@ -69,8 +69,8 @@ struct DeckChanges {
 DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
                          std::int64_t step, const std::string& section = "");
 
-// checkpoint.reset_optimizer: whether a run that goes on from a checkpoint takes nothing of its optimizer. Checkpoints
-// of the run itself, whose deck says so, too, are gone on from as ever.
+// checkpoint.reset_optimizer: whether a run that goes on from a checkpoint takes nothing of its optimizer. From its own
+// checkpoints, whose deck has the key, too, a run goes on with the optimizer.
 bool resets_optimizer(const Deck& now, const std::string& checkpoint_deck, const std::string& where);
 
 // Loads the first candidate that is whole into the session, on every rank its own part. All ranks; `candidates` and

@@ -12,7 +12,7 @@
 
 namespace forge {
 
-// Tokens of which the last `labels` are scored, each by those before it. The first token is none of them.
+// Tokens whose last `labels` are scored, each by the tokens before it. The first token is never scored.
 struct ScoredPiece {
   std::vector<std::int32_t> tokens;
   std::int64_t labels = 0;

@@ -8,8 +8,8 @@
 
 namespace forge {
 
-// Signals that ask a process to end: SIGINT, SIGTERM, SIGHUP and SIGUSR1; of SIGINT and SIGHUP not those that whoever
-// started the process had it ignore. They are blocked in all threads but one of their own, which waits for them: no
+// Signals that ask a process to end: SIGINT, SIGTERM, SIGHUP and SIGUSR1, but not SIGINT and SIGHUP where the process
+// was started ignoring them. They are blocked in all threads but one of their own, which waits for them: no
 // handler may run, since oneDNN's products have their stack pointer in memory of the heap, where the frame of a handler
 // would overwrite the memory in front of it. They belong to the process: ranks that are threads see the same.
 //

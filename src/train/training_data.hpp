@@ -35,7 +35,7 @@ struct TrainingData {
   };
   std::vector<HeldOut> validation;
   std::vector<ChoiceTask> tasks;  // of data.tasks
-  // Bytes of each id's text, where somebody has found out: then validations say bits per byte. Else empty.
+  // Bytes of each id's text, where they are known: validations then report bits per byte. Else empty.
   std::vector<std::int64_t> token_bytes;  // (V)
 
  private:

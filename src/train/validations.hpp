@@ -24,7 +24,7 @@ struct EvaluationResult {
   std::optional<PairReport> pairs{};
   std::int64_t bytes = 0;         // of the labels' text, where the set's batches count them, else 0
   std::int64_t microbatches = 0;  // of this rank, that were evaluated
-  bool broken_off = false;        // then the loss is none
+  bool broken_off = false;        // then the loss has no meaning
 
   // Bits of all labels.
   double bits() const { return loss * static_cast<double>(labels) / std::numbers::ln2; }

@@ -64,7 +64,7 @@ struct Range {
   std::int64_t size() const { return end - begin; }
 };
 
-// The quarters of a tile of scores in which somebody sees somebody: [half of the rows][half of the lanes]. A causal
+// The quarters of a tile of scores in which some query sees some key: [half of the rows][half of the lanes]. A causal
 // mask leaves out one of them in each tile on the diagonal.
 struct Quarters {
   bool seen[2][2] = {{true, true}, {true, true}};

@@ -8,8 +8,8 @@
 
 // Elementary functions for kernels, in the compute precision.
 //   float on the host: polynomials without branches or calls, so that loops over them vectorise;
-//     at most 2 ulp, and right
-//     for zeros, subnormal results, infinities and NaN. On the GPU: CUDA's own, which are as good.
+//     at most 2 ulp, and right for zeros, subnormal results, infinities and NaN.
+//     On the GPU: CUDA's own, which are as good.
 //   double: the standard library. It verifies; it needn't be fast.
 
 namespace forge::math {
