@@ -52,8 +52,8 @@ class Communicator {
   std::unique_ptr<Communicator> part(const std::function<int(int rank)>& number_of) {
     return counted(do_part(number_of));
   }
-  // Collective: the ranks of this one that share this rank's node, in their order; of threads all, or the consecutive
-  // ones that FORGE_RANKS_PER_NODE says.
+  // Collective: the ranks of this one that share this rank's node, in their order; with threads all, or as many
+  // consecutive ones as FORGE_RANKS_PER_NODE says.
   std::unique_ptr<Communicator> node() { return counted(do_node()); }
   // Collective: a communicator of the same ranks for device memory (device_communicator()).
   std::unique_ptr<Communicator> device() { return do_device(); }
@@ -84,7 +84,7 @@ class Communicator {
   // The counts are host values: receive_counts[r] here is send_counts[rank()] of rank r.
   void all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
                   std::span<const std::int64_t> receive_counts, DType type);
-  // A part of all_to_all that stands anywhere: send[r] goes to rank r, and may be the same memory for several of them.
+  // A part of all_to_all at any place: send[r] goes to rank r, and may be the same memory for several of them.
   struct Part {
     void* data = nullptr;
     std::int64_t count = 0;
@@ -93,13 +93,13 @@ class Communicator {
     const Exchange one{send, receive, type};
     all_to_all(stream, {&one, 1});
   }
-  // Several of them as one call, which counts once.
+  // Several of these as one call, which counts once.
   struct Exchange {
     std::span<const Part> send, receive;
     DType type;
   };
   void all_to_all(Stream& stream, std::span<const Exchange> exchanges);
-  // A number to each rank and one from each, so that all of their connections exist; none of it counts as traffic.
+  // Sends a number to each rank and receives one from each, so that all connections exist; it counts as no traffic.
   void connect(Stream& stream);
   // Point to point. A send may wait for its receive, so that one to the rank itself needs a group. Between group_begin
   // and group_end, which takes the stream of them all, they proceed together, whatever their order. Messages between
@@ -157,7 +157,7 @@ class Communicator {
     std::string text;
   };
   RankText first_text(const std::string& text);
-  // Every rank's text, in the order of ranks, on every rank: of groups that don't grow with the job.
+  // Every rank's text, in the order of ranks, on every rank: for groups that don't grow with the job.
   std::vector<std::string> gather_host(const std::string& text);
   // Every rank's text at `root`, which takes them one by one, in the order of ranks: long ones, too. An exception of
   // `take` is thrown when all texts have come.
@@ -171,7 +171,7 @@ class Communicator {
   // Device bytes that this rank has sent, by the least that each operation needs (core/collectives.hpp).
   const Traffic& traffic() const { return traffic_; }
   std::int64_t bytes_sent() const { return traffic_.total_bytes(); }
-  // Which of a mesh's groups this is.
+  // Notes the mesh's group that this is.
   void set_group(Group group) { serves_ = group; }
   // Collectives of several ranks are measured in the timeline while it runs, under the group's name; null: no more.
   void measure_in(Timeline* timeline) { timeline_ = timeline; }
@@ -261,7 +261,7 @@ class Communicator {
   void reduce_host(std::span<T> values, HostReduction reduction);
   template <class T>
   void reduce_gathered(std::span<T> values, HostReduction reduction);
-  // A group that was split off, whose host values count here.
+  // Makes the host values of a group that was split off count here.
   std::unique_ptr<Communicator> counted(std::unique_ptr<Communicator> part);
   void transfer(Stream& stream, Transfer t);
   void exchange(Stream& stream, std::span<const Transfer> transfers);
@@ -275,7 +275,7 @@ class Communicator {
   int rank_, size_;
   std::optional<Grid> grid_;  // of cartesian()
   bool grouping_ = false;
-  // Kept from call to call, so that a step asks for no memory: transfers of a group, of an all-to-all, and its parts.
+  // Kept from call to call, so that a step allocates nothing: transfers of a group, of an all-to-all, and its parts.
   std::vector<Transfer> group_, transfers_;
   std::vector<Part> sent_, received_;
   std::vector<std::byte> host_values_;

@@ -29,7 +29,7 @@ class HostTraffic {
     const std::int64_t below = place == 0 ? n : std::min<std::int64_t>(n - place, place & -place);
     add(children(n, place) + (place > 0), ((below - 1) + (place > 0 ? below : 0)) * bytes);
   }
-  // Straight from one rank to another.
+  // Adds messages straight from one rank to another.
   void add(std::int64_t messages, std::int64_t bytes) {
     messages_.fetch_add(messages, std::memory_order_relaxed);
     bytes_.fetch_add(bytes, std::memory_order_relaxed);

@@ -20,7 +20,7 @@ namespace forge {
 // Whether ranks that are threads of one process may still wait for each other. Shared by all of their groups.
 class ThreadWorld {
  public:
-  // In a handler. Wakes whoever waits, in any group; the first call's text is kept.
+  // To be called in a handler. Wakes whoever waits, in any group; the first call's text is kept.
   void fail(const std::string& text);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Throws RankFailed after fail().
@@ -127,7 +127,7 @@ class Mailbox {
   void take(int from, int to, std::byte* data, std::size_t bytes);
 
  private:
-  // From one rank to another one: who waits elsewhere sleeps on.
+  // The way from one rank to another: waiters on other ways sleep on.
   struct Way {
     std::deque<Message*> shown;
     WakeWord changed;

@@ -18,7 +18,7 @@ struct RankStatus {
   double remaining = std::numeric_limits<double>::infinity();
 };
 
-// Who doesn't answer when a job hangs. Each rank takes a turn every few hundredths of a second, in a thread of its own,
+// Finds the silent ranks when a job hangs. Each rank takes a turn every few hundredths of a second, in its own thread,
 // so that it answers whatever its other threads wait for. A rank that missed its deadline calls all others: it hands
 // parts of the ranks on to their first ones, those do the same, and answers come back the same way, merged, so that a
 // rank sends O(log size) letters and holds ranges of ranks. Where the first of a part doesn't answer, its caller hands
@@ -39,11 +39,11 @@ class RollCall {
   // the lowest one of those that noticed, as far as they hear of each other. The turns may go on behind that.
   std::optional<Outcome> turn(double now, const RankStatus& own);
 
-  // A call in which a rank is silent takes so long. It must suffice for all others, whatever burdens the machines.
+  // The longest time of a call in which a rank is silent: enough for all others, whatever burdens the machines.
   static constexpr double longest = 2.5;
 
  private:
-  // A range of places behind the caller's, counted around from its own, and when its first one was asked.
+  // A range of places behind the caller's, counted from its own around, and the time when its first one was asked.
   struct Part {
     int begin, end;
     double asked;
@@ -55,7 +55,7 @@ class RollCall {
     RankSet asked_by, heard;
     std::map<std::string, RankSet> answers;
     std::vector<Part> parts;
-    int ranks = 0, covered = 0;  // that it is about; the end of the places handed on
+    int ranks = 0, covered = 0;  // it asks for these; the end of the places handed on
     bool changed = false, told_to_wait = false;
 
     void add(const std::string& doing, const RankSet& ranks_doing);
@@ -74,7 +74,7 @@ class RollCall {
 
   int rank_, size_;
   Mail& mail_;
-  double delay_;  // behind its deadline, so that a few ranks notice first, and most need not
+  double delay_;  // behind its deadline, so that a few ranks call first, and most need not
   double quiet_until_ = 0;
   std::int64_t calls_made_ = 0;
   std::map<int, Call> calls_;  // by the rank that calls

@@ -35,8 +35,8 @@ struct Deadlines {
 class Watchdog {
  public:
   struct Missed {
-    std::string doing;  // of this rank
-    bool alone;         // of the others nothing can be known: there are none, or MPI is not up, or not any more
+    std::string doing;             // of this rank
+    bool alone;                    // others can't be asked: there are none, or MPI isn't up, or not any more
     RollCall::Outcome ranks = {};  // unless alone
   };
   // Begins with the work `doing`, a literal as all of these names.
@@ -58,7 +58,7 @@ class Watchdog {
   // Something beside the steps begins: "checkpoint"; step 0: before the first one. Its deadline runs from the last
   // beat.
   void start_other(std::int64_t step, const char* what);
-  // A step has taken so long.
+  // A step has taken so many seconds.
   void step_done(double seconds);
   Heartbeat& heartbeat() { return heartbeat_; }
   // The seconds of each work begun before the first step, in order, and last the seconds of the first step's batch.

@@ -21,13 +21,13 @@ class World {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Among the ranks of this node.
+  // The rank's number among the ranks of this node.
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual int nodes() const = 0;
   // The number of a rank's node, by the nodes' first ranks.
   virtual int node(int rank) const = 0;
-  // How many consecutive ranks each node has, where that is the same number; else 0. Tests give a job nodes of
+  // The number of consecutive ranks on each node, where it is the same for all; else 0. Tests give a job nodes of
   // FORGE_RANKS_PER_NODE ranks.
   int node_ranks() const;
   // The name of a rank's node; empty for ranks of one process.

@@ -16,7 +16,7 @@ namespace forge {
 //   cp  2 cp divides sequence_tokens: a rank has two blocks of a sequence, so that all have the same work; with
 //       all_to_all, cp divides the query heads of a tp rank
 std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& report);
-// Its part of transposed copies: a rank's block of a sequence has whole groups of the rows that share scales there.
+// The same check for transposed copies: a rank's block of a sequence has whole groups of the rows that share scales.
 void check_transposed_groups(const Deck& deck, Report& report);
 
 }  // namespace forge

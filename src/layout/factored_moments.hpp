@@ -48,7 +48,7 @@ struct FactoredMoments {
 FactoredMoments factored_moments(const std::vector<LocalUnit>& units, const LocalLayout& layout);
 
 // Second moments of rows, and of columns, that a rank keeps for the whole run: of matrices that it owns
-// (WholeMatrices::kept), or of all whose parts it holds; with SOAP, all that it keeps of those that it owns.
+// (WholeMatrices::kept), or of all matrices whose parts it holds; with SOAP, all states of its own matrices.
 template <class A>
 struct LineMoments {
   View<A, 1> values;

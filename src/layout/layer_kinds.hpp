@@ -37,14 +37,14 @@ enum class LayerMemory {
   saved,  // in a slot, from forward on
   left,   // in a slot, from B to W, where these are separate actions: recomputed buffers, and B's for W
   // In a frame.
-  recomputed,  // with the gathered rows that keeps_gathered() says, which `left` has not
+  recomputed,  // with the gathered rows of keeps_gathered(), which `left` lacks
   gradients,   // buffers from B for W
   state,       // a normalised state that the head alone reads
   stream,      // where W follows B directly; of all layers of a pass
 };
 inline constexpr int layer_memory_count = 6;
 std::string_view name_of(LayerMemory memory);
-// Whether a norm's output has a frame: nobody reads it but the head right behind.
+// Whether a norm's output stands in a frame, since only the head right behind reads it.
 bool is_private_state(const StageContent& stage, const StageLayer& layer);
 // The members that stand there.
 template <class T>

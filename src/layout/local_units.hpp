@@ -63,8 +63,8 @@ struct LocalPiece {
   Range range() const { return {offset, offset + box.size()}; }  // of the unit's flat buffer
 };
 
-// A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, those that tp splits first, then
-// vectors, those that it splits last. A group (the pieces of one member) starts at a multiple of unit_alignment; gaps
+// A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, the ones split by tp first, then
+// vectors, the ones split by tp last. A group (the pieces of one member) starts at a multiple of unit_alignment; gaps
 // hold zeros and stay zero. ZeRO cuts the buffer into equal ranges.
 struct LocalUnit {
   UnitKind kind = UnitKind::block;
@@ -72,7 +72,7 @@ struct LocalUnit {
   ParameterList parameters;
   std::vector<LocalPiece> pieces;
   std::int64_t elements = 0;           // padding included: a multiple of shards · unit_alignment
-  std::int64_t vectors_begin = 0;      // from here: vectors; their gradients are summed over the step where they are
+  std::int64_t vectors_begin = 0;      // from here: vectors; their gradients are summed over the step in place
   std::int64_t replicated_begin = 0;   // from here up to replicated_end: the same on every tp rank, of experts on
   std::int64_t replicated_end = 0;     // every etp rank; gradients are summed over those
   std::vector<Range> copied;           // key and value heads that tp neighbours share; gradients are summed over those
@@ -104,7 +104,7 @@ inline constexpr std::int64_t unit_alignment = 64;
 // of such a sum overwrites the buffer.
 std::int64_t fresh_elements(const LocalUnit& unit);
 
-// Where a rank stands. Experts have groups of their own: of E experts it holds E / ep, of those Fe / etp columns.
+// Where a rank stands. Experts have groups of their own: a rank holds E / ep experts, and Fe / etp columns of each.
 struct LocalLayout {
   int tp = 1, tp_rank = 0;
   Zero zero{};

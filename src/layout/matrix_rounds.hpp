@@ -21,7 +21,7 @@ struct RoundMember {
 
 // Elements of an owner's matrices that are updated as one stack, where one matrix isn't larger.
 inline constexpr std::int64_t most_stacked = std::int64_t{1} << 24;
-// Elements that a rank holds of a round, where one matrix isn't larger: a shard may have all of a shape's.
+// Elements of a round on a rank, where one matrix isn't larger: a shard may have all matrices of a shape.
 inline constexpr std::int64_t most_held = std::int64_t{1} << 26;
 
 // A rank that holds elements of a matrix, and how many.
@@ -29,7 +29,7 @@ struct PartOfRank {
   int rank = 0;
   std::int64_t elements = 0;
 };
-// The ranks that hold elements of a matrix, each once, of a class and a number in it.
+// The ranks that hold elements of a matrix, each once, by the matrix' class and its number there.
 using HeldByRanks = std::function<std::vector<PartOfRank>(std::size_t shape, std::size_t matrix)>;
 
 // Deals matrices to rounds and owners; classes stand by their FLOPs, most first. In each round the next of a class go

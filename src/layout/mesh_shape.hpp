@@ -38,8 +38,8 @@ struct MeshShape {
 
   int world() const { return pp * dp_replicate * dp_shard * cp * tp; }
   int data_parallel() const { return dp_replicate * dp_shard; }  // groups of ranks that read different data
-  // Data-parallel groups that exchange rows of experts with each other: those that an ep group lies in, with whole
-  // ones.
+  // Data-parallel groups that exchange rows of experts with each other: the least number that holds whole groups of ep
+  // and etp.
   int data_parallel_together() const;
   Grid dense() const { return Grid({pp, dp_replicate, dp_shard, cp, tp}); }
   Grid expert() const { return Grid({pp, edp, ep, etp}); }
@@ -54,8 +54,8 @@ struct MeshShape {
 
 // The deck's mesh on `world` ranks. dp_shard -1 takes the rest. A pinned dp_shard with which
 // pp dp_replicate dp_shard ep cp tp is the world counts ep as a factor of its own, and becomes dp_shard ep.
-// Reports every violated equation with the nearest legal values, of `experts` experts (0: of any number); nothing is
-// returned then.
+// Reports every violated equation with the nearest legal values, for `experts` experts (0: any number); then returns
+// nothing.
 std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report,
                                       std::int64_t experts = 0);
 // The deck's mesh on `world` ranks, or the report thrown as one BadInput.

@@ -33,7 +33,7 @@ struct StageLayer {
   std::size_t unit = no_unit, second = no_unit;
   std::size_t adapter = no_unit;               // of a block's adapters
   std::size_t expert_adapter = no_unit;        // of its experts' adapters
-  bool frozen = false, second_frozen = false;  // no gradients of theirs are taken
+  bool frozen = false, second_frozen = false;  // they get no gradients
   bool idle = false;                           // nothing in or below it is trained: it has no backward
 
   // Whether its pass W has anything to do; W of experts and of their adapters runs with B.

@@ -43,8 +43,8 @@ std::vector<Range> kept_ranges(const LocalUnit& unit, KeptOf of);
 std::int64_t kept_elements(const LocalUnit& unit, KeptOf of);
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, StorageKind kind);
 
-// Units take turns in a few buffers of their largest one's size: gradients on their way into the shard, and gathered
-// parameters (in use, and ahead of use). Tables and the output matrix are much larger than a block, and seldom
+// Units take turns in a few buffers as large as the largest of them: gradients on their way into the shard, and
+// gathered parameters (in use, and ahead of use). Tables and the output matrix are much larger than a block, and seldom
 // used: they have fewer.
 enum class PoolClass { blocks, tables, experts, adapters, expert_adapters };
 inline constexpr int pool_classes = 5;

@@ -35,7 +35,7 @@ struct BufferSpec {
 
   std::size_t bytes() const { return to_size(extents[0] * extents[1]) * size_of(dtype); }
 };
-// Made anew wherever a layer works: no memory is asked for.
+// A list is made anew wherever a layer works, and takes no memory from the heap.
 using BufferList = ShortList<BufferSpec, 64>;
 
 // Arena bytes of a list: each buffer rounded up.
@@ -71,9 +71,9 @@ struct BufferContext {
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   RoundingOptions rounding{};
-  KernelChoice kernels{};         // those asked for
+  KernelChoice kernels{};         // the kernels asked for
   bool grouped = false;           // products of routed experts take one launch
-  bool cutlass = false;           // … by that library, behind one that describes the groups to it
+  bool cutlass = false;           // … by CUTLASS, behind a launch that describes the groups to it
   bool row_scores = false;        // an evaluation keeps its rows' scores of their labels
   bool pairs = false;             // a sample is a pair of texts of which the first is preferred
   bool checks_gradients = false;  // a step's gradients have a checksum (train/gradient_check.hpp)
@@ -109,7 +109,7 @@ class BufferLister {
   void add(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last = F) {
     list.push_back({name, {{rows, columns}}, dtype_of<P>, last, &member, place_view<P, N>});
   }
-  // A member that every policy saves; then one that full recomputation drops, and one that selective drops, too.
+  // Members: one that every policy saves; one that full recomputation drops; one that selective drops, too.
   template <class P, int N>
   void keep(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
     if (part_ != Part::recomputed) add(member, name, rows, columns, last);

@@ -17,13 +17,13 @@ struct StateBuffer {
   DType type;
   KeptOf of = KeptOf::all;
   StateOwner owner = StateOwner::shards;
-  bool averages = false;  // of an optimizer whose weights to use are averages of those that are trained
+  bool averages = false;  // of an optimizer whose weights to use are averages of the trained ones
 
   bool is_of_elements() const { return owner == StateOwner::shards; }
 };
 using OptimizerState = ShortList<StateBuffer, most_states>;
 
-// Whether anything is kept of matrices, not of elements (LineMoments).
+// Whether the optimizer has states of matrices, not of elements (LineMoments).
 inline bool keeps_of_matrices(const OptimizerState& state) {
   return !state.empty() && !state.back().is_of_elements();
 }

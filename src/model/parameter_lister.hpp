@@ -34,7 +34,7 @@ inline Splits split_columns(std::int64_t granule = 1) {
 // One tensor of the checkpoint, as its layer declares it.
 struct TensorSpec {
   NameParts name;  // forge's own, behind the unit's
-  NameParts hf;    // in Hugging Face checkpoints; of a block's behind the block's; empty: no family has the tensor
+  NameParts hf;    // in Hugging Face checkpoints; behind the block's, if any; empty: no family has the tensor
   ShortList<std::int64_t, 2> shape;
   Splits split = {};  // empty: every tensor-parallel rank has it whole
   Initial initial = Initial::zeros;
@@ -94,16 +94,16 @@ class ParameterLister {
     start(member, extents);
     declare(tensor, section);
   }
-  // A member that is several tensors, which follow.
+  // A member that is several tensors; they follow.
   template <class P, int N>
   void start(View<P, N>& member, Array<std::int64_t, N> extents) {
     ++next_;
     if (declares()) return;
     const ParameterGroup& group = group_of<P>();
-    if constexpr (N == 3) extents[0] = group.elements / (extents[1] * extents[2]);  // of experts, those that are here
+    if constexpr (N == 3) extents[0] = group.elements / (extents[1] * extents[2]);  // of experts, the ones here
     point(member, group, extents);
   }
-  // A member of as many vectors: so long as their place in the unit says.
+  // A member of as many vectors as its place in the unit says.
   template <class P>
   void start_vectors(View<P, 2>& member, std::int64_t vectors) {
     ++next_;
@@ -123,7 +123,7 @@ class ParameterLister {
   double norm_offset() const;  // added to the files' weights of norms
   std::string_view hf(std::string_view others, std::string_view gpt2_name) const { return gpt2() ? gpt2_name : others; }
 
-  // Standard deviations of matrices, and of those that add to the residual stream.
+  // Standard deviations of matrices, and of the matrices that add to the residual stream.
   double matrix_std() const { return spec.options.initial_std; }
   double output_std() const;
 

@@ -23,7 +23,7 @@ struct ModelSpec {
   std::int64_t kv_columns() const { return K() * D(); }
   std::int64_t v_columns() const { return K() * value_dim(); }
   std::int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
-  // Sigmoid gates of attention's output: of the projection that makes q, k and v, each query head has 2 D columns.
+  // Sigmoid gates of attention's output: the projection to q, k and v has 2 D columns for each query head.
   bool output_gate() const { return options.attention_output_gate; }
   std::int64_t q_rows() const { return output_gate() ? 2 * q_columns() : q_columns(); }
   std::int64_t projected_columns() const { return q_rows() + 2 * kv_columns(); }
@@ -32,7 +32,7 @@ struct ModelSpec {
   std::int64_t up_columns() const { return up_columns(F()); }
   std::int64_t up_columns(std::int64_t ffn) const { return gated() ? 2 * ffn : ffn; }
   bool layernorm() const { return options.norm == NormKind::layernorm; }
-  // Where attention and the feed-forward layer have norms: of their inputs, of their results, or of both.
+  // Whether attention and the feed-forward layer have norms before them, and behind them.
   bool norms_before() const { return options.norm_placement != NormPlacement::behind; }
   bool norms_behind() const { return options.norm_placement != NormPlacement::before; }
   bool rope() const { return options.positions == PositionKind::rope; }

@@ -18,7 +18,7 @@
 
 namespace forge {
 
-// Puts the rows of a microbatch into a slot's.
+// A source of batches: puts the rows of a microbatch into a slot's.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -52,8 +52,8 @@ struct StepInputs {
   PairInputs pairs = {};
 };
 
-// This rank's part of a pipeline, and the slots of the lists of tasks that it replays: steps' by their batches, else an
-// evaluation's.
+// This rank's part of a pipeline, and the slots of its lists of tasks: of training steps by their batches, or of an
+// evaluation.
 struct PipelinePart {
   const RankShare& share;
   std::vector<SlotTables> slots;
@@ -88,7 +88,7 @@ class Executor {
     slots_.use(list);
     step_.router = scales;
   }
-  // All that follows generates texts: attention sees the rows before, and the head leaves logits.
+  // From here on tasks generate texts: attention sees the rows before, and the head leaves logits.
   void generate_with(const KvCache<T>* cache, const RowLogits<acc_t<T>>& logits) {
     step_.cache = cache;
     row_logits_ = logits;
@@ -128,7 +128,7 @@ class Executor {
   }
 
   const LayerServices<T> services_;
-  PassState<T> step_;  // as far as the tasks of a step have it in common
+  PassState<T> step_;  // the part common to the tasks of a step
   const ParameterStorage<T>& storage_;
   ParameterGather<T>& gather_;
   GradientSync<T>* sync_;

@@ -23,9 +23,9 @@ class GradientSync {
   using A = acc_t<T>;
   GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh);
 
-  // `seed` and `step`: of the numbers that round.
+  // `seed` and `step`: for the numbers that round.
   void start_step(Stream& compute, std::uint64_t seed, std::int64_t step);
-  // Gives unit u a buffer of its pool, in which nothing stands.
+  // Gives unit u an empty buffer of its pool.
   void clear(Stream& compute, std::size_t u, int buffer);
   // Sums the gradients in the compute stream: of a microbatch in the buffer, or (-1) of the step; `last`: no more
   // gradients of the unit come in this step. Every rank of a group calls it for the same units in the same order.
@@ -49,7 +49,7 @@ class GradientSync {
 
   struct Checksum {
     View<std::uint64_t, 1> total, partial;
-    std::uint64_t pieces = 0;  // that it has so far
+    std::uint64_t pieces = 0;  // added so far
   };
   void add_to_checksum(Stream& compute, View<const A, 1> sums);
   PoolBuffer& buffer_of(const RankUnit<T>& unit, int buffer) {

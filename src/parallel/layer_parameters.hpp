@@ -51,7 +51,7 @@ struct LayerParameters {
     bind_adapter(run.layer->expert_adapter, of_experts);
     return g;
   }
-  // Both of the final norm, or of the norm behind a depth's block.
+  // Binds weights and gradients of the final norm, or of the norm behind a depth's block.
   void bind_norm(StateNorm<T>& norm) const {
     if (run.layer->state > 0) {
       norm.w = head_of_depth({}, weights().mtp);

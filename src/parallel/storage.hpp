@@ -39,7 +39,7 @@ struct RankUnit {
     void* data;
 
     bool has(std::int64_t element) const { return at(element) != nullptr; }
-    // Null: it has nothing of the element.
+    // The element's state; null: the buffer hasn't the element.
     std::byte* at(std::int64_t element) const {
       std::int64_t before = 0;
       for (const Range& range : kept) {
@@ -90,7 +90,7 @@ struct RankUnit {
   void convert_master(Stream& stream) const;
 
  private:
-  // Null: not that buffer, or none.
+  // Sets where gradients are; null: nowhere.
   void set_gradients(void* whole_unit, void* shard);
 };
 
@@ -110,9 +110,9 @@ class ParameterStorage {
   std::size_t size() const { return storage_.size(); }
   void zero_gradients(Stream& stream) const;
   // Sets the master weights of unit u, all of its state, and their copies. values_of(parameter, elements) gives a
-  // function of an element of the whole tensor, which is called within that range only; a parameter comes in several
-  // ranges, one after the other. Host work in pieces of bounded size, so that no second unit is ever in memory. Whoever
-  // calls it tells the ParameterGather.
+  // function of an element of the whole tensor, which is called within this range only; a parameter comes in several
+  // ranges, one after the other. Host work in pieces of bounded size, so that no second unit is ever in memory. The
+  // caller tells the ParameterGather.
   template <class F>
   void fill(Stream& stream, std::size_t u, F values_of);
   // Gives the state of unit u, as the first of these ranks has filled it, to the others, which hold the same part of

@@ -49,7 +49,7 @@ class PhaseTimers {
 
   Stream& compute_;
   std::array<double, phase_count> seconds_{};
-  std::vector<Span> spans_;  // of which `used_` wait to be counted; the others' marks are taken again
+  std::vector<Span> spans_;  // the first `used_` wait to be counted; the others' marks are reused
   std::size_t used_ = 0;
   bool open_ = false;  // the last of them has not ended
 };

@@ -20,7 +20,7 @@ class Frames {
   std::size_t run(const Task& task);
 
   std::size_t most = 0;
-  Task task{};  // the first that reaches it, where anything is taken at all
+  Task task{};  // the first that reaches `most`, where that isn't 0
 
  private:
   // The task's bytes beside the open frames; none where it computes nothing in the workspace.

@@ -13,7 +13,7 @@ namespace forge {
 std::size_t library_bytes(const Deck& deck);
 // The memory of the setup's rank.
 MemoryPlan planned_memory(const RunSetup& setup, RunKind kind);
-// The memory of a rank of one pipeline rank, and of each, in their order: all ranks of a stage need the same.
+// The memory of a rank of one pipeline rank, and of each pipeline rank in order: all ranks of a stage need the same.
 MemoryPlan planned_memory(const RunSetup& setup, RunKind kind, int pp_rank);
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind);
 const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans);

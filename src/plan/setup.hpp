@@ -27,7 +27,7 @@ struct RunSetup {
   std::vector<StageContent> stages;  // by stage
   RankShare share;                   // of this rank
   BufferContext buffers;
-  int capability = 0;  // of the ranks' devices, 90 of sm_90; 0: processors, or not known
+  int capability = 0;  // of the ranks' devices, 90 for sm_90; 0: processors, or not known
 
   int replicas() const { return mesh.data_parallel(); }
   // Tokens of the largest batch, and of a step's batch.
@@ -35,7 +35,7 @@ struct RunSetup {
   std::int64_t tokens_of(std::int64_t step) const { return batches.of(step) * deck.train.sequence_tokens; }
   // Tokens of all steps up to this one.
   std::int64_t tokens_through(std::int64_t step) const { return batches.before(step + 1) * deck.train.sequence_tokens; }
-  // Which schedule a step has: 0, or 1 + its place in `smaller`.
+  // The number of a step's schedule: 0, or 1 + its place in `smaller`.
   std::size_t schedule_number(std::int64_t step) const;
   const Schedule& schedule_of(std::int64_t step) const;
   // Scopes of the routers' auxiliary loss in a step, over all ranks: sequences or microbatches.

@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// Which slot of a region holds which microbatch. The executor and the memory planner share it.
+// The slot of each microbatch in a region. The executor and the memory planner share it.
 struct SlotTable {
   int microbatches = 0;
   std::vector<int> counts;  // slots by chunk
@@ -18,7 +18,7 @@ struct SlotTable {
 };
 using SlotTables = std::array<SlotTable, region_count>;
 
-// From the first to the last of a rank's tasks that reads or writes a region of (chunk, microbatch).
+// The span from the first to the last of a rank's tasks that read or write a region of (chunk, microbatch).
 struct Lifetime {
   Region region{};
   int chunk = 0, microbatch = 0;

@@ -12,7 +12,7 @@ namespace forge {
 // list; memory, slots and traffic are sums over it.
 enum class TaskOp : std::uint8_t {
   load_batch,  // of a microbatch: takes its slots
-  retire,      // all that W reads has been read: frees them
+  retire,      // W has read all of them: frees them
   forward,     // of a layer, like the next four
   recompute,   // activations that the policy did not save
   backward_input,
@@ -62,7 +62,7 @@ struct Task {
   int round = -1;                 // of matrices
   LayerMemory frame{};            // of open and close
 
-  // Whether it is about the step, not about an action of the schedule.
+  // Whether it belongs to the step, not to an action of the schedule.
   bool of_step() const { return op >= TaskOp::clear_sums; }
   // B directly followed by W, layer by layer: B's buffers for W stand in frames, else in slots.
   bool fused() const { return action.op == Op::backward; }
@@ -74,9 +74,9 @@ struct Task {
 // a pool.
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
 
-// A rank's tasks for the update with the gradients. The scalars are read first: the host then reports, and prepares
-// the next step, behind the update. Of matrices one round is gathered, and one goes back, while another one is
-// computed.
+// A rank's tasks for the update with the gradients. The scalars are read first: the host then reports, and prepares the
+// next step, behind the update. While one round of matrices is computed, the next is gathered and the one before goes
+// back.
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
 // The optimizer's own tasks among these, up to the new weights of the rank's parts.
 std::vector<Task> optimizer_tasks(const RankShare& share);

@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// A task's shares of questions whose right choice has the largest log-likelihood (accuracy), and the largest one for
-// each character of its text (normalised), as lm-eval has them (acc, acc_norm); of equal ones the first is chosen.
+// A task's shares of questions whose right choice has the largest log-likelihood (accuracy), and the largest
+// log-likelihood per character (normalised), as in lm-eval (acc, acc_norm); of equal ones the first is chosen.
 struct TaskResult {
   std::int64_t questions = 0;
   double accuracy = 0, normalised = 0;

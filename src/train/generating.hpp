@@ -18,9 +18,9 @@ RunSetup generation_setup(Deck deck, int rank, std::int64_t piece);
 // A part of a text for one pass.
 struct TextPart {
   std::int64_t text = 0;              // 0 … Generator::texts() − 1
-  std::int64_t first = 0;             // position of the first of the tokens, up to which all were given before
+  std::int64_t first = 0;             // position of the first of the tokens; all before it were given earlier
   std::vector<std::int32_t> tokens;   // 1 … Generator::piece()
-  std::optional<TokenChoice> choice;  // of the token behind them; none: more of the text is known
+  std::optional<TokenChoice> choice;  // for the token behind them; none: the text goes on
 };
 
 // Texts on any layout: each pass gives the model some tokens of each and chooses the next ones. A text is one

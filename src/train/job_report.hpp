@@ -17,7 +17,7 @@ namespace forge {
 // When, where and how a job was started: the beginning of its log and of job_info, so that it is found again.
 struct JobRecord {
   std::int64_t started = 0;            // seconds since 1970
-  std::vector<std::string> arguments;  // of the program's call, its name first
+  std::vector<std::string> arguments;  // the program's call, its name first
   std::string directory;               // where relative paths start
   std::string deck;                    // its path
   std::string batch_system, job;       // "Slurm", "1234"; both empty without one
@@ -71,7 +71,7 @@ std::string step_line(const StepRecord& record, std::int64_t steps, double secon
 std::string validation_line(const ValidationRecord& record);
 std::string task_line(const TaskRecord& record);
 
-// Where the time went: of the start by its parts, and by phase.
+// The table of a run's time: of the start by its parts, and by phase.
 std::string time_table(const PhaseTimers& timers, const StartTimes& start, double total_seconds);
 
 }  // namespace forge

@@ -30,7 +30,7 @@ class Leaving {
   std::int64_t agree(double seconds, std::int64_t other = 0);
   bool agreed() const { return signal_ != 0 || late_; }
 
-  // Once they have: "SIGTERM".
+  // The reason, once they have agreed: "SIGTERM".
   std::string why() const;
   // All ranks: throws LeftOnInterrupt or another LeftOnSignal, "TEXT: SIGTERM".
   [[noreturn]] void leave(const std::string& text) const;
@@ -50,8 +50,8 @@ class Leaving {
   bool late_ = false;
 };
 
-// Where in a long loop the ranks ask whether they leave: behind the first part, and then about every second, alike on
-// all ranks. A part of a pipeline waits there for the last stage.
+// The points of a long loop at which the ranks ask whether they leave: behind the first part, and then about every
+// second, the same on all ranks. A part of a pipeline waits there for the last stage.
 class StopPoints {
  public:
   // All ranks, behind each part of the loop. `seconds`: the time of leaving itself.

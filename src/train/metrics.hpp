@@ -61,8 +61,8 @@ struct NormReport {
   double weights = 0, update = 0;
 };
 
-// Shares of a product's numbers that are beyond the format's largest, and of those other than 0 that became 0, among
-// all that were rounded: of tensor x, dy or weights, over all layers.
+// Shares of a product's rounded numbers, of tensor x, dy or weights over all layers: beyond the format's largest
+// number, and rounded to 0 without being 0.
 struct RoundingReport {
   std::string product, tensor;
   double overflow = 0, underflow = 0;
@@ -82,7 +82,7 @@ struct ComputationReport {
 // A line for the log; "" where none is slow.
 std::string slow_ranks_line(const std::vector<SlowRank>& slow);
 
-// A held-out set's result, as the log and metrics.jsonl say it.
+// A held-out set's result, for the log and metrics.jsonl.
 struct ValidationRecord {
   std::string set;  // "": of data.validation_files
   double loss = 0;  // per label
@@ -105,7 +105,7 @@ struct StepResult {
   std::optional<double> mtp_loss;  // mean over the depths of multi-token prediction, per label of their own
   double grad_norm = 0;            // before clipping
   bool finite = true;              // false: NaN or Inf, the parameters stay as they are
-  bool held_back = false;          // they do for a spike (train/spikes.hpp)
+  bool held_back = false;          // likewise, for a spike (train/spikes.hpp)
   bool updated() const { return finite && !held_back; }
   std::vector<RouterReport> routers;     // of the layers with experts
   std::vector<double> source_losses;     // cross-entropy per label of each source's; NaN without labels

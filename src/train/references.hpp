@@ -10,14 +10,14 @@
 namespace forge {
 
 // Log-probabilities of the texts of preference pairs by the reference, the weights that a run starts with: Σ log p of
-// each text's labels. In a file: "forgelp1", keys of data and weights, number of values (u64 each); the values, those
-// of all training pairs and then of each held-out set's (float64); the sum of the values' bits (u64). Until it is whole
+// each text's labels. In a file: "forgelp1", keys of data and weights, number of values (u64 each); the values of all
+// training pairs and then of each held-out set (float64); the sum of the values' bits (u64). Until it is whole
 // it is PATH.partial, which the next start goes on with.
 
 // preference.reference, or its default.
 std::string reference_path(const Deck& deck);
 
-// Texts of pairs in all sets of a run: of each set the texts of its samples.
+// Texts of pairs in all sets of a run: the texts of each set's samples.
 std::int64_t text_count(const TrainingData& data);
 // The key of all that training and validation read, in this order; reads the token files.
 std::uint64_t key_of_texts(const TrainingData& data, Heartbeat* heartbeat);

@@ -24,7 +24,7 @@ struct TaskTime {
   double seconds = 0, collectives = 0;
   bool waits = false;  // for another stream
 };
-// In the order of the first ones.
+// The times in the order of each kind's first task.
 std::vector<TaskTime> task_times(const RunSetup& setup, const std::vector<Task>& tasks,
                                  const std::vector<Timeline::Span>& spans);
 // When the compute stream had nothing to do between the first of these tasks and the last.

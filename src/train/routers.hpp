@@ -33,7 +33,7 @@ class Routers {
   void reduce(Stream& stream, Communicator& all);
   // bias += rate · sign(mean load − load); not after a step that was not finite.
   void update_biases(Stream& stream);
-  // On its way to the host: reports() of it once the stream has been waited for.
+  // Copies the reading to the host: reports() takes it once the stream has been waited for.
   RouterReading<A> copy(Stream& stream, Readback& readback) const;
   // Reports on the layers with experts, in order.
   std::vector<RouterReport> reports(const RouterReading<A>& read, double scopes, double tokens) const;

@@ -12,7 +12,7 @@ class Screen {
   // Whether standard output is a terminal that can redraw (TERM isn't dumb).
   Screen();
 
-  // Both return "" or why standard output can't be written: once, from then on nothing is.
+  // Both return "" or why standard output can't be written: once; after that they write nothing.
   // Lines that stay.
   std::string print(const std::string& text);
   // Takes the line away.

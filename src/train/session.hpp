@@ -41,7 +41,7 @@ class Session {
     read_history();
     parameters_changed();
   }
-  // The master weights' copies have changed.
+  // To be called when the master weights' copies have changed.
   void parameters_changed() {
     if (setup_.deck.train.zero_stage < 3)
       for (const Task& task : gathers_) executor_->run(task);
@@ -51,12 +51,12 @@ class Session {
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
-  // A checksum of the gradients that this rank gives to reductions in between, of a deck that checks gradients.
+  // A checksum of the gradients that this rank gives to reductions in between, for a deck that checks gradients.
   void begin_checksum();
   std::uint64_t end_checksum();
-  // The step's scalars, for which it waits, with norms by unit where they are wanted; routers' biases by the step's
-  // loads, where all was finite; and update number `number` (Optimizer::Update) with these gradients, for which it
-  // waits with norms alone. Where `holds_back` says so of a finite step, on all ranks, nothing changes either.
+  // Waits for the step's scalars, with norms by unit where they are wanted; updates routers' biases by the step's
+  // loads, where all was finite; and makes update number `number` (Optimizer::Update) with these gradients, for which
+  // it waits with norms alone. Where `holds_back` returns true for a finite step, on all ranks, nothing changes either.
   using HoldsBack = std::function<bool(const StepResult&)>;
   StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels,
                     bool norms = false, const HoldsBack& holds_back = {});
@@ -73,8 +73,8 @@ class Session {
     exchange_weights();
   }
   void use_trained() { exchange_weights(); }
-  // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum. With the
-  // weights to use.
+  // Sum of the losses of microbatches over all ranks, without gradients, with the weights to use: begin, add each, then
+  // the sum.
   void begin_evaluation();
   // `scores`: of the microbatch's rows, on ranks that have the head.
   void evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores = {});
@@ -144,7 +144,7 @@ class Session {
   std::optional<Timeline::Scope> measured(std::size_t number, const Task& task);
   void clear_sums();
   void clip();
-  // Of a step whose sums are all ranks': the update's input. Then, with the update, the history of amaxes.
+  // Computes the update's scalars from all ranks' sums of a step. Then, with the update, the history of amaxes.
   void finish_sums();
   void move_history();
   void read_history();  // once it is loaded
@@ -154,7 +154,7 @@ class Session {
   }
   // Only one of the ranks that computed a loss counts it.
   void sum_losses();
-  // Losses of a mixture's sources, or sums of pairs, and all that follows them in one piece of memory, as far as
+  // Losses of a mixture's sources, or sums of pairs, and the scalars behind them in one piece of memory, as far as
   // `last`.
   View<double, 1> summed_to(std::int64_t last) const {
     return run_.scalars.slice(0, setup_.buffers.leading_sums() + last);

@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// Which steps the log shows: the first ones of a start, every so many, one whenever nothing was shown for ten seconds,
-// the last one, and those without an update. Loss and speed of a line are means since the line before.
+// The steps shown in the log: the first ones of a start, every so many, one whenever nothing was shown for ten seconds,
+// the last one, and those without an update. Loss and speed are means since the line before.
 class StepLines {
  public:
   using Clock = std::chrono::steady_clock;

@@ -24,7 +24,7 @@
 
 namespace forge {
 
-// Which samples this rank reads.
+// This rank's samples.
 BatchShare batch_share(const RunSetup& setup);
 
 // The first step's share of a rank, read now, and the labels of the step over all data-parallel ranks.
@@ -64,7 +64,7 @@ class Trainer {
   // Whether this rank writes the step's timeline.
   bool profiles(std::int64_t s) const;
   void say_steps_before() const;
-  // Whether the step makes no update for a spike (train/spikes.hpp), as all ranks say together; notes the consequence.
+  // Whether the step makes no update for a spike (train/spikes.hpp), by all ranks' agreement; notes the consequence.
   bool holds_back(std::int64_t s, const StepResult& result);
   // Where the run can go back to, and has other data for step s: the checkpoints of Checkpoints::committed().
   std::optional<std::vector<std::string>> ways_back(std::int64_t s);
@@ -95,7 +95,7 @@ class Trainer {
   StepLines lines_;
   std::int64_t updates_, bad_in_a_row_, peak_bytes_ = 0;
   double seconds_ = 0, step_seconds_ = 0;  // of all steps of this run, of the last one
-  // When the host had given out the step before, or ended the work between: a step's time counts from there.
+  // When the host had submitted the step before, or ended the work between: a step's time counts from there.
   PhaseTimers::Clock::time_point since_;
   BusyCores busy_cores_;
   SlowRanks slow_ranks_;

@@ -11,7 +11,7 @@
 
 namespace forge {
 
-// How long a run takes, over all of its starts: this one's seconds, behind those at which it goes on.
+// The seconds of a run over all of its starts: this start's, behind the earlier ones'.
 struct RunClock {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   double before = 0;
@@ -30,7 +30,7 @@ class TrainingLog {
   void say(const std::string& text) const;
   // Writes to a screen that is a terminal, in the place of the line before.
   void redraw(const std::string& line) const;
-  // To be called behind the last of such lines: others than this log write next.
+  // To be called behind the last of such lines, before others than this log write.
   void clear() const;
   // Writes to log.txt alone.
   void note(const std::string& text) const;

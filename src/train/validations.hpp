@@ -52,8 +52,8 @@ class Validations {
   std::int64_t microbatches() const;
   // Whether there is one behind step s; 0: before the first one, of sets with names and tasks.
   bool due(std::int64_t s) const;
-  // Evaluates, and says the results. Broken off where the job leaves: time for the save stays. `times` has the seconds,
-  // or that it was broken off.
+  // Evaluates, and prints the results. Broken off where the job leaves, which leaves time for the save. `times` has the
+  // seconds, or that it was broken off.
   void run(std::int64_t s, StepTimes& times);
 
  private:

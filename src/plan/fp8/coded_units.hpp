@@ -21,7 +21,7 @@ struct CodedMatrices {
   std::int64_t offset = 0;  // in the unit
   std::int64_t count = 1;
   ScaledOperand each;      // how its numbers share scales
-  std::int64_t lines = 0;  // of each the first rows, which this rank counts in reports
+  std::int64_t lines = 0;  // first rows of each, which this rank counts in reports
   std::int64_t first = 0;  // where their amaxes begin among the rank's
 
   std::int64_t groups() const { return count * each.groups(); }
@@ -32,7 +32,7 @@ struct CodedUnit {
   std::vector<CodedMatrices> matrices;  // in the unit's order; none: products find their amaxes
   bool gathered = false;                // as codes
   std::vector<Range> others;            // of the unit: between the matrices and behind them
-  std::int64_t others_of_shard = 0;     // the most of these that a rank's shard has: each rank sends as many
+  std::int64_t others_of_shard = 0;     // the most of these in a rank's shard: each rank sends as many
 };
 
 // The coded units of a rank.
@@ -46,13 +46,13 @@ struct CodedUnits {
   std::int64_t amaxes() const { return dense + experts; }
 };
 CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& units, int tp_rank, int etp_rank);
-// The kernels that take the amaxes of the rank's parts of them.
+// Lists the kernels that take the amaxes of the rank's parts of the weights.
 void list_weight_amaxes(Segments& list, const CodedUnits& coded, const std::vector<LocalUnit>& units);
 
-// Resolves which blocks' weights the deck gathers so: experts' where a mesh shards those, and others'. Blocks of
-// multi-token prediction keep theirs: the unit has a matrix that isn't in FP8, as large as theirs.
+// Resolves the blocks whose weights the deck gathers as codes: experts' where a mesh shards these, and others'. Blocks
+// of multi-token prediction keep theirs: the unit has a matrix that isn't in FP8, as large as theirs.
 void resolve_coded(RoundingOptions& rounding, const Deck& deck, const MeshShape& mesh);
-// Whether the deck asks for it.
+// Whether the deck asks for gathers as codes.
 bool gathers_codes(const Deck& deck);
 // Experts in FP8 need a block that has experts and is in FP8: else BadInput.
 void check_rounded_experts(const ModelSpec& spec, const RoundingOptions& rounding);
