@@ -32,8 +32,8 @@ void refuse_missing_history(const Deck& deck);
 
 // "initial values, seed 5".
 std::string initial_values_text(const Deck& deck);
-// Starts the adapters beside a model that was read: from adapter.load, or drawn; and a text of that, behind a comma, ""
-// without adapters.
+// Starts the adapters beside a model that was read: from adapter.load, or drawn; and a text on their source, behind a
+// comma, "" without adapters.
 template <class T>
 void start_adapters(const Deck& deck, const ModelSpec& spec, ParameterStorage<T>& storage, Stream& stream,
                     const Replicas& replicas, Heartbeat* heartbeat);
