@@ -8,16 +8,16 @@
 namespace forge::test {
 
 // Models whose dimensions force remainders: 5 layers, a prime vocabulary, 2 key and value heads under tp 4 and 8,
-// documents of uneven length. Each has what the others lack; together they have every option of a dense model, latent
-// attention included.
+// documents of uneven length. Each has options that the others lack; together they have every option of a dense model,
+// latent attention included.
 struct TestModel {
   std::string name;
   Deck deck;
 };
 std::vector<TestModel> test_models();
 
-// The same of layers with experts: 6 of them, 2 or 3 layers without, routers of every kind, rounds of dispatch that are
-// too small for what arrives, capacities, shared experts; one model sends every token to one expert, one leaves an
+// Likewise with experts: 6 of them, 2 or 3 layers without, routers of every kind, rounds of dispatch that are too small
+// for the rows that arrive, capacities, shared experts; one model sends every token to one expert, one leaves an
 // expert empty.
 std::vector<TestModel> moe_models();
 // Models with one or two depths of multi-token prediction, dense and with experts.
