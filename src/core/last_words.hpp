@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <functional>
 
@@ -36,6 +37,9 @@ class LastAct {
  public:
   explicit LastAct(std::function<void()> act);
   ~LastAct();
+  // Acts now, in a thread of its own in which `error` is being handled, and waits so long at most: a file system may be
+  // the reason why a job hangs.
+  static void perform(const std::exception_ptr& error, std::chrono::milliseconds most);
   LastAct(const LastAct&) = delete;
   LastAct& operator=(const LastAct&) = delete;
 };
