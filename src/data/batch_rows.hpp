@@ -60,6 +60,7 @@ struct HostBatch {
   // The rows of all cp ranks, where cp > 1: of each microbatch (cp, b, Tc), with all_to_all (b, cp, Tc).
   PinnedVector<std::int32_t> key_positions, key_documents;  // (B·T)
   PinnedVector<std::int64_t> key_samples;                   // (B·T) all_to_all only
+  PinnedVector<std::int32_t> whole_documents;  // (B·T) by sequence and position, where share.whole_documents says so
   // Rows of each microbatch (0 … b·Tc−1) sorted by token, and this tp rank's rows of the stream (0 … b·Tc/tp−1) by
   // position, equal ones in row order: the orders of summation of the embedding tables' gradients.
   PinnedVector<std::int32_t> token_order;     // (A, b·Tc)

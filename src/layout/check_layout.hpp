@@ -14,7 +14,7 @@ namespace forge {
 //   tp  divides model.heads and model.ffn; divides model.kv_heads or is a multiple of it; divides the rows of a
 //       microbatch, microbatch_sequences · sequence_tokens / cp, which sequence parallelism cuts
 //   cp  2 cp divides sequence_tokens: a rank has two blocks of a sequence, so that all have the same work; with
-//       all_to_all, cp divides the query heads of a tp rank
+//       all_to_all, cp divides the query heads of a tp rank; with gated DeltaNet its key heads
 std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& report);
 // The same check for transposed copies: a rank's block of a sequence has whole groups of the rows that share scales.
 void check_transposed_groups(const Deck& deck, Report& report);

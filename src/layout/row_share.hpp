@@ -19,6 +19,7 @@ struct RowShare {
   bool sources = false;             // rows have a number of their source
   bool document_positions = false;  // positions of tables start anew with each document
   bool pairs = false;               // samples are pairs of texts
+  bool whole_documents = false;     // with cp ranks, rows of whole sequences have their documents
 };
 
 // Positions of a sequence of T tokens that a context-parallel rank computes, ascending: the chunks c and 2 cp − 1 − c

@@ -22,6 +22,9 @@ std::vector<TestModel> test_models();
 std::vector<TestModel> moe_models();
 // Models with one or two depths of multi-token prediction, dense and with experts.
 std::vector<TestModel> mtp_models();
+// A deck with gated DeltaNet in most layers, with heads that its tp and cp divide; sequences of one chunk, or of two or
+// three.
+Deck with_delta(Deck deck, std::size_t choice);
 // Biases of routers (layers, E) that a model starts with here: drawn, or such that its name comes true.
 std::vector<double> starting_biases(const Deck& deck);
 // Whether a tensor is one of an expert that no token goes to, by these biases.
