@@ -43,7 +43,7 @@ END = {"data.document_end_token": 5}
 FEATURES = [
     ("bf16", {"train.precision": "bf16"}),
     ("fp8", {"train.precision": "fp8"}),
-    ("LoRA", {"adapter.name": "lora", "model.router_bias_rate": 0, "model.mtp_depth": 0}),
+    ("LoRA", {"adapter.name": "lora", "model.router_bias_rate": 0}),
     ("QK-clip", {"optimizer.qk_clip": 100}),
     ("Muon", {"optimizer.name": "muon"}),
     ("a multi-token layer", {"model.mtp_depth": 1}),
@@ -55,6 +55,7 @@ FEATURES = [
     ("soft cap of logits", {"model.logit_soft_cap": 30}),
     ("full recomputation", {"train.recompute": "full"}),
 ]
+EXPORTED = ("a multi-token layer", "soft cap of scores", "soft cap of logits")  # those that config.json may have no words for
 # What loads an export: the page of vLLM's models, and SGLang's modules, each as it stood at a commit. "": its own class.
 VLLM_AT, VLLM_PAGE = "0046f770d322", "docs/models/supported_models.md"
 BACKEND = "by its Transformers backend"
@@ -84,19 +85,19 @@ SGLANG = {
 }
 # Modules that were read without finding the class.
 SGLANG_WITHOUT = {"Olmo3": ("olmo2", "067ed0ce6df4"), "Qwen3_5": ("qwen3_5", "005fa711897e"), "Qwen3_5Moe": ("qwen3_5", "005fa711897e")}
-HEAD = """# Families
+HEAD = f"""# Families
 
-`tests/app/family_cards.py build/cpu/forge --write` writes this page, and a test holds it to the program: each difference was measured by forge when the
-page was written. A family's `model_type` chooses it; (text_config) stands behind types whose text model is nested; mistral3's is what the `model_type`
-in its text_config says. Differences to transformers are `forge verify`'s, in fp64: of the losses and gradient norms of ten steps, and of every
+`tests/app/family_cards.py build/cpu/forge --write` writes this page, and a test holds it to the program: each difference was measured by forge when
+the page was written. A family's `model_type` chooses it; (text_config) stands behind types whose text model is nested, of which mistral3's is the
+`model_type` in its text_config. Differences to transformers are `forge verify`'s, in fp64: of the losses and gradient norms of ten steps, and of every
 gradient of step 1. Differences of layouts are the largest over the loss and every gradient of step 1, against one rank, in fp64, of a twin of the
-problem whose sizes all of these layouts divide. Texts: [export_texts.py](../verify/export_texts.py). Memory and speed are `forge plan`'s predictions
-for a GPU. The class of vLLM and of SGLang that loads an export is the one of its architecture: looked up in {vllm} of vllm-project/vllm
-and in python/sglang/srt/models of sgl-project/sglang, at the commits named; no export has been loaded by either here.
+problem whose sizes all of these layouts divide. Texts: [export_texts.py](../verify/export_texts.py). Memory and speed are predictions of `forge plan`,
+of a GPU. The class of vLLM and of SGLang that loads an export is the one of its architecture, looked up in {VLLM_PAGE}
+of vllm-project/vllm at {VLLM_AT} and in python/sglang/srt/models of sgl-project/sglang; no export has been loaded by either here.
 
 | family | model_type | writes | loss, gradients to transformers | layouts | equal text | deck |
 |---|---|---|---|---|---|---|
-""".format(vllm=f"{VLLM_PAGE} (at {VLLM_AT})")
+"""
 
 
 def sets(settings):
@@ -115,9 +116,9 @@ def refusal(*arguments):
 
 
 def figure(value):
-    """Two digits at most, rounded up."""
-    if not value >= LEAST:
-        return f"<{LEAST:.0e}" if value < LEAST else "NaN"
+    """A digit, rounded up."""
+    if value < LEAST:
+        return f"<{LEAST:.0e}"
     digit, exponent = f"{value:.0e}".split("e")
     rounded = float(f"{digit}e{exponent}")
     return f"{rounded if rounded >= value else rounded + float(f'1e{exponent}'):.0e}"
@@ -172,11 +173,19 @@ def layouts(deck, experts, work):
     return same, refused
 
 
-def features(deck):
+def export_refusal(name, deck, work):
+    """Of a model with this feature, a step trained; "" where forge exports it."""
+    saved, settings = os.path.join(work, name), dict(FEATURES)[name]
+    run(["train", deck, *sets(settings | {"checkpoint.directory": saved, "output.directory": f"{saved} run"})])
+    return refusal("export", saved, "--output", f"{saved} exported").removeprefix("forge export: ")
+
+
+def features(deck, work):
     """(features that forge has), and (feature, refusal)."""
-    written = ["--output", os.path.join(os.path.dirname(deck), "feature.safetensors")]
+    written = ["--output", os.path.join(work, "feature.safetensors")]
     told = [(name, refusal("gradients", deck, *written, *sets(settings))) for name, settings in FEATURES]
     told.append(("generation", refusal("generate", deck, "--initial", "--tokens", "1,2,3", "--length", "2", "--ignore-end")))
+    told += [(f"export of {name}", export_refusal(name, deck, work)) for name in EXPORTED if (name, "") in told]
     return [name for name, message in told if not message], [(name, message) for name, message in told if message]
 
 
@@ -214,6 +223,8 @@ def by_message(refused):
 
 def served(architecture):
     short = architecture.removesuffix("ForCausalLM")
+    if short not in SGLANG | SGLANG_WITHOUT:
+        sys.exit(f"tests/app/family_cards.py doesn't say which class of vLLM and SGLang loads {architecture}")
     vllm = f"not found at {VLLM_AT}" if short not in VLLM else f"`{architecture}` {VLLM[short]}".strip()
     name, commit = SGLANG.get(short) or SGLANG_WITHOUT[short]
     found = f"`{architecture}` in {name}.py" if short in SGLANG else f"not found in {name}.py"
@@ -236,7 +247,7 @@ def card(family, words, exports):
     with tempfile.TemporaryDirectory() as work:
         deck, experts = twin(problem, work)
         same, refused = layouts(deck, experts, work)
-        has, not_these = features(deck)
+        has, not_these = features(deck, work)
     worst = max((difference for _, difference in same), default=0)
     if not max(worst, gradients) <= BOUND:
         sys.exit(f"{family}: {same}, gradients {gradients}: beyond {BOUND}")
