@@ -144,7 +144,8 @@ def twin(problem, work):
     model |= {"hf": "", "load_weights": False, "initial_std": 0.2, "layers": 4, "heads": 8, "kv_heads": 8 if kv_heads == heads else 4}
     model |= {"ffn": up(model["ffn"]), "max_positions": max(64, model["max_positions"])}
     if model["experts"] > 0:
-        model |= {"experts": 8, "expert_ffn": up(model["expert_ffn"]), "shared_expert_ffn": up(model["shared_expert_ffn"])}
+        ffn, shared = model["expert_ffn"], model["shared_expert_ffn"]
+        model |= {"experts": 8, "expert_ffn": up(ffn), "shared_expert_ffn": up(shared) if shared % ffn else shared // ffn * up(ffn)}
     if model["full_attention_interval"] > 0:
         model |= {"linear_key_heads": 4, "linear_value_heads": 8}
     sizes = {"steps": 1, "sequence_tokens": 64, "global_batch_sequences": 8, "microbatch_sequences": 1, "precision": "fp64"}
@@ -177,7 +178,7 @@ def export_refusal(name, deck, work):
     """Of a model with this feature, a step trained; "" where forge exports it."""
     saved, settings = os.path.join(work, name), dict(FEATURES)[name]
     run(["train", deck, *sets(settings | {"checkpoint.directory": saved, "output.directory": f"{saved} run"})])
-    return refusal("export", saved, "--output", f"{saved} exported").removeprefix("forge export: ")
+    return refusal("export", saved, "--output", f"{saved} exported").split(" has no words for this model: ")[-1]
 
 
 def features(deck, work):
