@@ -143,7 +143,7 @@ def main():
         try:
             with tempfile.TemporaryDirectory() as folder:
                 known[family] = check(os.path.abspath(arguments.forge), family, folder)
-            print(f"{family:18s} {known[family]['architecture']:24s} loss to {known[family]['loss']:.1e}, {known[family]['tokens']} tokens equal", flush=True)
+            print("{architecture:24s} loss to {loss:.1e}, {tokens} tokens equal".format(**known[family]), flush=True)
         except RuntimeError as problem:
             failures += 1
             print(f"{family:18s} FAILED {problem}", flush=True)

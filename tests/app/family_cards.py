@@ -89,11 +89,12 @@ HEAD = f"""# Families
 
 `tests/app/family_cards.py build/cpu/forge --write` writes this page, and a test holds it to the program: each difference was measured by forge when
 the page was written. A family's `model_type` chooses it; (text_config) stands behind types whose text model is nested, of which mistral3's is the
-`model_type` in its text_config. Differences to transformers are `forge verify`'s, in fp64: of the losses and gradient norms of ten steps, and of every
-gradient of step 1. Differences of layouts are the largest over the loss and every gradient of step 1, against one rank, in fp64, of a twin of the
-problem whose sizes all of these layouts divide. Texts: [export_texts.py](../verify/export_texts.py). Memory and speed are predictions of `forge plan`,
-of a GPU. The class of vLLM and of SGLang that loads an export is the one of its architecture, looked up in {VLLM_PAGE}
-of vllm-project/vllm at {VLLM_AT} and in python/sglang/srt/models of sgl-project/sglang; no export has been loaded by either here.
+`model_type` in its text_config. Differences to transformers are `forge verify`'s, in fp64: of losses and gradient norms of ten steps, and of every
+gradient of step 1. Differences of layouts are the largest over the loss and every gradient of step 1, against one rank, in fp64, of a twin of
+the problem whose sizes all of these layouts divide. Texts: [export_texts.py](../verify/export_texts.py). Memory and speed are predictions of
+`forge plan` for a GPU of the machine that the deck's header names, else of h100_8. The class of vLLM and of SGLang that loads an export is
+the one of its architecture, looked up in {VLLM_PAGE} of vllm-project/vllm at {VLLM_AT} and in
+python/sglang/srt/models of sgl-project/sglang; no export has been loaded by either here.
 
 | family | model_type | writes | loss, gradients to transformers | layouts | equal text | deck |
 |---|---|---|---|---|---|---|
@@ -255,10 +256,11 @@ def card(family, words, exports):
     name, text = shipped(family), f"{export['tokens']} tokens behind {export['prompts']} prompts" if export["tokens"] else "none: see refused"
     row = (f"[{family}](#{family})", ", ".join(words), f"`{architecture}`", f"{figure(loss)}, {figure(gradients)}", f"{len(same)}, {figure(worst)}",
            text.split(" behind")[0], f"[{name}](../inputs/{name}.yaml)" if name else "–")
+    differences = f"loss {figure(loss)}, norm {figure(norm)}, gradients {figure(gradients)}"
     told = [
         ("reads", f"model_type {', '.join(words)}"),
         ("writes", f"model_type {export['model_type']}, `{architecture}`"),
-        (f"transformers {export['transformers']}", f"[{problem}](../verify/{problem}/README.md): loss {figure(loss)}, norm {figure(norm)}, gradients {figure(gradients)}"),
+        (f"transformers {export['transformers']}", f"[{problem}](../verify/{problem}/README.md): {differences}"),
         ("layouts", "; ".join(f"{layout}: {figure(difference)}" for layout, difference in same)),
         ("export read back", f"loss {figure(export['loss'])}, equal greedy text: {text}"),
         ("does", ", ".join(has)),
