@@ -90,9 +90,17 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
     copy_to_device(stream_, run_buffers_.routers.bias.data, converted.data(), converted.size() * sizeof(acc_t<T>));
     stream_.synchronize();
   }
-  for (std::int64_t l = 0; l < spec_.L(); ++l) {
-    cache_.k.push_back(buffers_.keys.slice(l * capacity, (l + 1) * capacity));
-    cache_.v.push_back(buffers_.values.slice(l * capacity, (l + 1) * capacity));
+  const std::int64_t linear = DecoderBuffers<T>::kept_of(spec_).linear;
+  for (std::int64_t l = 0, attention = 0; l < spec_.L(); ++l) {
+    const bool recurs = spec_.linear(l);
+    const auto rows = [&](const View<T, 2>& all) {
+      return all.slice(attention * capacity, (attention + 1) * capacity);
+    };
+    cache_.k.push_back(recurs ? View<T, 2>() : rows(buffers_.keys));
+    cache_.v.push_back(recurs ? View<T, 2>() : rows(buffers_.values));
+    cache_.states.push_back(recurs ? buffers_.delta.state(l - attention, linear) : View<acc_t<T>, 2>());
+    cache_.tails.push_back(recurs ? buffers_.delta.tail(l - attention, linear) : View<T, 2>());
+    if (!recurs) ++attention;
   }
   cache_.positions = buffers_.positions;
   cache_.documents = buffers_.documents;

@@ -47,6 +47,7 @@ struct DeltaLayer {
   View<A, 1> own_heads(const View<A, 1>& of_heads) const;
   void project(const RowOperand<T>& n) const;
   void forward_rule() const;
+  void forward_next() const;
   void backward(View<T, 2> dx, const RowScratch<T>* weights) const;
   void backward_norm(const DeltaScratch<T>& s) const;
   void backward_rule(const DeltaScratch<T>& s, View<const T, 2> d_rule, const Parts& d) const;

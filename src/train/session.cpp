@@ -42,7 +42,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.amax_history);
   allocate(arena_, setup_.buffers, Category::data, run_);
-  const KeptShare kept = share.kept();
+  const KeptShare kept = share.kept(setup_.spec);
   allocate(arena_, setup_.buffers, Category::data, scored_, kept);
   allocate(arena_, setup_.buffers, Category::activations, generation_, kept);
   const RoundingSizes rounded = rounding_sizes(setup_.buffers, share);
@@ -105,14 +105,25 @@ template <class T>
 void Session<T>::start_generation() {
   const GenerationBuffers<T>& g = generation_;
   const std::int64_t tokens = setup_.buffers.cache_tokens, part = g.positions.size();
-  cache_.k.resize(to_size(setup_.spec.L()));
-  cache_.v.resize(to_size(setup_.spec.L()));
-  std::int64_t at = 0;
+  const auto layers = to_size(setup_.spec.L());
+  cache_.k.resize(layers);
+  cache_.v.resize(layers);
+  cache_.states.resize(layers);
+  cache_.tails.resize(layers);
+  const std::int64_t linear = setup_.share.kept(setup_.spec).linear;
+  std::int64_t at = 0, number = 0;
   for (const std::vector<StageLayer>& chunk : setup_.share.layers)
     for (const StageLayer& layer : chunk) {
       if (layer.kind != LayerKind::block || layer.trains_only()) continue;
-      cache_.k[to_size(layer.number)] = g.keys.slice(at, at + part);
-      cache_.v[to_size(layer.number)] = g.values.slice(at, at + part);
+      const auto l = to_size(layer.number);
+      if (setup_.spec.linear(layer.number)) {
+        cache_.states[l] = g.delta.state(number, linear);
+        cache_.tails[l] = g.delta.tail(number, linear);
+        ++number;
+        continue;
+      }
+      cache_.k[l] = g.keys.slice(at, at + part);
+      cache_.v[l] = g.values.slice(at, at + part);
       at += part;
     }
   for (const View<T, 2>& kept : {g.keys, g.values}) fill_zero(stream_, kept.data, to_size(kept.size()) * sizeof(T));
