@@ -19,8 +19,8 @@ namespace forge {
 // Where dropout acts in a block, and in the embedding (layer −1): part of its key.
 enum class DropoutPlace : std::uint64_t { embedding, attention, attention_out, feed_forward };
 
-// Keys and values of the rows that a generation has seen, and what layers of gated DeltaNet keep of them, by layer of
-// the model; empty where another stage has it. Of one sequence; or with `places` of each of the microbatch's b
+// Keys and values of the rows that a generation has seen, and states and tails of gated DeltaNet behind them, by layer
+// of the model; empty where another stage has it. Of one sequence; or with `places` of each of the microbatch's b
 // sequences in its own part, `capacity` rows, row by position.
 template <class T>
 struct KvCache {

@@ -6,6 +6,7 @@
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "model/rotary_table.hpp"
+#include "nn/cache_layers.hpp"
 #include "nn/rotary_buffers.hpp"
 
 namespace forge {
@@ -90,18 +91,9 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
     copy_to_device(stream_, run_buffers_.routers.bias.data, converted.data(), converted.size() * sizeof(acc_t<T>));
     stream_.synchronize();
   }
-  const std::int64_t linear = DecoderBuffers<T>::kept_of(spec_).linear;
-  for (std::int64_t l = 0, attention = 0; l < spec_.L(); ++l) {
-    const bool recurs = spec_.linear(l);
-    const auto rows = [&](const View<T, 2>& all) {
-      return all.slice(attention * capacity, (attention + 1) * capacity);
-    };
-    cache_.k.push_back(recurs ? View<T, 2>() : rows(buffers_.keys));
-    cache_.v.push_back(recurs ? View<T, 2>() : rows(buffers_.values));
-    cache_.states.push_back(recurs ? buffers_.delta.state(l - attention, linear) : View<acc_t<T>, 2>());
-    cache_.tails.push_back(recurs ? buffers_.delta.tail(l - attention, linear) : View<T, 2>());
-    if (!recurs) ++attention;
-  }
+  CacheLayers<T> layers(spec_, DecoderBuffers<T>::kept_of(spec_), buffers_.keys, buffers_.values, buffers_.delta,
+                        cache_);
+  for (std::int64_t l = 0; l < spec_.L(); ++l) layers.add(l);
   cache_.positions = buffers_.positions;
   cache_.documents = buffers_.documents;
   std::vector<std::int32_t> positions(to_size(capacity));

@@ -38,7 +38,7 @@ struct DeltaLayer {
   std::array<HeadColumns<T>, 5> kinds(const Parts& rows) const;
   std::array<HeadColumns<T>, 1> values(View<T, 2> rows) const { return {{{rows, p.spec().options.linear_value_dim}}}; }
   bool alone() const { return p.ctx.buffers.microbatch.cp == 1; }
-  // What convolution and rule read, and the gate.
+  // The input of convolution and rule, and the gate.
   Parts inputs() const { return alone() ? parts(b.in) : rule_parts(b.heads); }
   View<T, 2> z() const { return alone() ? parts(b.in).z : b.z; }
   Documents documents() const { return alone() ? p.batch.documents : p.batch.whole_documents; }

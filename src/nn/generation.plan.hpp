@@ -14,7 +14,7 @@ struct KeptShare {
   void add_block(const ModelSpec& s, std::int64_t layer) { ++(s.linear(layer) ? linear : attention); }
 };
 
-// What layers of gated DeltaNet keep of b texts (KvCache), layer after layer.
+// Memory of b texts in layers of gated DeltaNet (KvCache), layer after layer.
 template <class T>
 struct TextStates {
   View<acc_t<T>, 2> states;  // (layers b value heads Dk, Dv)
@@ -27,16 +27,7 @@ struct TextStates {
     l.add(states, "states of texts", texts * o.linear_value_heads * o.linear_key_dim, o.linear_value_dim);
     l.add(tails, "tails of texts", texts * (o.linear_conv_taps - 1), l.spec.linear_channels());
   }
-  // Of the next of so many layers.
-  View<acc_t<T>, 2> state(std::int64_t layer, std::int64_t layers) const { return part(states, layer, layers); }
-  View<T, 2> tail(std::int64_t layer, std::int64_t layers) const { return part(tails, layer, layers); }
   std::size_t bytes() const { return to_size(states.size()) * sizeof(acc_t<T>) + to_size(tails.size()) * sizeof(T); }
-
- private:
-  template <class P>
-  static View<P, 2> part(const View<P, 2>& all, std::int64_t layer, std::int64_t layers) {
-    return all.slice(layer * all.rows() / layers, (layer + 1) * all.rows() / layers);
-  }
 };
 
 // What a rank keeps where an evaluation asks for its rows' scores (BufferContext::row_scores): of the microbatch at

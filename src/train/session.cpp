@@ -10,6 +10,7 @@
 #include "kernels/experts/grouped_cutlass.hpp"
 #include "kernels/kernels.hpp"
 #include "model/cudnn_attention.hpp"
+#include "nn/cache_layers.hpp"
 #include "nn/rotary_buffers.hpp"
 #include "optim/rule.hpp"
 #include "plan/task_segments.hpp"
@@ -105,27 +106,10 @@ template <class T>
 void Session<T>::start_generation() {
   const GenerationBuffers<T>& g = generation_;
   const std::int64_t tokens = setup_.buffers.cache_tokens, part = g.positions.size();
-  const auto layers = to_size(setup_.spec.L());
-  cache_.k.resize(layers);
-  cache_.v.resize(layers);
-  cache_.states.resize(layers);
-  cache_.tails.resize(layers);
-  const std::int64_t linear = setup_.share.kept(setup_.spec).linear;
-  std::int64_t at = 0, number = 0;
+  CacheLayers<T> layers(setup_.spec, setup_.share.kept(setup_.spec), g.keys, g.values, g.delta, cache_);
   for (const std::vector<StageLayer>& chunk : setup_.share.layers)
-    for (const StageLayer& layer : chunk) {
-      if (layer.kind != LayerKind::block || layer.trains_only()) continue;
-      const auto l = to_size(layer.number);
-      if (setup_.spec.linear(layer.number)) {
-        cache_.states[l] = g.delta.state(number, linear);
-        cache_.tails[l] = g.delta.tail(number, linear);
-        ++number;
-        continue;
-      }
-      cache_.k[l] = g.keys.slice(at, at + part);
-      cache_.v[l] = g.values.slice(at, at + part);
-      at += part;
-    }
+    for (const StageLayer& layer : chunk)
+      if (layer.kind == LayerKind::block && !layer.trains_only()) layers.add(layer.number);
   for (const View<T, 2>& kept : {g.keys, g.values}) fill_zero(stream_, kept.data, to_size(kept.size()) * sizeof(T));
   std::vector<std::int32_t> positions(to_size(part));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i % to_size(tokens));

@@ -112,7 +112,7 @@ void delta_split_backward(Stream&, const DeltaShape&, View<const T, 2> y, const 
                           View<const acc_t<T>, 2> dk, View<const acc_t<T>, 2> y_v, View<T, 2> d, View<T, 2> db,
                           View<T, 2> da, View<acc_t<T>, 2> d_decay);
 
-// What a generation keeps of its texts, one a sequence: S of each value head, and the last n − 1 rows that the
+// A generation's memory of its texts, one a sequence: S of each value head, and the last n − 1 rows that the
 // convolution of n taps has read.
 template <class T>
 struct DeltaMemory {
