@@ -173,7 +173,6 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
   if (deck.model.max_positions > 0 && capacity > deck.model.max_positions)
     throw BadInput("prompt and --length need " + std::to_string(capacity) + " positions, the model has " +
                    std::to_string(deck.model.max_positions));
-  refuse_generation(deck.model);
   refuse_more_than_is_left(bytes_of(whole_units(resolve_model(deck.model)), precision_of(deck)), "the model's weights");
   Stream stream(start_threads_of(deck, world));
   WholeModel<T> model(deck, stream);

@@ -203,15 +203,15 @@ void say_start(const GenerateFiles& files, const LineRows& rows, const Job<T>& j
   files.say(parameters_line(job.parameters) + choice);
   for (const std::string& note : job.notes) files.say(note);
   const GenerationBuffers<T>& kept = job.session->generation();
-  const auto bytes = to_size(kept.keys.size() + kept.values.size()) * sizeof(T);
-  files.say("keys and values of " + counted(job.setup.deck.train.microbatch_sequences, "text") + " of " +
+  const auto bytes = to_size(kept.keys.size() + kept.values.size()) * sizeof(T) + kept.delta.bytes();
+  files.say((kept.delta.states.empty() ? "keys and values of " : "keys, values and states of ") +
+            counted(job.setup.deck.train.microbatch_sequences, "text") + " of " +
             counted(job.setup.buffers.cache_tokens, "token") + ": " + format_bytes(bytes) + " of the " +
             format_bytes(job.memory.total()) + " planned for rank 0");
   files.say_start(rows);
 }
 
 void refuse_what_generation_lacks(const Deck& deck) {
-  refuse_generation(deck.model);
   if (deck.mesh.cp > 1)
     throw BadInput("forge generate --prompts: mesh.cp = " + std::to_string(deck.mesh.cp) +
                    ", but a text's keys and values stay together; legal: mesh.cp = 1, and ranks on any other axis");

@@ -136,10 +136,4 @@ void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<dou
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
-void refuse_generation(const ModelDeck& model) {
-  if (model.full_attention_interval == 0) return;
-  throw BadInput("model.full_attention_interval = " + std::to_string(model.full_attention_interval) +
-                 ": forge generates no text with gated DeltaNet yet; legal: 0, or forge score and evaluate");
-}
-
 }  // namespace forge

@@ -49,7 +49,4 @@ template <class T>
 void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<double>& biases, Stream& stream,
                        Arena& arena, const Deck& deck);
 
-// Throws BadInput where the model has layers that keep no keys and values of earlier tokens.
-void refuse_generation(const ModelDeck& model);
-
 }  // namespace forge

@@ -55,7 +55,6 @@ void check_linear(const Deck& deck, Report& report) {
   refuse(deck.train.precision == PrecisionName::fp8, "train.precision = fp8", "bf16 | fp32 | fp64");
   refuse(m.adapter.on(), "adapter.name = lora", "none");
   refuse(deck.optimizer.qk_clip > 0, "optimizer.qk_clip", "0");
-  refuse(deck.output.sample_tokens > 0, equation("output.sample_tokens", deck.output.sample_tokens), "0");
 }
 
 }  // namespace forge

@@ -19,12 +19,14 @@ namespace forge {
 // Where dropout acts in a block, and in the embedding (layer −1): part of its key.
 enum class DropoutPlace : std::uint64_t { embedding, attention, attention_out, feed_forward };
 
-// Keys and values of the rows that a generation has seen, by layer of the model; empty where another stage has it. Of
-// one sequence; or with `places` of each of the microbatch's b sequences in its own part, `capacity` rows, row by
-// position.
+// Keys and values of the rows that a generation has seen, and states and tails of gated DeltaNet behind them, by layer
+// of the model; empty where another stage has it. Of one sequence; or with `places` of each of the microbatch's b
+// sequences in its own part, `capacity` rows, row by position.
 template <class T>
 struct KvCache {
   std::vector<View<T, 2>> k, v;                // per layer (b capacity, K D), (b capacity, K Dv)
+  std::vector<View<acc_t<T>, 2>> states;       // (b value heads Dk, Dv)
+  std::vector<View<T, 2>> tails;               // (b (taps − 1), channels) before the convolution
   View<std::int32_t, 1> positions, documents;  // (b capacity); documents of one sequence alone
   std::int64_t length = 0;                     // of one sequence: rows that stand before the current ones
   View<const std::int32_t, 1> places;          // (R) where a row's key and value stand from now on; −1: nowhere

@@ -6,6 +6,7 @@
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "model/rotary_table.hpp"
+#include "nn/cache_layers.hpp"
 #include "nn/rotary_buffers.hpp"
 
 namespace forge {
@@ -90,10 +91,9 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
     copy_to_device(stream_, run_buffers_.routers.bias.data, converted.data(), converted.size() * sizeof(acc_t<T>));
     stream_.synchronize();
   }
-  for (std::int64_t l = 0; l < spec_.L(); ++l) {
-    cache_.k.push_back(buffers_.keys.slice(l * capacity, (l + 1) * capacity));
-    cache_.v.push_back(buffers_.values.slice(l * capacity, (l + 1) * capacity));
-  }
+  CacheLayers<T> layers(spec_, DecoderBuffers<T>::kept_of(spec_), buffers_.keys, buffers_.values, buffers_.delta,
+                        cache_);
+  for (std::int64_t l = 0; l < spec_.L(); ++l) layers.add(l);
   cache_.positions = buffers_.positions;
   cache_.documents = buffers_.documents;
   std::vector<std::int32_t> positions(to_size(capacity));

@@ -6,6 +6,7 @@
 #include "kernels/rows/choose_token.hpp"
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
+#include "nn/generation.plan.hpp"
 #include "nn/head.hpp"
 #include "nn/host_counts.hpp"
 #include "nn/parameter_views.hpp"
@@ -16,7 +17,8 @@ namespace forge {
 // What a decoder keeps; R = its capacity.
 template <class T>
 struct DecoderBuffers {
-  View<T, 2> keys, values;                     // (L R, K D), (L R, K Dv): layer after layer
+  View<T, 2> keys, values;  // (layers R, K D), (layers R, K Dv): of those with attention
+  TextStates<T> delta;
   View<std::int32_t, 1> positions, documents;  // (R)
   View<acc_t<T>, 2> logits;                    // (1, V)
   ChoiceWorkspace<acc_t<T>> choice;
@@ -25,8 +27,10 @@ struct DecoderBuffers {
   View<T, 2> normed;             // (1, C)
 
   void list(BufferLister& l) {
-    l.add(keys, "keys of all layers", l.spec.L() * l.R, l.spec.kv_columns());
-    l.add(values, "values of all layers", l.spec.L() * l.R, l.spec.v_columns());
+    const KeptShare kept = kept_of(l.spec);
+    l.add(keys, "keys of all layers", kept.attention * l.R, l.spec.kv_columns());
+    l.add(values, "values of all layers", kept.attention * l.R, l.spec.v_columns());
+    delta.list(l, kept.linear);
     l.add(positions, "positions of keys", l.R, 1);
     l.add(documents, "documents of keys", l.R, 1);
     l.add(logits, "logits", 1, l.spec.V());
@@ -39,6 +43,11 @@ struct DecoderBuffers {
     l.add(statistics.mean, "norm mean", 1, 1);
     l.add(statistics.rstd, "norm rstd", 1, 1);
     l.add(normed, "norm output", 1, l.spec.C());
+  }
+  static KeptShare kept_of(const ModelSpec& s) {
+    KeptShare kept;
+    for (std::int64_t layer = 0; layer < s.L(); ++layer) kept.add_block(s, layer);
+    return kept;
   }
 };
 

@@ -7,7 +7,7 @@ namespace forge {
 
 // The pure half of nn/delta_exchange.hpp. With e bytes of the compute type, R rows a rank, and this tp rank's channels
 // of q, k, v, value heads Hv and their width Dv, a cp rank sends in forward (cp − 1) / cp · R (channels + 2 Hv) e of q,
-// k, v, b and a, and (cp − 1) / cp · R Hv Dv e of what the rule gives; in backward as much of their gradients.
+// k, v, b and a, and (cp − 1) / cp · R Hv Dv e of the rule's result; in backward as much of their gradients.
 
 // Columns that a cp rank works on for all rows: of q, k, v, b and a; of the rule's result.
 inline std::int64_t delta_head_columns(const BufferContext& c) {

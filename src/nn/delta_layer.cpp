@@ -91,12 +91,26 @@ void DeltaLayer<T>::forward_rule() const {
   if (!alone()) DeltaExchange<T>(p.ctx, heads).to_rows(out, values(b.rule));
 }
 
+// The same of a generation's next tokens, whose texts go on from what is kept of them.
+template <class T>
+void DeltaLayer<T>::forward_next() const {
+  const KvCache<T>& cache = *p.ctx.cache;
+  const auto l = to_size(p.layer);
+  const DeltaShape shape = delta_shape(p.ctx.buffers);
+  const DeltaRows rows{p.batch.positions, cache.places};
+  const DeltaMemory<T> memory{cache.states[l], cache.tails[l]};
+  delta_begin<T>(p.ctx.stream, shape, rows, memory);
+  delta_conv_next<T>(p.ctx.stream, shape, rows, parts(b.in).qkv, w.conv, memory.tail, b.mixed);
+  Frame frame(p.ctx.arena);
+  const auto s = workspace<DeltaForward<T>>(p.ctx);
+  DeltaRule<T>(p.ctx, rows, memory.state, b.mixed, gates()).forward(s, b.rule);
+}
+
 template <class T>
 void DeltaLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const {
-  require(!p.ctx.cache, "generation has no gated DeltaNet");
   const MatrixSplit split = delta_in_split(p.spec());
   project(gather_operand<T>(p.ctx, norm1_of(p, w, b, split, b.n1), b.all_n1.empty() ? rows.all_rows : b.all_n1));
-  forward_rule();
+  p.ctx.cache ? forward_next() : forward_rule();
   gated_norm_forward<T>(p.ctx.stream, b.rule, z(), w.norm, p.spec().options.norm_epsilon, b.o);
   attention_out<T>(p, w, b, branch, rows);
 }

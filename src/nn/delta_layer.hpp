@@ -38,7 +38,7 @@ struct DeltaLayer {
   std::array<HeadColumns<T>, 5> kinds(const Parts& rows) const;
   std::array<HeadColumns<T>, 1> values(View<T, 2> rows) const { return {{{rows, p.spec().options.linear_value_dim}}}; }
   bool alone() const { return p.ctx.buffers.microbatch.cp == 1; }
-  // What convolution and rule read, and the gate.
+  // The input of convolution and rule, and the gate.
   Parts inputs() const { return alone() ? parts(b.in) : rule_parts(b.heads); }
   View<T, 2> z() const { return alone() ? parts(b.in).z : b.z; }
   Documents documents() const { return alone() ? p.batch.documents : p.batch.whole_documents; }
@@ -47,6 +47,7 @@ struct DeltaLayer {
   View<A, 1> own_heads(const View<A, 1>& of_heads) const;
   void project(const RowOperand<T>& n) const;
   void forward_rule() const;
+  void forward_next() const;
   void backward(View<T, 2> dx, const RowScratch<T>* weights) const;
   void backward_norm(const DeltaScratch<T>& s) const;
   void backward_rule(const DeltaScratch<T>& s, View<const T, 2> d_rule, const Parts& d) const;

@@ -21,7 +21,7 @@ struct DeltaParameters : AttendParameters<P> {
 template <class T>
 struct DeltaBuffers : AttendBuffers<T> {
   View<T, 2> in;  // (R, columns), on one cp rank
-  // On several the gate of these rows, and what the rule reads of all rows and this rank's heads.
+  // On several the gate of these rows, and the rule's input, of all rows and this rank's heads.
   View<T, 2> z;       // (R, Hv Dv)
   View<T, 2> heads;   // (R cp, channels + 2 Hv of it): q, k, v, b, a
   View<T, 2> mixed;   // (R, channels) q, k, v behind the convolution; on several, as heads

@@ -11,6 +11,11 @@ DeltaRule<T>::DeltaRule(const Context<T>& ctx, const Documents& documents, View<
     : ctx_(ctx), shape_(delta_shape(ctx.buffers)), documents_(documents), mixed_(mixed), gates_(gates) {}
 
 template <class T>
+DeltaRule<T>::DeltaRule(const Context<T>& ctx, const DeltaRows& rows, View<A, 2> kept, View<const T, 2> mixed,
+                        const DeltaGates<T>& gates)
+    : ctx_(ctx), shape_(delta_shape(ctx.buffers)), rows_(rows), kept_(kept), mixed_(mixed), gates_(gates) {}
+
+template <class T>
 void DeltaRule<T>::rows(const View<A, 2>& a, Transpose tb, const View<A, 2>& b, std::int64_t rows_of_b, double beta,
                         const View<A, 2>& c, double alpha) const {
   const std::int64_t groups = a.rows() / shape_.chunk();
@@ -48,8 +53,8 @@ template <class T>
 void DeltaRule<T>::prepare(const DeltaWork<T>& s) const {
   const DeltaTokens<A> of = tokens(s);
   const std::int64_t C = shape_.chunk();
-  delta_split<T>(ctx_.stream, shape_, mixed_, gates_, s.q, s.k, s.u, of);
-  delta_sums<A>(ctx_.stream, shape_, documents_, of, s.whole);
+  delta_split<T>(ctx_.stream, shape_, mixed_, gates_, rows_, s.q, s.k, s.u, of);
+  delta_sums<A>(ctx_.stream, shape_, documents_, !kept_.empty(), of, s.whole);
   rows(s.k, Transpose::yes, s.k, C, 0, s.x);
   rows(s.q, Transpose::yes, s.k, C, 0, s.p);
   delta_masks<A>(ctx_.stream, shape_, documents_, of, s.k, s.x, s.p, s.end_k, s.w);
@@ -62,16 +67,18 @@ template <class T>
 void DeltaRule<T>::forward(const DeltaForward<T>& s, View<T, 2> out) const {
   prepare(s);
   const std::int64_t Dk = shape_.key_dim;
-  const View<A, 2> first = chunk(s.o, 0);
-  fill_zero(ctx_.stream, first.data, to_size(first.size()) * sizeof(A));
+  const bool kept = !kept_.empty();
+  const View<A, 2> state = kept ? kept_ : s.state, first = chunk(s.o, 0);
+  if (!kept) fill_zero(ctx_.stream, first.data, to_size(first.size()) * sizeof(A));
   for (std::int64_t c = 0; c < shape_.chunks(); ++c) {
-    if (c > 0) {
-      rows(chunk(s.w, c), Transpose::no, s.state, Dk, 1, chunk(s.u, c), -1);
-      rows(chunk(s.q, c), Transpose::no, s.state, Dk, 0, chunk(s.o, c));
+    const bool before = kept || c > 0;
+    if (before) {
+      rows(chunk(s.w, c), Transpose::no, state, Dk, 1, chunk(s.u, c), -1);
+      rows(chunk(s.q, c), Transpose::no, state, Dk, 0, chunk(s.o, c));
     }
-    if (c + 1 == shape_.chunks()) break;
-    if (c > 0) delta_scale_rows<A>(ctx_.stream, chunk(s.whole, c), Dk, s.state);
-    sums(chunk(s.end_k, c), chunk(s.u, c), c > 0 ? 1 : 0, s.state);
+    if (!kept && c + 1 == shape_.chunks()) break;
+    if (before) delta_scale_rows<A>(ctx_.stream, chunk(s.whole, c), Dk, state);
+    sums(chunk(s.end_k, c), chunk(s.u, c), before ? 1 : 0, state);
   }
   delta_scale_rows<A>(ctx_.stream, tokens(s).begin, 1, s.o);
   rows(s.p, Transpose::no, s.u, shape_.chunk(), 1, s.o);

@@ -14,6 +14,9 @@ class DeltaRule {
   using A = acc_t<T>;
   // mixed(R, channels): q, k and v behind their convolution.
   DeltaRule(const Context<T>& ctx, const Documents& documents, View<const T, 2> mixed, const DeltaGates<T>& gates);
+  // The next tokens of a generation's texts, with the state that is kept, (heads Dk, Dv); forward alone.
+  DeltaRule(const Context<T>& ctx, const DeltaRows& rows, View<A, 2> kept, View<const T, 2> mixed,
+            const DeltaGates<T>& gates);
 
   // → out(R, value heads · Dv)
   void forward(const DeltaForward<T>& s, View<T, 2> out) const;
@@ -48,7 +51,9 @@ class DeltaRule {
 
   const Context<T>& ctx_;
   const DeltaShape shape_;
-  const Documents documents_;
+  const Documents documents_ = {};
+  const DeltaRows rows_ = {};
+  const View<A, 2> kept_ = {};
   const View<const T, 2> mixed_;
   const DeltaGates<T> gates_;
 };

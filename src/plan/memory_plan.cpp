@@ -43,7 +43,7 @@ MemoryPlan resident_memory(const BufferContext& c, const RankShare& share, RunKi
     plan.of(Category::parameters) += counted_bytes<CodedBuffers<T>>(c, share.coded);
     if (keeps_of_matrices(stored.optimizer))
       plan.of(Category::optimizer) += counted_bytes<LineMoments<acc_t<T>>>(c, lines);
-    const KeptShare kept = share.kept();
+    const KeptShare kept = share.kept(c.spec);
     plan.of(Category::data) += counted_bytes<RunBuffers<T>>(c) + counted_bytes<ScoreBuffers>(c, kept);
     plan.of(Category::activations) += counted_bytes<GenerationBuffers<T>>(c, kept);
     plan.of(Category::workspace) += counted_bytes<RoundingBuffers<T>>(c, rounded);

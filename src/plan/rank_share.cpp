@@ -80,12 +80,12 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
   return share;
 }
 
-KeptShare RankShare::kept() const {
+KeptShare RankShare::kept(const ModelSpec& spec) const {
   KeptShare kept;
   for (const std::vector<StageLayer>& chunk : layers)
     for (const StageLayer& layer : chunk) {
       if (layer.trains_only()) continue;
-      kept.blocks += layer.kind == LayerKind::block;
+      if (layer.kind == LayerKind::block) kept.add_block(spec, layer.number);
       kept.head = kept.head || layer.kind == LayerKind::head;
     }
   return kept;

@@ -31,7 +31,7 @@ struct RankShare {
   // Moments of rows and columns of matrices, or states of matrices that it owns, on the rank.
   std::int64_t line_moments() const { return matrices.kept + factored.moments; }
   // The model's own blocks, and whether its head is here.
-  KeptShare kept() const;
+  KeptShare kept(const ModelSpec& spec) const;
 };
 
 // `places`: of the schedule's stages; `stages`: the contents of each (split_layers).

@@ -10,6 +10,7 @@
 #include "kernels/experts/grouped_cutlass.hpp"
 #include "kernels/kernels.hpp"
 #include "model/cudnn_attention.hpp"
+#include "nn/cache_layers.hpp"
 #include "nn/rotary_buffers.hpp"
 #include "optim/rule.hpp"
 #include "plan/task_segments.hpp"
@@ -42,7 +43,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.amax_history);
   allocate(arena_, setup_.buffers, Category::data, run_);
-  const KeptShare kept = share.kept();
+  const KeptShare kept = share.kept(setup_.spec);
   allocate(arena_, setup_.buffers, Category::data, scored_, kept);
   allocate(arena_, setup_.buffers, Category::activations, generation_, kept);
   const RoundingSizes rounded = rounding_sizes(setup_.buffers, share);
@@ -105,16 +106,10 @@ template <class T>
 void Session<T>::start_generation() {
   const GenerationBuffers<T>& g = generation_;
   const std::int64_t tokens = setup_.buffers.cache_tokens, part = g.positions.size();
-  cache_.k.resize(to_size(setup_.spec.L()));
-  cache_.v.resize(to_size(setup_.spec.L()));
-  std::int64_t at = 0;
+  CacheLayers<T> layers(setup_.spec, setup_.share.kept(setup_.spec), g.keys, g.values, g.delta, cache_);
   for (const std::vector<StageLayer>& chunk : setup_.share.layers)
-    for (const StageLayer& layer : chunk) {
-      if (layer.kind != LayerKind::block || layer.trains_only()) continue;
-      cache_.k[to_size(layer.number)] = g.keys.slice(at, at + part);
-      cache_.v[to_size(layer.number)] = g.values.slice(at, at + part);
-      at += part;
-    }
+    for (const StageLayer& layer : chunk)
+      if (layer.kind == LayerKind::block && !layer.trains_only()) layers.add(layer.number);
   for (const View<T, 2>& kept : {g.keys, g.values}) fill_zero(stream_, kept.data, to_size(kept.size()) * sizeof(T));
   std::vector<std::int32_t> positions(to_size(part));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i % to_size(tokens));

@@ -31,6 +31,8 @@ LAYOUTS = {
     "gpt_oss": [(1, [], 8), (4, ["mesh.pp=2", "mesh.tp=2", ONE], 2)],
     "gemma3": [(1, [], 8), (4, ["mesh.pp=2", "mesh.tp=2", ONE], 2)],
     "ministral3": [(1, [], 8), (2, ["mesh.tp=2"], 2)],
+    "qwen3_5": [(1, [], 76), (1, ["train.microbatch_sequences=8", "train.global_batch_sequences=8"], 1), (2, ["mesh.tp=2", "mesh.etp=1"], 3), (2, ["mesh.pp=2"], 8),
+                (4, ["mesh.pp=2", "mesh.tp=2", "mesh.etp=1", ONE], 2)],
     "olmo3": [(1, [], 8), (2, ["mesh.tp=2"], 3), (4, ["mesh.pp=2", "mesh.tp=2", ONE], 1)],
 }
 

@@ -161,7 +161,7 @@ def is_program(directory, name):
 def copy(root, build, to):
     root, source = pathlib.Path(root).resolve(), pathlib.Path(to).resolve() / "source"
     source.mkdir(parents=True, exist_ok=True)
-    for name in ("src", "tests", "jobscripts"):
+    for name in ("src", "tests", "jobscripts", "verify"):
         shutil.copytree(root / name, source / name, symlinks=True, dirs_exist_ok=True)
     for path in root.glob("CMake*"):
         shutil.copy2(path, source)

@@ -49,13 +49,21 @@ struct DeltaTokens {
   View<A, 1> begin, end;  // λ_i, ε_i
 };
 
+// The tokens of a generation's pass: a row is one where places[r] isn't −1, and they stand before the others of a
+// sequence; none: all are. positions[r] of a text's first one is 0.
+struct DeltaRows {
+  View<const std::int32_t, 1> positions, places;  // (R)
+};
+
 // y(R, channels) of the convolution → q = q̂ / √Dk and k with q̂, k̂ = x / √(x·x + 1e-6) (rows, Dk), βv (rows, Dv), β, g
+// of tokens; 0 of other rows.
 template <class T>
-void delta_split(Stream&, const DeltaShape&, View<const T, 2> y, const DeltaGates<T>&, View<acc_t<T>, 2> q,
-                 View<acc_t<T>, 2> k, View<acc_t<T>, 2> beta_v, const DeltaTokens<acc_t<T>>&);
+void delta_split(Stream&, const DeltaShape&, View<const T, 2> y, const DeltaGates<T>&, const DeltaRows&,
+                 View<acc_t<T>, 2> q, View<acc_t<T>, 2> k, View<acc_t<T>, 2> beta_v, const DeltaTokens<acc_t<T>>&);
 // g → c, λ_i, ε_i, and of each chunk λ of its last token, `whole` (groups).
+// `kept`: a state goes on from before the first chunk.
 template <class A>
-void delta_sums(Stream&, const DeltaShape&, const Documents&, const DeltaTokens<A>&, View<A, 1> whole);
+void delta_sums(Stream&, const DeltaShape&, const Documents&, bool kept, const DeltaTokens<A>&, View<A, 1> whole);
 // k kᵀ and q kᵀ of chunks (rows, C) → X, P in their place; and εk, βλk (rows, Dk).
 template <class A>
 void delta_masks(Stream&, const DeltaShape&, const Documents&, const DeltaTokens<A>&, View<const A, 2> k, View<A, 2> x,
@@ -103,6 +111,22 @@ void delta_split_backward(Stream&, const DeltaShape&, View<const T, 2> y, const 
                           const DeltaTokens<acc_t<T>>&, const DeltaSlopes<acc_t<T>>&, View<const acc_t<T>, 2> dq,
                           View<const acc_t<T>, 2> dk, View<const acc_t<T>, 2> y_v, View<T, 2> d, View<T, 2> db,
                           View<T, 2> da, View<acc_t<T>, 2> d_decay);
+
+// A generation's memory of its texts, one a sequence: S of each value head, and the last n − 1 rows that the
+// convolution of n taps has read.
+template <class T>
+struct DeltaMemory {
+  View<acc_t<T>, 2> state;  // (heads · Dk, Dv)
+  View<T, 2> tail;          // (sequences (n − 1), channels)
+};
+// 0 of the sequences in which a text begins.
+template <class T>
+void delta_begin(Stream&, const DeltaShape&, const DeltaRows&, const DeltaMemory<T>&);
+// delta_conv_forward with the tail's rows before a sequence's first; then tail ← the last n − 1 rows up to the last
+// token.
+template <class T>
+void delta_conv_next(Stream&, const DeltaShape&, const DeltaRows&, View<const T, 2> x, View<const T, 1> w,
+                     View<T, 2> tail, View<T, 2> y);
 
 // y = w ⊙ x / √(mean x² + epsilon) ⊙ silu(z), of each head: x, z, y (R, heads · n), w (n).
 template <class T>

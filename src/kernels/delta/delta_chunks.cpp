@@ -6,8 +6,8 @@ namespace forge {
 
 // Parts of c, λ and ε: one thread walks through a chunk of a head.
 template <class A>
-void delta_sums(Stream& stream, const DeltaShape& shape, const Documents& documents, const DeltaTokens<A>& of,
-                View<A, 1> whole) {
+void delta_sums(Stream& stream, const DeltaShape& shape, const Documents& documents, bool kept,
+                const DeltaTokens<A>& of, View<A, 1> whole) {
   note_rows(stream, "delta_sums", bytes_in(of.g), bytes_in(of.sum, of.begin, of.end));
   parallel_for(stream, shape.groups(), [=] FORGE_LAMBDA(std::int64_t group) {
     const std::int64_t C = shape.chunk(), first = group * C;
@@ -22,7 +22,7 @@ void delta_sums(Stream& stream, const DeltaShape& shape, const Documents& docume
     const A all = of.sum[first + last];
     for (std::int64_t i = 0; i < C; ++i) {
       const std::int64_t t = place.token + i;
-      const bool reaches_back = i < count && place.chunk > 0 && same.same(place.token - 1, t);
+      const bool reaches_back = i < count && (place.chunk > 0 ? same.same(place.token - 1, t) : kept);
       const bool reaches_end = i < count && same.same(t, place.token + last);
       of.begin[first + i] = reaches_back ? math::exp(of.sum[first + i]) : A(0);
       of.end[first + i] = reaches_end ? math::exp(all - of.sum[first + i]) : A(0);
@@ -164,7 +164,7 @@ void delta_sums_backward(Stream& stream, const DeltaShape& shape, const DeltaSlo
 }
 
 #define FORGE_DELTA_RULE(A)                                                                                            \
-  template void delta_sums<A>(Stream&, const DeltaShape&, const Documents&, const DeltaTokens<A>&, View<A, 1>);        \
+  template void delta_sums<A>(Stream&, const DeltaShape&, const Documents&, bool, const DeltaTokens<A>&, View<A, 1>);  \
   template void delta_masks<A>(Stream&, const DeltaShape&, const Documents&, const DeltaTokens<A>&, View<const A, 2>,  \
                                View<A, 2>, View<A, 2>, View<A, 2>, View<A, 2>);                                        \
   template void delta_solve<A>(Stream&, const DeltaShape&, View<const A, 2>, View<const A, 1>, View<A, 2>, bool);      \

@@ -28,6 +28,10 @@ FORGE_INLINE std::int64_t delta_row(const DeltaShape& s, std::int64_t batch_row,
   return ((chunk * s.sequences + sequence) * s.value_heads + head) * s.chunk() + token - chunk * s.chunk();
 }
 
+FORGE_INLINE bool is_token(const DeltaRows& rows, std::int64_t batch_row) {
+  return rows.places.empty() || rows.places[batch_row] >= 0;
+}
+
 // Of tokens of a sequence, by their number there.
 struct DeltaDocuments {
   const std::int32_t* of;  // of the sequence's first token; null: one document

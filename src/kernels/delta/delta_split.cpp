@@ -34,7 +34,8 @@ FORGE_INLINE A inverse_length(Team team, const T* x, std::int64_t n) {
 
 template <class T>
 void delta_split(Stream& stream, const DeltaShape& shape, View<const T, 2> y, const DeltaGates<T>& gates,
-                 View<acc_t<T>, 2> q, View<acc_t<T>, 2> k, View<acc_t<T>, 2> beta_v, const DeltaTokens<acc_t<T>>& to) {
+                 const DeltaRows& rows, View<acc_t<T>, 2> q, View<acc_t<T>, 2> k, View<acc_t<T>, 2> beta_v,
+                 const DeltaTokens<acc_t<T>>& to) {
   note_rows(stream, "delta_split", bytes_in(y), bytes_in(q, k, beta_v, to.beta, to.g));
   using A = acc_t<T>;
   const std::int64_t Dk = shape.key_dim, Dv = shape.value_dim;
@@ -42,7 +43,7 @@ void delta_split(Stream& stream, const DeltaShape& shape, View<const T, 2> y, co
   parallel_rows(stream, q.rows(), [=] FORGE_LAMBDA(std::int64_t row, Team team) {
     const DeltaPlace place(shape, row);
     A *const query = q.row(row), *const key = k.row(row), *const value = beta_v.row(row);
-    if (!place.there(shape)) {
+    if (!place.there(shape) || !is_token(rows, place.batch_row(shape))) {
       team.each(Dk, [=](std::int64_t j) { query[j] = key[j] = 0; });
       team.each(Dv, [=](std::int64_t j) { value[j] = 0; });
       if (team.leads()) to.beta[row] = to.g[row] = 0;
@@ -182,18 +183,18 @@ void delta_split_backward(Stream& stream, const DeltaShape& shape, View<const T,
   });
 }
 
-#define FORGE_DELTA_SPLIT(T)                                                                                          \
-  template void delta_split<T>(Stream&, const DeltaShape&, View<const T, 2>, const DeltaGates<T>&, View<acc_t<T>, 2>, \
-                               View<acc_t<T>, 2>, View<acc_t<T>, 2>, const DeltaTokens<acc_t<T>>&);                   \
-  template void delta_join<T>(Stream&, const DeltaShape&, View<const acc_t<T>, 2>, View<T, 2>);                       \
-  template void delta_cut<T>(Stream&, const DeltaShape&, View<const T, 2>, View<acc_t<T>, 2>);                        \
-  template void delta_combine<T>(Stream&, const DeltaShape&, const DeltaTokens<acc_t<T>>&, View<const T, 2>,          \
-                                 View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,           \
-                                 View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,           \
-                                 View<acc_t<T>, 2>, View<acc_t<T>, 2>, const DeltaSlopes<acc_t<T>>&);                 \
-  template void delta_split_backward<T>(Stream&, const DeltaShape&, View<const T, 2>, const DeltaGates<T>&,           \
-                                        const DeltaTokens<acc_t<T>>&, const DeltaSlopes<acc_t<T>>&,                   \
-                                        View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,    \
+#define FORGE_DELTA_SPLIT(T)                                                                                           \
+  template void delta_split<T>(Stream&, const DeltaShape&, View<const T, 2>, const DeltaGates<T>&, const DeltaRows&,   \
+                               View<acc_t<T>, 2>, View<acc_t<T>, 2>, View<acc_t<T>, 2>, const DeltaTokens<acc_t<T>>&); \
+  template void delta_join<T>(Stream&, const DeltaShape&, View<const acc_t<T>, 2>, View<T, 2>);                        \
+  template void delta_cut<T>(Stream&, const DeltaShape&, View<const T, 2>, View<acc_t<T>, 2>);                         \
+  template void delta_combine<T>(Stream&, const DeltaShape&, const DeltaTokens<acc_t<T>>&, View<const T, 2>,           \
+                                 View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,            \
+                                 View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,            \
+                                 View<acc_t<T>, 2>, View<acc_t<T>, 2>, const DeltaSlopes<acc_t<T>>&);                  \
+  template void delta_split_backward<T>(Stream&, const DeltaShape&, View<const T, 2>, const DeltaGates<T>&,            \
+                                        const DeltaTokens<acc_t<T>>&, const DeltaSlopes<acc_t<T>>&,                    \
+                                        View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,     \
                                         View<T, 2>, View<T, 2>, View<T, 2>, View<acc_t<T>, 2>);
 FORGE_COMPUTE_TYPES(FORGE_DELTA_SPLIT)
 
