@@ -22,7 +22,7 @@ def random_weights(model, seed):
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         if "norm" in name or ".ln_" in name:
             values = 0.1 * values if name.endswith("bias") else 1 + 0.2 * values
-            zero_centred = config.model_type in ("gemma3_text", "qwen3_5_text", "qwen3_5_moe_text")
+            zero_centred = config.model_type in ("gemma3_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
             if zero_centred and ".linear_attn." not in name:  # which multiplies by 1 + weight
                 values = values - 1
         elif name.endswith("bias"):

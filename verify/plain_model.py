@@ -91,14 +91,15 @@ def frequencies(config, dim):
 
 
 # Families whose norms multiply by 1 + weight; and of them those with layers of gated DeltaNet.
-ZERO_CENTRED = ("gemma3_text", "qwen3_5_text", "qwen3_5_moe_text")
+ZERO_CENTRED = ("gemma3_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 LINEAR = ZERO_CENTRED[1:]
 
 
 def rotated_part(config):
     """Of a head."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    absent = {"glm4_moe": 0.5, "qwen3_5_text": 0.25, "qwen3_5_moe_text": 0.25}.get(config["model_type"], 1.0)
+    absent = {"glm4_moe": 0.5} | dict.fromkeys(LINEAR, 0.25)
+    absent = absent.get(config["model_type"], 1.0)
     if "rotary_dim" in config:
         absent = config["rotary_dim"] / config["head_dim"]
     return config.get("partial_rotary_factor", rope.get("partial_rotary_factor", absent))
@@ -271,22 +272,43 @@ def delta_rule(q, k, v, decay, beta, documents):
     return out
 
 
+def by_head(rows, heads, widths, first):
+    """Rows (B, T, heads * sum(widths)), of each head parts of these widths: the first ones of all heads, and the others."""
+    parts = numpy.split(rows.reshape(*rows.shape[:2], heads, -1), numpy.cumsum(widths)[:-1], axis=-1)
+    parts = [part.reshape(*rows.shape[:2], -1) for part in parts]
+    return [numpy.concatenate(some, axis=-1) for some in (parts[:first], parts[first:])]
+
+
+def has_delta_net(config, layer):
+    if config["model_type"] not in LINEAR:
+        return False
+    if "layer_types" in config:
+        return config["layer_types"][layer] == "linear_attention"
+    return (layer + 1) % config.get("full_attention_interval", 4) != 0
+
+
 def gated_delta_net(config, w, p, rows, documents):
     """Qwen3.5's; q, k and v are of unit length, but for q's 1 / sqrt(D)."""
     p, shape = p + "linear_attn.", rows.shape[:2]
     heads, dim = config["linear_num_key_heads"], config["linear_key_head_dim"]
     of_values = config["linear_num_value_heads"], config["linear_value_head_dim"]
-    mixed = convolved(rows @ w[p + "in_proj_qkv.weight"].T, w[p + "conv1d.weight"], documents)
-    q, k, v = numpy.split(mixed, [heads * dim, 2 * heads * dim], axis=-1)
     times = of_values[0] // heads
+    if config["model_type"] == "qwen3_next":  # of each key head its own rows, one behind the other
+        of_key = times * of_values[1]
+        qkv, z = by_head(rows @ w[p + "in_proj_qkvz.weight"].T, heads, [dim, dim, of_key, of_key], 3)
+        b, a = by_head(rows @ w[p + "in_proj_ba.weight"].T, heads, [times, times], 1)
+    else:
+        qkv, z, b, a = (rows @ w[f"{p}in_proj_{part}.weight"].T for part in ("qkv", "z", "b", "a"))
+    mixed = convolved(qkv, w[p + "conv1d.weight"], documents)
+    q, k, v = numpy.split(mixed, [heads * dim, 2 * heads * dim], axis=-1)
     q, k = (numpy.repeat(x.reshape(*shape, heads, dim), times, axis=2) for x in (q, k))
     q, k = (x / numpy.sqrt((x * x).sum(-1, keepdims=True) + REAL("1e-6")) for x in (q, k))
-    beta = 1 / (1 + numpy.exp(-(rows @ w[p + "in_proj_b.weight"].T)))
-    steps = numpy.log1p(numpy.exp(rows @ w[p + "in_proj_a.weight"].T + w[p + "dt_bias"]))
+    beta = 1 / (1 + numpy.exp(-b))
+    steps = numpy.log1p(numpy.exp(a + w[p + "dt_bias"]))
     decay = numpy.exp(-numpy.exp(w[p + "A_log"]) * steps)
     out = delta_rule(q / numpy.sqrt(REAL(dim)), k, v.reshape(*shape, *of_values), decay, beta, documents)
     out = rms_norm(out, w[p + "norm.weight"], config["rms_norm_eps"])
-    out = out * silu((rows @ w[p + "in_proj_z.weight"].T).reshape(*shape, *of_values))
+    out = out * silu(z.reshape(*shape, *of_values))
     return out.reshape(*shape, -1) @ w[p + "out_proj.weight"].T
 
 
@@ -462,7 +484,7 @@ def has_experts(config, layer):
     kind = config["model_type"]
     if kind in ("deepseek_v2", "deepseek_v3", "glm4_moe"):
         return layer >= config["first_k_dense_replace"]
-    if kind in ("qwen2_moe", "qwen3_moe"):
+    if kind in ("qwen2_moe", "qwen3_moe", "qwen3_next"):
         count = config.get("num_local_experts") or config.get("num_experts")
         step = config.get("decoder_sparse_step", 1)
         return count > 0 and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % step == 0
@@ -484,7 +506,7 @@ def llama_layer(config, w, layer, x, documents, routing):
         return x + norm("post_feedforward", out)
     offset = 1 if config["model_type"] in ZERO_CENTRED else 0
     rows = rms_norm(x, offset + w[p + "input_layernorm.weight"], eps)
-    if config["model_type"] in LINEAR and config["layer_types"][layer] == "linear_attention":
+    if has_delta_net(config, layer):
         x = x + gated_delta_net(config, w, p, rows, documents)
     elif config["model_type"] in ("deepseek_v2", "deepseek_v3"):
         x = x + latent_attention(config, w, p, rows, documents)

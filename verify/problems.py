@@ -344,6 +344,27 @@ def qwen3_5_moe(**changes):
     return llama(**(own | changes))
 
 
+def qwen3_next(**changes):
+    own = {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "layer_types": "absent",
+        "full_attention_interval": 3,
+        "linear_key_head_dim": 10,
+        "linear_value_head_dim": 7,
+        "intermediate_size": 26,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [1],
+        "norm_topk_prob": True,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "rope_parameters": "absent",
+        "rope_theta": 10000000.0,
+        "partial_rotary_factor": 0.25,
+    }
+    return qwen3_5_moe(**(own | changes))
+
+
 def qwen3_5(**changes):
     experts = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size")
     own = {
@@ -769,6 +790,19 @@ PROBLEMS = {
         model={"auxiliary_loss_coefficient": 0.02},
         token_files={"tokens.bin": 1521},
         optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "qwen3_next": Problem(
+        shows=(
+            "Qwen3-Next: two layers of gated DeltaNet, whose projections stand in two tensors by key heads, of each "
+            "queries, keys, values and gates, and one of attention with an output gate, of which a quarter of a head "
+            "turns; norms that multiply by 1 + weight; 6 experts, 3 used, beside a gated shared one, but in layer 1, "
+            "which is dense. config.json has the older keys (full_attention_interval, partial_rotary_factor)."
+        ),
+        config=qwen3_next(),
+        train=run(40, 2, 2),
+        model={"auxiliary_loss_coefficient": 0.02},
+        token_files={"tokens.bin": 801},
+        optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
     ),
     "qwen3_5_dense": Problem(
         shows=(

@@ -50,11 +50,12 @@ CLASSES = {
     "gpt_oss": "GptOssForCausalLM",
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
 FAMILIES = list(CLASSES)
-LINEAR = ("qwen3_5_text", "qwen3_5_moe_text")  # whose class sees no documents in a sequence
+LINEAR = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # whose class sees no documents in a sequence
 NESTED = ("qwen3_vl", "qwen3_vl_moe")  # the text model beside an image model
 WINDOWS_OF_ALL = ("mistral", "mixtral", "phi3", "ministral3")
 BY_TYPE = ("olmo3", "gemma3_text")  # rope parameters and windows by the kind of a layer
@@ -200,6 +201,13 @@ def random_qwen3_5_moe(r, config):
     return text
 
 
+def random_qwen3_next(r, config):
+    text = random_qwen3_moe(r, config)
+    config |= {"num_experts": config.pop("num_local_experts", config.get("num_experts"))}
+    config["shared_expert_intermediate_size"] = r.randint(5, 30)
+    return text
+
+
 def random_linear(r, config, layers):
     """Layers of gated DeltaNet but for each n-th."""
     every = r.choice([1, *range(2, layers + 1)])
@@ -236,6 +244,7 @@ EXPERTS = {
     "minimax_m2": random_minimax_m2,
     "gpt_oss": random_gpt_oss,
     "qwen3_5_moe_text": random_qwen3_5_moe,
+    "qwen3_next": random_qwen3_next,
 }
 
 

@@ -39,8 +39,9 @@ struct Exported {
   std::string stored;  // its name there
   Box box;             // of that tensor
   bool transposed = false;
-  double offset = 0;    // the values there are less by this
-  bool scales = false;  // those of the tensor before it
+  double offset = 0;              // the values there are less by this
+  std::vector<RowRun> runs = {};  // of rows that stand in another order; empty: in the same
+  bool scales = false;            // those of the tensor before it
   // Of a tensor of all experts: their parameters, in the order of the blocks; `stored` and `box` are theirs.
   struct Part {
     Parameter parameter;
@@ -104,7 +105,8 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type, b
                  "parameters/" + place.name,
                  box,
                  p.hf_transposed,
-                 p.hf_offset};
+                 p.hf_offset,
+                 p.hf_groups > 0 ? row_runs(p) : std::vector<RowRun>{}};
       if (!adapters) t.adapter = factors_of(spec, p);
       tensors.push_back(t);
       if (t.info.type != code_type) continue;
@@ -156,7 +158,7 @@ std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
   if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }))
     throw Error(files.directory() + ": tensor " + t.stored + " has a number that is NaN or Inf in fp32",
                 ExitCode::not_finite);
-  return values;
+  return t.runs.empty() ? values : in_file_rows(values, t.runs);
 }
 
 // W += scale B A, in the order of the file.

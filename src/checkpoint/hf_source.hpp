@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,16 @@ inline constexpr const char* head_name = "lm_head.weight";
 
 // Shape in the files: (in, out) where the family stores it so.
 std::vector<std::int64_t> file_shape(const Parameter& parameter);
+
+// Values of the parameter, in its own order, in that of the files: row by row (row_runs).
+template <class V>
+std::vector<V> in_file_rows(const std::vector<V>& values, const std::vector<RowRun>& runs) {
+  std::vector<V> there(values.size());
+  const std::int64_t rows = runs.back().there + runs.back().rows, width = std::ssize(values) / rows;
+  for (const RowRun& run : runs)
+    std::copy_n(values.begin() + run.own * width, run.rows * width, there.begin() + run.there * width);
+  return there;
+}
 
 // "" or why the files don't have the parameter's values: missing, or of another shape.
 std::string problem_of(const TensorFiles& files, const Parameter& parameter);

@@ -41,7 +41,9 @@ void for_each_parameter(const std::vector<Unit>& units, F f) {
 // Ranks that receive nothing have no values.
 template <class A>
 std::vector<A> in_file_order(std::vector<A> values, const Parameter& p) {
-  return p.hf_transposed && !values.empty() ? transposed(values, p.shape[0], p.shape[1]) : values;
+  if (values.empty()) return values;
+  if (p.hf_groups > 0) return in_file_rows(values, row_runs(p));
+  return p.hf_transposed ? transposed(values, p.shape[0], p.shape[1]) : values;
 }
 
 // Values of a rank's parameters from the files, tensor by tensor, each by all threads.
@@ -95,7 +97,7 @@ class HfReader {
         read(*place.tensor, there.subspan(to_size(row * p.shape[0]), to_size(p.shape[0])),
              place.first + row * place.row_length);
     else
-      read(*place.tensor, there, place.first + range.begin);
+      read_runs(p, place, there, range.begin);
     count_bytes(*place.tensor, there.size());
     if (head_ && unit.kind == UnitKind::token_table) compare_head(p, there, range.begin);
     if (there.size() < values_.size()) add_new_rows(p, *place.tensor, there.size());
@@ -141,6 +143,17 @@ class HfReader {
 #pragma omp parallel for num_threads(threads_)
     for (std::int64_t i = static_cast<std::int64_t>(first); i < count; ++i)
       values_[to_size(i)] = static_cast<A>((*new_rows_)(first_ + i));
+  }
+  // Elements from `first` on, run by run of rows.
+  void read_runs(const Parameter& p, const HfPlace& place, std::span<A> to, std::int64_t first) const {
+    const std::int64_t width = p.elements() / p.shape[0];
+    for (const RowRun& run : row_runs(p)) {
+      const std::int64_t begin = run.own * width;
+      const Range part = intersection({begin, begin + run.rows * width}, {first, first + std::ssize(to)});
+      if (part.empty()) continue;
+      read(*place.tensor, to.subspan(to_size(part.begin - first), to_size(part.size())),
+           place.first + run.there * width + part.begin - begin);
+    }
   }
   void count_bytes(const TensorInfo& tensor, std::size_t elements) {
     bytes_ += tensor.type == "U8" ? elements / 2 : elements * tensor.bytes / to_size(tensor.elements());

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/hf_source.hpp"
 #include "checkpoint/storage_state.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/family.hpp"
@@ -32,6 +33,7 @@ struct TorchTensor {
   Extents own;    // that box without the expert's number
   Extents shape;  // in the file: own, transposed, or with an extent of 1 where a dimension was summed
   bool transposed = false;
+  std::vector<RowRun> runs = {};  // of rows in another order there; empty: in the same
 };
 
 // A state, and what PyTorch calls it.
@@ -78,6 +80,8 @@ TorchTensor torch_tensor(const Parameter& p, std::int64_t experts, const TorchKe
   if (key.state->is_line()) t.shape[key.state->shape == StateShape::rows ? 1 : 0] = 1;
   if (p.hf_transposed) std::swap(t.shape[0], t.shape[1]);
   t.transposed = p.hf_transposed && !key.state->is_line();
+  const bool has_rows = !key.state->is_line() || key.state->shape == StateShape::rows;
+  if (p.hf_groups > 0 && has_rows) t.runs = row_runs(p);
   return t;
 }
 
@@ -130,6 +134,7 @@ std::vector<std::byte> bytes_in_file(CheckpointFiles& files, const TorchTensor& 
   const StoredTensor& stored = *files.find(t.stored);
   std::vector<std::byte> bytes(to_size(t.box.size()) * size_of(stored.type));
   files.read({{t.stored, stored.type, stored.shape, 0, {{t.box, bytes.data()}}}});
+  if (!t.runs.empty()) return in_file_rows(bytes, t.runs);
   return t.transposed ? transposed(bytes, t.own[0], t.own[1], size_of(stored.type)) : bytes;
 }
 
@@ -172,11 +177,16 @@ class TensorRows {
   TensorRows(const TensorFiles& files, const TorchTensor& tensor, const Range& rows)
       : first_(rows.begin * width(tensor)) {
     using A = std::conditional_t<std::is_same_v<E, double>, double, float>;
-    std::vector<A> read(to_size(tensor.transposed ? tensor.box.size() : rows.size() * width(tensor)));
-    files.read(*files.find(tensor.name), std::span<A>(read), tensor.transposed ? 0 : first_);
-    if (tensor.transposed) first_ = 0;
+    const bool whole = tensor.transposed || !tensor.runs.empty();
+    std::vector<A> read(to_size(whole ? tensor.box.size() : rows.size() * width(tensor)));
+    files.read(*files.find(tensor.name), std::span<A>(read), whole ? 0 : first_);
+    if (whole) first_ = 0;
     const std::int64_t columns = width(tensor), lines = std::ssize(read) / columns;
     values_.resize(read.size());
+    for (const RowRun& run : tensor.runs)
+      for (std::int64_t i = 0; i < run.rows * columns; ++i)
+        values_[to_size(run.own * columns + i)] = E(read[to_size(run.there * columns + i)]);
+    if (!tensor.runs.empty()) return;
     for (std::int64_t i = 0; i < lines; ++i)
       for (std::int64_t j = 0; j < columns; ++j) {
         const std::int64_t here = i * columns + j, there = tensor.transposed ? j * lines + i : here;

@@ -31,15 +31,16 @@ enum class Family : int {
   gemma3_text,
   gpt_oss,
   qwen3_5_text,
-  qwen3_5_moe_text
+  qwen3_5_moe_text,
+  qwen3_next
 };
 
 // The deck's words for them, in this order: model_type in config.json.
-inline constexpr std::array family_words{"llama",        "mistral",         "qwen2",       "qwen3",       "gpt2",
-                                         "mixtral",      "qwen3_moe",       "deepseek_v3", "deepseek_v2", "qwen2_moe",
-                                         "phi3",         "glm4_moe",        "smollm3",     "olmoe",       "olmo2",
-                                         "olmo3",        "minimax_m2",      "ministral3",  "gemma3_text", "gpt_oss",
-                                         "qwen3_5_text", "qwen3_5_moe_text"};
+inline constexpr std::array family_words{"llama",        "mistral",          "qwen2",       "qwen3",       "gpt2",
+                                         "mixtral",      "qwen3_moe",        "deepseek_v3", "deepseek_v2", "qwen2_moe",
+                                         "phi3",         "glm4_moe",         "smollm3",     "olmoe",       "olmo2",
+                                         "olmo3",        "minimax_m2",       "ministral3",  "gemma3_text", "gpt_oss",
+                                         "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"};
 constexpr const char* name_of(Family family) {
   return family_words[to_size(family)];
 }
@@ -56,8 +57,9 @@ struct TensorNames {
   const char* gate_up = "";               // likewise the tensor of a gated feed-forward layer's gate and up
   const char* router_bias = "gate.e_score_correction_bias";  // behind `moe`
   const char* router = "gate.";                              // behind `moe`: the router's matrix
-  bool packed = false;     // a layer's experts in one tensor (packed_place of checkpoint/hf_source.hpp)
-  double norm_offset = 0;  // added to the files' weights of norms
+  bool linear_groups = false;  // gated DeltaNet's projections in two tensors: of each key head q, k, v, z; and b, a
+  bool packed = false;         // a layer's experts in one tensor (packed_place of checkpoint/hf_source.hpp)
+  double norm_offset = 0;      // added to the files' weights of norms
 };
 // In the order of the enumerators.
 inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
@@ -83,6 +85,7 @@ inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
     {.router = "router.", .packed = true},
     {.norm_offset = 1},
     {.norm_offset = 1},
+    {.linear_groups = true, .norm_offset = 1},
 }};
 constexpr const TensorNames& tensor_names(Family family) {
   return family_tensors[to_size(family)];

@@ -94,7 +94,7 @@ void read_qwen_experts(const JsonObject& config, const HfExpertSizes& absent, Mo
   m.expert_ffn = config.integer("moe_intermediate_size", absent.ffn, 1, most_size);
   m.moe_every = config.integer("decoder_sparse_step", 1, 1, most_size);
   m.dense_layers = read_dense_layers(config, m.layers);
-  m.router_renormalise = config.flag("norm_topk_prob", false);
+  m.router_renormalise = config.flag("norm_topk_prob", absent.renormalise);
   m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
 }
 

@@ -196,6 +196,17 @@ constexpr HfFamily qwen3_5_moe{.architecture = "Qwen3_5MoeForCausalLM",
                                .read_experts = read_qwen3_5_moe,
                                .write_experts = write_qwen3_5_moe,
                                .obstacle = qwen3_5_moe_obstacle};
+constexpr HfFamily qwen3_next{
+    .architecture = "Qwen3NextForCausalLM",
+    .sizes = {2048, 5632, 48, 16, 151936, 2, 32768, 256},
+    .biases = attention_bias,
+    .qk_norm = true,
+    .rope_fraction = 0.25,
+    .linear = true,
+    .experts = {.count = 512, .per_token = 10, .ffn = 512, .shared = 512, .renormalise = true},
+    .read_experts = read_qwen2_moe,
+    .write_experts = write_qwen2_moe,
+    .obstacle = qwen2_moe_obstacle};
 
 // Text models of others, which are one of these families where nothing but text comes in.
 constexpr HfFamily qwen3_vl{.architecture = qwen3.architecture,
@@ -235,6 +246,7 @@ constexpr HfModelType model_types[] = {
     {"gpt_oss", Family::gpt_oss, &gpt_oss},
     {"qwen3_5_text", Family::qwen3_5_text, &qwen3_5},
     {"qwen3_5_moe_text", Family::qwen3_5_moe_text, &qwen3_5_moe},
+    {"qwen3_next", Family::qwen3_next, &qwen3_next},
     // Other words for them.
     {"kimi_k2", Family::deepseek_v3, &deepseek_v3},
     {"moonlight", Family::deepseek_v3, &deepseek_v3},

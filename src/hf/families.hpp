@@ -41,6 +41,7 @@ struct HfSizes {
 struct HfExpertSizes {
   std::int64_t count, per_token, ffn, shared = 0, dense = 0, groups = 1, groups_used = 1;
   double scale = 1;
+  bool renormalise = false;  // where norm_topk_prob is left out
 };
 
 // The particulars of a family.

@@ -108,7 +108,6 @@ std::string lacking_for(const std::string& model_type) {
       {"gemma", "whose norms multiply by 1 + weight, with norms before the layers alone"},
       {"gemma2", "whose attention scores and logits have soft caps, and each second layer a window"},
       {"gemma4", "which has head sizes by layer, and embeddings of its layers"},
-      {"qwen3_next", "whose gated DeltaNet layers have one matrix for queries, keys, values and gates of each head"},
       {"qwen2_vl", "which sees images, and whose text model stands in text_config"},
       {"qwen2_5_vl", "which sees images, and whose text model stands in text_config"},
       {"kimi_k25", "which sees images, and whose text model stands in text_config"},

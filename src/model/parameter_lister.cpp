@@ -59,6 +59,7 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   p.hf_transposed = t.transposed;
   p.hf_offset = t.offset;
   p.hf_packed = t.packed;
+  p.hf_groups = t.groups;
   p.section = section;
   p.group = next_ - 1;
   p.shape.assign(t.shape.begin(), t.shape.end());

@@ -21,7 +21,7 @@ struct TensorNames;
 
 // A name in parts, which stand behind each other.
 using NameParts = ShortList<std::string_view, 4>;
-using Splits = ShortList<Split, 3>;
+using Splits = ShortList<Split, 4>;
 
 // How tp ranks share rows or columns, by whole granules.
 inline Splits split_rows(std::int64_t granule = 1) {
@@ -44,6 +44,7 @@ struct TensorSpec {
   double offset = 0;                         // the files' values are less by this
   std::int64_t packed = 0;                   // experts whose values stand in one tensor there; 0: each has its own
   ShortList<std::int64_t, 3> hf_shape = {};  // there; empty: shape
+  std::int64_t groups = 0;                   // Parameter::hf_groups
 };
 
 // A buffer with the elements of a unit from `begin` on: with all of them, or with its vectors', which stand

@@ -46,8 +46,10 @@ struct Parameter {
   std::size_t group;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> hf_shape;  // there, of as many elements in the same order; empty: shape
-  std::vector<Split> split;            // of one part after the other; empty: every tp rank holds the whole tensor
-  std::int64_t expert = -1;            // of an expert: its number
+  // Pieces of each part of `split` there: the first of every part, the second of every part, … (row_runs); 0: as here.
+  std::int64_t hf_groups = 0;
+  std::vector<Split> split;  // of one part after the other; empty: every tp rank holds the whole tensor
+  std::int64_t expert = -1;  // of an expert: its number
   Initial initial = Initial::zeros;
   double std = 0;  // of Initial::normal; the bound of uniform, and of log_uniform's logarithms
 
@@ -111,6 +113,13 @@ struct RouterBias {
   std::int64_t layer;
   std::string name, hf_name;
 };
+
+// Rows that follow each other both in a parameter and in the files: from `own` on here, from `there` on there.
+struct RowRun {
+  std::int64_t own, there, rows;
+};
+// Those of a parameter (hf_groups), in the files' order.
+std::vector<RowRun> row_runs(const Parameter& parameter);
 
 // Tensors without padding, as "a model of N parameters" counts them. A tied matrix counts once.
 std::int64_t parameter_count(const std::vector<Unit>& units);

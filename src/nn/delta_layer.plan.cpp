@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "config/family.hpp"
+
 namespace forge {
 
 namespace {
@@ -19,16 +21,27 @@ void DeltaParameters<P>::list(ParameterLister& l) {
   const ModelSpec& s = l.spec;
   const ModelDeck& o = s.options;
   const std::int64_t heads = o.linear_value_heads;
-  const auto projection = [&](std::string_view name, std::string_view hf, std::int64_t rows, const Splits& split) {
-    l.tensor(
-        {{"delta.", name}, {"linear_attn.", hf, ".weight"}, {rows, s.C()}, split, Initial::normal, l.matrix_std()});
+  const auto projection = [&](std::string_view name, std::string_view hf, std::int64_t rows, const Splits& split,
+                              std::int64_t groups = 0) {
+    TensorSpec tensor{{"delta.", name}, {"linear_attn.", hf, ".weight"}, {rows, s.C()}, split, Initial::normal,
+                      l.matrix_std()};
+    tensor.groups = groups;
+    l.tensor(tensor);
   };
   this->list_norm(l);
   l.start(in, {{s.linear_columns(), s.C()}});
-  projection("qkv", "in_proj_qkv", s.linear_channels(), split_heads(o));
-  projection("z", "in_proj_z", s.linear_values(), split_rows(o.linear_value_dim));
-  projection("b", "in_proj_b", heads, split_rows());
-  projection("a", "in_proj_a", heads, split_rows());
+  if (l.names().linear_groups) {
+    Splits qkvz = split_heads(o);
+    qkvz.push_back({0, o.linear_value_dim, false, s.linear_channels(), s.linear_values()});
+    projection("qkvz", "in_proj_qkvz", s.linear_channels() + s.linear_values(), qkvz, o.linear_key_heads);
+    projection("ba", "in_proj_ba", 2 * heads, {{0, 1, false, 0, heads}, {0, 1, false, heads, heads}},
+               o.linear_key_heads);
+  } else {
+    projection("qkv", "in_proj_qkv", s.linear_channels(), split_heads(o));
+    projection("z", "in_proj_z", s.linear_values(), split_rows(o.linear_value_dim));
+    projection("b", "in_proj_b", heads, split_rows());
+    projection("a", "in_proj_a", heads, split_rows());
+  }
   const double bound = 1 / std::sqrt(static_cast<double>(o.linear_conv_taps));
   TensorSpec taps{{"delta.conv"},
                   {"linear_attn.conv1d.weight"},

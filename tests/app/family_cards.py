@@ -60,7 +60,7 @@ EXPORTED = ("a multi-token layer", "soft cap of scores", "soft cap of logits")  
 VLLM_AT, VLLM_PAGE = "0046f770d322", "docs/models/supported_models.md"
 BACKEND = "by its Transformers backend"
 VLLM = dict.fromkeys(
-    "Llama Mistral Qwen2 Qwen3 Mixtral Qwen3Moe DeepseekV3 DeepseekV2 Qwen2Moe Phi3 Glm4Moe Olmoe Olmo3 MiniMaxM2 Gemma3 GptOss".split(), ""
+    "Llama Mistral Qwen2 Qwen3 Mixtral Qwen3Moe DeepseekV3 DeepseekV2 Qwen2Moe Phi3 Glm4Moe Olmoe Olmo3 MiniMaxM2 Gemma3 GptOss Qwen3Next".split(), ""
 ) | {"GPT2LMHeadModel": "", "SmolLM3": BACKEND, "Olmo2": BACKEND}
 SGLANG = {
     "Llama": ("llama", "00239548f1cd"),
@@ -82,6 +82,7 @@ SGLANG = {
     "Ministral3": ("ministral3", "0d9cd8212785"),
     "Gemma3": ("gemma3_causal", "038c87d49058"),
     "GptOss": ("gpt_oss", "009c68085e68"),
+    "Qwen3Next": ("qwen3_next", "0201bc8059b1"),
 }
 # Modules that were read without finding the class.
 SGLANG_WITHOUT = {"Olmo3": ("olmo2", "067ed0ce6df4"), "Qwen3_5": ("qwen3_5", "005fa711897e"), "Qwen3_5Moe": ("qwen3_5", "005fa711897e")}

@@ -70,7 +70,7 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& bytes) {
 }
 
 TEST(HfReplicas, OneReadsForAll) {
-  for (const char* problem : {"llama", "gpt2", "qwen3_moe"}) {
+  for (const char* problem : {"llama", "gpt2", "qwen3_moe", "qwen3_next"}) {
     const Loaded one = loaded(problem, {"one rank", {1, 1, 1, 1, 1}});
     for (const Layout& layout : {Layout{"dp 4", {1, 1, 4, 1, 1}}, Layout{"replicas of shards", {1, 2, 2, 1, 1}, 3},
                                  Layout{"replicas alone", {1, 4, 1, 1, 1}, 1}}) {
@@ -89,6 +89,13 @@ TEST(HfReplicas, TensorAndPipelineParallel) {
   const Loaded many = loaded("qwen3_moe", {"dp 2, tp 2, ep 2", {1, 2, 1, 1, 2, 2, 1}});
   EXPECT_EQ(many.tensors, one.tensors);
   EXPECT_EQ(many.bytes.back(), 0u);
+}
+
+// Rows that stand in the files by key heads.
+TEST(HfReplicas, GroupedRows) {
+  const Loaded one = loaded("qwen3_next", {"one rank", {1, 1, 1, 1, 1}});
+  for (const Layout& layout : {Layout{"tp 2, zero 3", {1, 1, 2, 1, 2}, 3}, Layout{"pp 3, tp 2", {3, 1, 1, 1, 2}}})
+    EXPECT_EQ(loaded("qwen3_next", layout).tensors, one.tensors) << layout.name;
 }
 
 }  // namespace

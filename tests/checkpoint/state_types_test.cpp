@@ -156,5 +156,42 @@ TEST(StateTypes, OffsetOfNormsInExport) {
   }
 }
 
+// Qwen3-Next's files have the projections of gated DeltaNet by key heads: of each q, k, v and z.
+TEST(StateTypes, RowsOfKeyHeadsInExport) {
+  const Scratch scratch;
+  Deck deck = deck_of(OptimizerName::adamw, scratch.path / "saved", StateType::compute_default);
+  deck.model = test_models().front().deck.model;
+  ModelDeck& m = deck.model;
+  m.family = Family::qwen3_next;
+  m.no_rope_every = 0;
+  m.full_attention_interval = 2;
+  m.linear_key_heads = 2;
+  m.linear_value_heads = 4;
+  m.linear_key_dim = 5;
+  m.linear_value_dim = 6;
+  m.qk_norm = m.attention_output_gate = true;
+  const WholeState end = trained(deck, shards1);
+  const std::string to = scratch.path / "hf";
+  export_hf(deck.checkpoint.directory + "/" + step_name(last_step), to, ExportType::fp32, std::uint64_t{1} << 30);
+  const TensorFiles files = TensorFiles::open(to, "model");
+  const TensorInfo* const info = files.find("model.layers.0.linear_attn.in_proj_qkvz.weight");
+  ASSERT_NE(info, nullptr);
+  ASSERT_EQ(info->shape, (std::vector<std::int64_t>{68, m.width}));
+  const auto& stored = end.at("parameters/layers.0.delta.qkvz");
+  std::vector<float> values(stored.size() / sizeof(float)), own(values.size());
+  std::memcpy(own.data(), stored.data(), stored.size());
+  files.read(*info, std::span<float>(values));
+  const auto first = [&](std::int64_t row) { return static_cast<std::size_t>(row * m.width); };
+  for (std::int64_t row = 0; row < 68; ++row) {
+    const std::int64_t head = row / 34, at = row % 34;
+    const std::int64_t here = at < 5    ? head * 5 + at              // q
+                              : at < 10 ? 10 + head * 5 + at - 5     // k
+                              : at < 22 ? 20 + head * 12 + at - 10   // v
+                                        : 44 + head * 12 + at - 22;  // z
+    EXPECT_EQ(values[first(row)], own[first(here)]) << row;
+    EXPECT_EQ(values[first(row + 1) - 1], own[first(here + 1) - 1]) << row;
+  }
+}
+
 }  // namespace
 }  // namespace forge::test

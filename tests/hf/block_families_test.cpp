@@ -114,6 +114,47 @@ TEST(HfFamilies, Ministral3) {
   expect_bad_input([&] { write_hf_config(other); }, {"family llama", "query_position_scale must be 0"});
 }
 
+TEST(HfFamilies, Qwen3Next) {
+  const ModelDeck absent = read({{"model_type", "qwen3_next"}});
+  EXPECT_EQ(std::pair(absent.experts, absent.experts_per_token), std::pair(512L, 10L));
+  EXPECT_EQ(std::pair(absent.expert_ffn, absent.shared_expert_ffn), std::pair(512L, 512L));
+  EXPECT_EQ(std::pair(absent.linear_key_heads, absent.linear_value_heads), std::pair(16L, 32L));
+  EXPECT_EQ(absent.full_attention_interval, 4);
+  EXPECT_EQ(absent.rope_fraction, 0.25);
+  EXPECT_EQ(absent.head_dim, 256);
+  EXPECT_TRUE(absent.router_renormalise && absent.shared_expert_gate && absent.attention_output_gate && absent.qk_norm);
+  const auto next = [](const json& changes) {
+    const json small = {{"num_experts", 6},
+                        {"num_experts_per_tok", 3},
+                        {"head_dim", 16},
+                        {"linear_num_key_heads", 2},
+                        {"linear_num_value_heads", 4}};
+    return plain("qwen3_next", with(small, changes));
+  };
+  const ModelDeck m = read_twice(next({{"full_attention_interval", 2},
+                                       {"norm_topk_prob", false},
+                                       {"decoder_sparse_step", 2},
+                                       {"mlp_only_layers", {3}},
+                                       {"partial_rotary_factor", 0.5}}));
+  EXPECT_EQ(m.full_attention_interval, 2);
+  EXPECT_EQ(m.dense_layers, std::vector<std::int64_t>{3});
+  EXPECT_EQ(m.moe_every, 2);
+  EXPECT_FALSE(m.router_renormalise);
+  EXPECT_EQ(m.rope_fraction, 0.5);
+  const json written = json::parse(write_hf_config(m));
+  EXPECT_EQ(written["architectures"][0], "Qwen3NextForCausalLM");
+  EXPECT_EQ(written["layer_types"],
+            json({"linear_attention", "full_attention", "linear_attention", "full_attention", "linear_attention"}));
+  EXPECT_EQ(read_twice(next({{"num_experts", 0}})).experts, 0);
+  expect_refused(next({{"layer_types", {"linear_attention"}}}), {"layer_types", "legal: 5 entries, linear_attention"});
+  ModelDeck other = m;
+  other.attention_output_gate = false;
+  expect_bad_input([&] { write_hf_config(other); }, {"family qwen3_next", "attention_output_gate must be true"});
+  other = m;
+  other.shared_expert_gate = false;
+  expect_bad_input([&] { write_hf_config(other); }, {"shared_expert_gate must be true"});
+}
+
 TEST(HfFamilies, Gemma3) {
   const ModelDeck absent = read({{"model_type", "gemma3_text"}});
   EXPECT_EQ(absent.norm_placement, NormPlacement::both);
