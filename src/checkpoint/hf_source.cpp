@@ -181,6 +181,17 @@ void put_packed(const std::vector<A>& values, const Parameter& p, std::span<A> b
 template void put_packed<float>(const std::vector<float>&, const Parameter&, std::span<float>);
 template void put_packed<double>(const std::vector<double>&, const Parameter&, std::span<double>);
 
+std::vector<RowRun> element_runs(const Parameter& p, const Range& elements) {
+  const std::int64_t width = p.elements() / p.shape[0];
+  std::vector<RowRun> runs;
+  for (const RowRun& run : row_runs(p)) {
+    const std::int64_t begin = run.own * width;
+    const Range part = intersection({begin, begin + run.rows * width}, elements);
+    if (!part.empty()) runs.push_back({part.begin, run.there * width + part.begin - begin, part.size()});
+  }
+  return runs;
+}
+
 HfPlace find_values(const TensorFiles& files, const Parameter& p) {
   if (p.hf_packed > 0) return find_in_packed(files, p);
   if (const TensorInfo* info = find_tensor(files, p.hf_name)) return {info};

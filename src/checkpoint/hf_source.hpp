@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hf/safetensors.hpp"
+#include "layout/boxes.hpp"
 #include "model/parameters.hpp"
 
 namespace forge {
@@ -54,7 +55,7 @@ inline constexpr const char* head_name = "lm_head.weight";
 // Shape in the files: (in, out) where the family stores it so.
 std::vector<std::int64_t> file_shape(const Parameter& parameter);
 
-// Values of the parameter, in its own order, in that of the files: row by row (row_runs).
+// A parameter's values as the files order its rows (row_runs).
 template <class V>
 std::vector<V> in_file_rows(const std::vector<V>& values, const std::vector<RowRun>& runs) {
   std::vector<V> there(values.size());
@@ -63,6 +64,9 @@ std::vector<V> in_file_rows(const std::vector<V>& values, const std::vector<RowR
     std::copy_n(values.begin() + run.own * width, run.rows * width, there.begin() + run.there * width);
   return there;
 }
+
+// Of some of a parameter's elements the runs that follow each other in the files too, counted in elements.
+std::vector<RowRun> element_runs(const Parameter& parameter, const Range& elements);
 
 // "" or why the files don't have the parameter's values: missing, or of another shape.
 std::string problem_of(const TensorFiles& files, const Parameter& parameter);

@@ -97,7 +97,8 @@ class HfReader {
         read(*place.tensor, there.subspan(to_size(row * p.shape[0]), to_size(p.shape[0])),
              place.first + row * place.row_length);
     else
-      read_runs(p, place, there, range.begin);
+      for (const RowRun& run : element_runs(p, {range.begin, range.begin + std::ssize(there)}))
+        read(*place.tensor, there.subspan(to_size(run.own - range.begin), to_size(run.rows)), place.first + run.there);
     count_bytes(*place.tensor, there.size());
     if (head_ && unit.kind == UnitKind::token_table) compare_head(p, there, range.begin);
     if (there.size() < values_.size()) add_new_rows(p, *place.tensor, there.size());
@@ -143,17 +144,6 @@ class HfReader {
 #pragma omp parallel for num_threads(threads_)
     for (std::int64_t i = static_cast<std::int64_t>(first); i < count; ++i)
       values_[to_size(i)] = static_cast<A>((*new_rows_)(first_ + i));
-  }
-  // Elements from `first` on, run by run of rows.
-  void read_runs(const Parameter& p, const HfPlace& place, std::span<A> to, std::int64_t first) const {
-    const std::int64_t width = p.elements() / p.shape[0];
-    for (const RowRun& run : row_runs(p)) {
-      const std::int64_t begin = run.own * width;
-      const Range part = intersection({begin, begin + run.rows * width}, {first, first + std::ssize(to)});
-      if (part.empty()) continue;
-      read(*place.tensor, to.subspan(to_size(part.begin - first), to_size(part.size())),
-           place.first + run.there * width + part.begin - begin);
-    }
   }
   void count_bytes(const TensorInfo& tensor, std::size_t elements) {
     bytes_ += tensor.type == "U8" ? elements / 2 : elements * tensor.bytes / to_size(tensor.elements());
