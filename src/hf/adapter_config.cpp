@@ -1,6 +1,7 @@
 #include "hf/adapter_config.hpp"
 
 #include <set>
+#include <string_view>
 
 #include "config/check_parts.hpp"
 #include "config/family.hpp"
@@ -44,10 +45,43 @@ void check_targets(const JsonObject& config, const ModelDeck& model) {
                                         listed(own) + "; legal: the same names");
 }
 
+// With transformers 5 PEFT takes target_modules of experts' names as the packed tensors of experts alone. Where dense
+// layers and shared experts name their matrices likewise, they are those parameters for it. It reads gates and ups of
+// experts where their downs have adapters, too, which is a drawn A and a zero B where the files have none.
+std::set<std::string> target_parameters_of(const ModelDeck& model) {
+  const TensorNames& names = tensor_names(model.family);
+  if (model.experts == 0 || names.packed) return {};
+  const bool alike = std::string_view(names.gate) == TensorNames{}.gate;
+  const bool dense = model.first_dense_layers > 0 || model.moe_every > 1 || !model.dense_layers.empty();
+  const std::set<std::string> targets = targets_of(model);
+  std::set<std::string> parameters;
+  for (const char* name : {names.gate, names.up, names.down}) {
+    if (!alike || targets.count(name) == 0) continue;
+    if (dense) parameters.insert("mlp." + std::string(name) + ".weight");
+    if (model.shared_expert_ffn > 0) parameters.insert(std::string(names.shared) + name + ".weight");
+  }
+  if (targets.count(names.gate) > 0 && targets.count(names.down) == 0) parameters.insert("experts.down_proj");
+  return parameters;
+}
+
+// Absent, as in earlier files of forge's, or those that forge writes.
+void check_target_parameters(const JsonObject& config, const ModelDeck& model) {
+  constexpr const char* key = "target_parameters";
+  const json* const named = config.find(key);
+  if (!named || (named->is_structured() && named->empty())) return;
+  const std::set<std::string> own = target_parameters_of(model);
+  std::set<std::string> theirs;
+  if (named->is_array())
+    for (const json& name : *named) theirs.insert(name.is_string() ? name.get<std::string>() : shown_json(name));
+  if (theirs != own)
+    config.refuse(key, "= " + shown_json(*named) + ", which forge doesn't compute (PEFT's packed experts share A); legal: absent" +
+                           (own.empty() ? "" : ", or " + listed(own)));
+}
+
 // Keys of other kinds of adapters: absent, null, false or empty.
 void refuse_others(const JsonObject& config) {
   for (const char* key : {"use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "layers_to_transform",
-                          "target_parameters", "exclude_modules", "layer_replication", "lora_bias", "use_qalora"}) {
+                          "exclude_modules", "layer_replication", "lora_bias", "use_qalora"}) {
     const json* const value = config.find(key);
     if (!value || (value->is_boolean() && !value->get<bool>()) || (value->is_structured() && value->empty())) continue;
     config.refuse(key, "= " + shown_json(*value) + ", which forge doesn't compute; legal: absent");
@@ -74,6 +108,7 @@ void check_adapter_config(const std::string& directory, const ModelDeck& model) 
     config.refuse("use_rslora", std::string("= ") + (stabilised ? "true" : "false") +
                                     "; legal: adapter.rank_stabilised, which is the other");
   check_targets(config, model);
+  check_target_parameters(config, model);
   refuse_others(config);
   report.throw_if_any(file);
 }
@@ -92,6 +127,7 @@ std::string write_adapter_config(const ModelDeck& model) {
   config["use_rslora"] = a.rank_stabilised;
   config["lora_dropout"] = 0.0;
   config["target_modules"] = targets_of(model);
+  if (const auto parameters = target_parameters_of(model); !parameters.empty()) config["target_parameters"] = parameters;
   config["fan_in_fan_out"] = tensor_names(model.family).gpt2;
   config["bias"] = "none";
   config["inference_mode"] = true;
