@@ -17,9 +17,9 @@ class BaseFiles {
   // Null where the run has read none, or they are no longer there.
   static std::unique_ptr<BaseFiles> of(const ModelDeck& model);
 
-  // A tensor's values in the order of the family's files; of a part of a packed tensor in its own order. Throws BadInput
-  // where it isn't there, or has other values than the checkpoint, whose are `stored`, in the same order and rounded to
-  // `type`.
+  // A tensor's values in the order of the family's files; of a part of a packed tensor in its own order. Throws
+  // BadInput where it isn't there, or has other values than the checkpoint, whose are `stored`, in the same order and
+  // rounded to `type`.
   template <class A>
   std::vector<A> values(const Parameter& parameter, const std::vector<float>& stored, DType type) const;
 

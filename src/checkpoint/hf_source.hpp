@@ -56,8 +56,8 @@ std::vector<std::int64_t> file_shape(const Parameter& parameter);
 // "" or why the files don't have the parameter's values: missing, or of another shape.
 std::string problem_of(const TensorFiles& files, const Parameter& parameter);
 
-// Throws one BadInput where the files of adapter.load lack a tensor of the model's adapters, have one of another shape or
-// type, or one that belongs to none.
+// Throws one BadInput where the files of adapter.load lack a tensor of the model's adapters, have one of another shape
+// or type, or one that belongs to none.
 void check_adapter_tensors(const std::string& directory, const ModelSpec& spec);
 inline constexpr const char* adapter_stem = "adapter_model";  // of the files' names
 

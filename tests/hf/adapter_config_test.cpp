@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../config/support.hpp"
+#include "config/family.hpp"
 
 namespace forge {
 namespace {
@@ -38,19 +39,14 @@ TEST(AdapterConfig, DenseAndSharedMatricesBesideExpertsAreParameters) {
   glm.shared_expert_ffn = 8;
   EXPECT_EQ(written(glm)["target_modules"],
             (Names{"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
-  EXPECT_EQ(written(glm)["target_parameters"],
-            (Names{"mlp.down_proj.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight",
-                   "shared_experts.down_proj.weight", "shared_experts.gate_proj.weight",
-                   "shared_experts.up_proj.weight"}));
+  EXPECT_EQ(
+      written(glm)["target_parameters"],
+      (Names{"mlp.down_proj.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight", "shared_experts.down_proj.weight",
+             "shared_experts.gate_proj.weight", "shared_experts.up_proj.weight"}));
   ModelDeck qwen = adapted(Family::qwen3_moe, {"q_proj", "down_proj"});
   EXPECT_FALSE(written(qwen).contains("target_parameters")) << "every layer has experts, none of which is shared";
   qwen.dense_layers = {2};
   EXPECT_EQ(written(qwen)["target_parameters"], (Names{"mlp.down_proj.weight"}));
-  ModelDeck qwen2 = adapted(Family::qwen2_moe, {"down_proj"});
-  qwen2.shared_expert_ffn = 8;
-  EXPECT_EQ(written(qwen2)["target_parameters"], (Names{"shared_expert.down_proj.weight"}));
-  qwen2.adapter.targets = {"k_proj"};
-  EXPECT_FALSE(written(qwen2).contains("target_parameters"));
   EXPECT_FALSE(written(adapted(Family::llama)).contains("target_parameters"));
   EXPECT_FALSE(written(adapted(Family::mixtral)).contains("target_parameters")) << "w1, w2 and w3 are experts' alone";
 }
@@ -63,6 +59,44 @@ TEST(AdapterConfig, GateAndUpOfExpertsBringDown) {
   EXPECT_FALSE(written(adapted(Family::llama, {"gate_proj", "up_proj"})).contains("target_parameters"));
 }
 
+// Of qwen2_moe PEFT leaves the names as they are.
+TEST(AdapterConfig, PackedExpertsByTheirNames) {
+  ModelDeck qwen2 = adapted(Family::qwen2_moe);
+  qwen2.shared_expert_ffn = 8;
+  qwen2.adapter.rank = 3;
+  qwen2.adapter.alpha = 7;
+  EXPECT_EQ(written(qwen2)["target_parameters"], (Names{"experts.down_proj", "experts.gate_up_proj"}));
+  EXPECT_EQ(written(qwen2)["rank_pattern"], (json{{".*\\.gate_up_proj", 6}}));
+  EXPECT_EQ(written(qwen2)["alpha_pattern"], (json{{".*\\.gate_up_proj", 14}}));
+  EXPECT_NO_THROW(check(qwen2, written(qwen2)));
+  qwen2.adapter.targets = {"down_proj"};
+  EXPECT_EQ(written(qwen2)["target_parameters"], (Names{"experts.down_proj"}));
+  EXPECT_FALSE(written(qwen2).contains("rank_pattern"));
+  qwen2.adapter.targets = {"k_proj"};
+  EXPECT_FALSE(written(qwen2).contains("target_parameters"));
+}
+
+// PEFT doubles alpha and r of experts' gates and ups, which keeps alpha / r alone.
+TEST(AdapterConfig, BesideExpertsAlphaIsOverTheRank) {
+  ModelDeck model = adapted(Family::mixtral);
+  model.adapter.rank_stabilised = true;
+  model.adapter.rank = 16;
+  model.adapter.alpha = 5;
+  json config = written(model);
+  EXPECT_EQ(config["use_rslora"], false);
+  EXPECT_EQ(config["lora_alpha"], 20);
+  EXPECT_NO_THROW(check(model, config));
+  config["use_rslora"] = true;
+  config["lora_alpha"] = 5;
+  EXPECT_NO_THROW(check(model, config)) << "of earlier files";
+  config["lora_alpha"] = 20;
+  expect_bad_input([&] { check(model, config); }, {"lora_alpha = 20; legal: adapter.alpha = 5"});
+  model.family = Family::llama;
+  model.experts = 0;
+  EXPECT_EQ(written(model)["use_rslora"], true);
+  EXPECT_EQ(written(model)["lora_alpha"], 5);
+}
+
 TEST(AdapterConfig, ReadsItsOwnOfTodayAndBefore) {
   ModelDeck glm = adapted(Family::glm4_moe);
   glm.first_dense_layers = 1;
@@ -73,12 +107,12 @@ TEST(AdapterConfig, ReadsItsOwnOfTodayAndBefore) {
   config["target_parameters"] = json::array();
   EXPECT_NO_THROW(check(glm, config));
   config["target_parameters"] = {"mlp.experts.gate_up_proj"};
-  expect_bad_input([&] { check(glm, config); },
-                   {"target_parameters = ['mlp.experts.gate_up_proj']", "legal: absent, or mlp.down_proj.weight, mlp.g"});
+  expect_bad_input([&] { check(glm, config); }, {"target_parameters = ['mlp.experts.gate_up_proj']",
+                                                 "legal: absent, or mlp.down_proj.weight, mlp.g"});
   const ModelDeck llama = adapted(Family::llama);
   config = written(llama);
   config["target_parameters"] = "q_proj.weight";
-  expect_bad_input([&] { check(llama, config); }, {"target_parameters = 'q_proj.weight'", "legal: absent\n"});
+  expect_bad_input([&] { check(llama, config); }, {"target_parameters = 'q_proj.weight'", "legal: absent"});
   config["target_parameters"] = nullptr;
   EXPECT_NO_THROW(check(llama, config));
   config["rank_pattern"] = {{"q_proj", 4}};
