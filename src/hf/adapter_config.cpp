@@ -89,10 +89,10 @@ void check_target_parameters(const JsonObject& config, const ModelDeck& model) {
   std::set<std::string> theirs;
   if (named->is_array())
     for (const json& name : *named) theirs.insert(name.is_string() ? name.get<std::string>() : shown_json(name));
-  if (theirs != own)
-    config.refuse(key, "= " + shown_json(*named) +
+  if (!named->is_array() || theirs != own)
+    config.refuse(key, "= " + (named->is_array() ? "[" + listed(theirs) + "]" : shown_json(*named)) +
                            ", which forge doesn't compute (PEFT's packed experts share A); legal: absent" +
-                           (own.empty() ? "" : ", or " + listed(own)));
+                           (own.empty() ? "" : ", or [" + listed(own) + "]"));
 }
 
 // Likewise of alpha_pattern and rank_pattern.

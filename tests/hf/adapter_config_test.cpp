@@ -107,8 +107,8 @@ TEST(AdapterConfig, ReadsItsOwnOfTodayAndBefore) {
   config["target_parameters"] = json::array();
   EXPECT_NO_THROW(check(glm, config));
   config["target_parameters"] = {"mlp.experts.gate_up_proj"};
-  expect_bad_input([&] { check(glm, config); }, {"target_parameters = ['mlp.experts.gate_up_proj']",
-                                                 "legal: absent, or mlp.down_proj.weight, mlp.g"});
+  expect_bad_input([&] { check(glm, config); }, {"target_parameters = [mlp.experts.gate_up_proj]",
+                                                 "legal: absent, or [mlp.down_proj.weight, mlp.g"});
   const ModelDeck llama = adapted(Family::llama);
   config = written(llama);
   config["target_parameters"] = "q_proj.weight";
