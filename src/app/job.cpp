@@ -222,11 +222,10 @@ void Job<T>::load_parameters() {
   } else {
     parameters = initial_values_text(deck) + (deck.model.adapter.load.empty() ? "" : adapter_text(deck));
     session->initialise();
-    if (!deck.model.adapter.load.empty())
-      session->load([&](ParameterStorage<T>& storage, Stream&) {
-        start_adapters(deck, setup.spec, storage, stream, replicas_of(mesh), session->heartbeat());
-      });
-    return;
+    if (deck.model.adapter.load.empty()) return;
+    session->load([&](ParameterStorage<T>& storage, Stream&) {
+      start_adapters(deck, setup.spec, storage, stream, replicas_of(mesh), session->heartbeat());
+    });
   }
   refuse_not_finite(session->storage(), biases, stream, session->arena(), deck);
 }

@@ -105,8 +105,8 @@ struct WholeModel {
       from = model_hf_text(deck, spec, notes) + adapter_text(deck);
     } else {
       storage.initialise(stream, deck.train.seed);
-      if (!deck.model.adapter.load.empty()) start_adapters(deck, spec, storage, stream, {}, nullptr);
-      return from;
+      if (deck.model.adapter.load.empty()) return from;
+      start_adapters(deck, spec, storage, stream, {}, nullptr);
     }
     refuse_not_finite(storage, biases, stream, arena, deck);
     return from;

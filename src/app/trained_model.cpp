@@ -111,21 +111,33 @@ std::string parameters_line(const std::string& parameters) {
   return "parameters  " + parameters;
 }
 
+namespace {
+
+// "a, b and 3 more, of DIR".
+std::string some_of(std::vector<std::string> names, const std::string& source) {
+  constexpr std::size_t most = 5;
+  const std::size_t all = names.size();
+  if (all > most) names.resize(most);
+  return joined(names) + (all > most ? " and " + std::to_string(all - most) + " more" : "") + ", of " + source;
+}
+
+}  // namespace
+
 template <class T>
 void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<double>& biases, Stream& stream,
                        Arena& arena, const Deck& deck) {
   const bool checkpoint = !deck.checkpoint.model_from.empty();
-  std::vector<std::string> names = tensors_not_finite(storage, stream, arena, checkpoint);
+  std::vector<std::string> model, adapters;
+  for (const NotFinite& tensor : tensors_not_finite(storage, stream, arena, checkpoint))
+    (tensor.adapter && !checkpoint ? adapters : model).push_back(tensor.name);
   if (!std::all_of(biases.begin(), biases.end(), [](double bias) { return std::isfinite(bias); }))
-    names.push_back("a router's bias");
-  if (names.empty()) return;
-  constexpr std::size_t most = 5;
-  const std::size_t all = names.size();
-  if (all > most) names.resize(most);
-  throw Error("the parameters have NaN or Inf: " + joined(names) +
-                  (all > most ? " and " + std::to_string(all - most) + " more" : "") + ", of " +
-                  (checkpoint ? deck.checkpoint.model_from : "model.hf " + deck.model.hf) + "; legal: finite numbers",
-              ExitCode::not_finite);
+    model.push_back("a router's bias");
+  if (model.empty() && adapters.empty()) return;
+  std::string text;
+  if (!model.empty()) text = some_of(model, checkpoint ? deck.checkpoint.model_from : "model.hf " + deck.model.hf);
+  if (!adapters.empty())
+    text += (text.empty() ? "" : "; ") + some_of(adapters, "adapter.load " + deck.model.adapter.load);
+  throw Error("the parameters have NaN or Inf: " + text + "; legal: finite numbers", ExitCode::not_finite);
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                     \

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string_view>
 
+#include "checkpoint/base_values.hpp"
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/hf_source.hpp"
 #include "checkpoint/model_directory.hpp"
@@ -54,6 +56,7 @@ struct Exported {
     double scale = 0;
     std::int64_t expert = -1;  // whose they are of those of all experts, (E, r, K) and (E, N, r)
   } adapter = {};
+  std::shared_ptr<const Parameter> parameter = nullptr;  // null: a router's bias, or in parts
 };
 
 // Whether a parameter is a matrix of a block's or an expert's linear layers.
@@ -107,6 +110,7 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type, b
                  p.hf_transposed,
                  p.hf_offset,
                  p.hf_groups > 0 ? row_runs(p) : std::vector<RowRun>{}};
+      t.parameter = std::make_shared<Parameter>(p);
       if (!adapters) t.adapter = factors_of(spec, p);
       tensors.push_back(t);
       if (t.info.type != code_type) continue;
@@ -132,6 +136,12 @@ CodedWeights coded_weights(const ModelSpec& spec) {
   return weights;
 }
 
+// A tensor's values, and their type in the checkpoint.
+struct Values {
+  std::vector<float> values;
+  DType type;
+};
+
 float value_at(const std::vector<std::byte>& bytes, std::size_t element, DType type, double offset) {
   return with_compute_type(type, [&](auto value) {
     std::memcpy(&value, bytes.data() + element * sizeof value, sizeof value);
@@ -140,7 +150,7 @@ float value_at(const std::vector<std::byte>& bytes, std::size_t element, DType t
 }
 
 // The tensor in the order of the file.
-std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
+Values stored_values(CheckpointFiles& files, const Exported& t) {
   const StoredTensor* stored = files.find(t.stored);
   if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + t.stored);
   if (stored->type != DType::f32 && stored->type != DType::f64 && stored->type != DType::bf16)
@@ -158,11 +168,29 @@ std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
   if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }))
     throw Error(files.directory() + ": tensor " + t.stored + " has a number that is NaN or Inf in fp32",
                 ExitCode::not_finite);
-  return t.runs.empty() ? values : in_file_rows(values, t.runs);
+  if (!t.runs.empty()) values = in_file_rows(values, t.runs);
+  return {std::move(values), stored->type};
+}
+
+std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
+  return stored_values(files, t).values;
+}
+
+// From the files of the base model, where there are any.
+template <class A>
+std::vector<A> values_of(CheckpointFiles& files, const BaseFiles* base, Exported t) {
+  const std::shared_ptr<const Parameter> p = t.parameter;
+  if (!base || !p) {
+    const std::vector<float> values = values_of(files, t);
+    return {values.begin(), values.end()};
+  }
+  t.offset = 0;
+  const Values stored = stored_values(files, t);
+  return base->values<A>(*p, stored.values, stored.type);
 }
 
 // W += scale B A, in the order of the file.
-void merge(CheckpointFiles& files, const Exported& t, std::vector<float>& w) {
+void merge(CheckpointFiles& files, const Exported& t, std::vector<double>& w) {
   const auto whole = [&](const std::string& name) {
     const StoredTensor* stored = files.find(name);
     if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + name);
@@ -184,10 +212,8 @@ void merge(CheckpointFiles& files, const Exported& t, std::vector<float>& w) {
     for (std::int64_t k = 0; k < r; ++k)
       for (std::int64_t j = 0; j < K; ++j)
         row[to_size(j)] += static_cast<double>(b[to_size(i * r + k)]) * static_cast<double>(a[to_size(k * K + j)]);
-    for (std::int64_t j = 0; j < K; ++j) {
-      float& to = w[to_size(t.transposed ? j * N + i : i * K + j)];
-      to = static_cast<float>(static_cast<double>(to) + t.adapter.scale * row[to_size(j)]);
-    }
+    for (std::int64_t j = 0; j < K; ++j)
+      w[to_size(t.transposed ? j * N + i : i * K + j)] += t.adapter.scale * row[to_size(j)];
   }
 }
 
@@ -205,14 +231,15 @@ std::vector<std::byte> bytes_of(const std::vector<V>& values) {
 
 // Of a tensor of all experts, block after block.
 template <class V>
-std::vector<std::byte> packed_bytes(CheckpointFiles& files, const Exported& t) {
+std::vector<std::byte> packed_bytes(CheckpointFiles& files, const BaseFiles* base, const Exported& t) {
   std::vector<std::byte> bytes(to_size(t.info.elements()) * sizeof(V));
   std::vector<float> block;
   for (const Exported::Part& part : t.parts) {
     const PackedPlace place = packed_place(part.parameter);
     block.resize(to_size(place.block));
-    put_packed<float>(values_of(files, {{t.info.name, "F32", part.parameter.shape}, part.stored, part.box}),
-                      part.parameter, block);
+    Exported of{{t.info.name, "F32", part.parameter.shape}, part.stored, part.box};
+    of.parameter = std::make_shared<Parameter>(part.parameter);
+    put_packed<float>(values_of<float>(files, base, of), part.parameter, block);
     if (!place.last) continue;
     const std::vector<V> values(block.begin(), block.end());
     std::memcpy(bytes.data() + to_size(part.parameter.expert * place.block) * sizeof(V), values.data(),
@@ -224,14 +251,16 @@ std::vector<std::byte> packed_bytes(CheckpointFiles& files, const Exported& t) {
 // The bytes of the tensors, asked for in order: scales stand behind their weight.
 class Conversion {
  public:
-  Conversion(CheckpointFiles& files, const std::vector<Exported>& tensors) : files_(files), tensors_(tensors) {}
+  // `base`: the files of a frozen model; null: the checkpoint has it.
+  Conversion(CheckpointFiles& files, const BaseFiles* base, const std::vector<Exported>& tensors)
+      : files_(files), base_(base), tensors_(tensors) {}
 
   std::vector<std::byte> operator()(std::size_t i) {
     const Exported& t = tensors_[i];
     if (t.scales) return bytes_of(scaled_.scale_inv);
-    if (!t.parts.empty()) return t.info.type == "F32" ? packed_bytes<float>(files_, t) : packed_bytes<bf16>(files_, t);
-    std::vector<float> values = values_of(files_, t);
-    if (!t.adapter.a.empty()) merge(files_, t, values);
+    if (!t.parts.empty())
+      return t.info.type == "F32" ? packed_bytes<float>(files_, base_, t) : packed_bytes<bf16>(files_, base_, t);
+    const std::vector<float> values = whole(t);
     if (t.info.type == code_type) {
       scaled_ = block_scaled(t.info.name, values, t.info.shape[0], t.info.shape[1]);
       return bytes_of(scaled_.codes);
@@ -241,7 +270,15 @@ class Conversion {
   }
 
  private:
+  std::vector<float> whole(const Exported& t) {
+    if (t.adapter.a.empty()) return values_of<float>(files_, base_, t);
+    std::vector<double> sum = values_of<double>(files_, base_, t);
+    merge(files_, t, sum);
+    return {sum.begin(), sum.end()};
+  }
+
   CheckpointFiles& files_;
+  const BaseFiles* base_;
   const std::vector<Exported>& tensors_;
   BlockScaled scaled_;
 };
@@ -255,8 +292,8 @@ ExportType export_type(const std::string& word) {
   return static_cast<ExportType>(found - words.begin());
 }
 
-bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
-               std::uint64_t most_file_bytes, bool optimizer, bool merge) {
+ExportNotes export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
+                      std::uint64_t most_file_bytes, bool optimizer, bool merge) {
   CheckpointFiles source(checkpoint);
   const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
   const ModelSpec spec = resolve_model(deck.model);
@@ -279,22 +316,24 @@ bool export_hf(const std::string& checkpoint, const std::string& directory, Expo
   const std::vector<std::string> run = names_of_run(directory_of(checkpoint), "");
   check_export_directory(directory, run, deck.model, "forge export: --output");
   begin_export(directory, run);
+  const std::unique_ptr<BaseFiles> base = merge ? BaseFiles::of(deck.model) : nullptr;
   if (optimizer) export_optimizer(checkpoint, directory, most_file_bytes);
   const std::vector<Exported> tensors = exported_tensors(spec, type, adapters);
   std::vector<TensorInfo> infos;
   for (const Exported& tensor : tensors) infos.push_back(tensor.info);
   write_tensor_directory({directory, adapters ? "adapter_model" : "model", most_file_bytes}, infos,
-                         Conversion(source, tensors));
+                         Conversion(source, base.get(), tensors));
   remove_tensor_files(directory, adapters ? "model" : "adapter_model");
   if (adapters) {
     write_text_file(directory + "/adapter_config.json", write_adapter_config(spec.options));
-    return true;
+    return {};
   }
   const CodedWeights weights = coded ? coded_weights(spec) : CodedWeights{};
   Deck resolved = deck;
   resolved.model = spec.options;
-  return write_model_files(resolved, directory, type == ExportType::fp32 ? "float32" : "bfloat16",
-                           coded ? &weights : nullptr);
+  const bool tokenizer = write_model_files(resolved, directory, type == ExportType::fp32 ? "float32" : "bfloat16",
+                                           coded ? &weights : nullptr);
+  return {tokenizer, merge && !base && deck.model.load_weights ? deck.model.hf : ""};
 }
 
 }  // namespace forge

@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "config/report.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
@@ -77,6 +78,11 @@ std::string packed_problem(const TensorFiles& files, const HfPlace& place, const
 bool packs(const HfPlace& place, const Parameter& p) {
   const std::int64_t rows = p.shape[0] * (p.name.ends_with(".down") ? 1 : 2);
   return place.row_length > 0 || is_packed(*place.tensor, p, rows, p.shape[1]);
+}
+
+// Of an adapter.
+bool is_factor(const Parameter& p) {
+  return p.name.ends_with(".lora_a") || p.name.ends_with(".lora_b");
 }
 
 // Buffers that older versions of transformers saved with a model's parameters.
@@ -206,7 +212,31 @@ std::string problem_of(const TensorFiles& files, const Parameter& p) {
   if (place.packed ? packs(place, p) : info.shape == file_shape(p)) return "";
   return files.file_of(info) + ": tensor " + info.name + " has shape " + shape_text(info.shape) +
          (place.packed ? ", of whose experts each should have " + shape_text(file_shape(p)) + " for " + p.hf_name
-                       : ", config.json asks for " + shape_text(file_shape(p)));
+                       : (is_factor(p) ? ", adapter.rank and the model ask for " : ", config.json asks for ") +
+                             shape_text(file_shape(p)));
+}
+
+void check_adapter_tensors(const std::string& directory, const ModelSpec& spec) {
+  const TensorFiles files = TensorFiles::open(directory, adapter_stem);
+  const std::string key = "adapter.load", file = key + " " + directory + "/" + adapter_stem + ".safetensors";
+  Report report;
+  std::set<std::string> own;
+  for (const Unit& unit : parameter_units(spec))
+    for (const Parameter& p : unit.parameters) {
+      if (!is_adapter(unit.kind)) continue;
+      const TensorInfo* const info = find_values(files, p).tensor;
+      std::string problem = problem_of(files, p);
+      if (problem.empty()) problem = weight_problem(files, *info, false);
+      if (!problem.empty()) report.add(info ? key : file, problem);
+      if (info) own.insert(info->name);
+    }
+  std::vector<std::string> foreign;
+  for (const std::string& name : files.names())
+    if (own.count(name) == 0) foreign.push_back(name);
+  if (!foreign.empty())
+    report.add(file, counted(std::ssize(foreign), "tensor") + " of no matrix of adapter.targets: " + first_of(foreign) +
+                         "; legal: those of the targets alone");
+  report.throw_if_any(key + " " + directory);
 }
 
 HfSummary summary_of(const std::string& directory, const ModelSpec& spec) {

@@ -71,6 +71,11 @@ std::vector<RowRun> element_runs(const Parameter& parameter, const Range& elemen
 // "" or why the files don't have the parameter's values: missing, or of another shape.
 std::string problem_of(const TensorFiles& files, const Parameter& parameter);
 
+// Throws one BadInput where the files of adapter.load lack a tensor of the model's adapters, have one of another shape
+// or type, or one that belongs to none.
+void check_adapter_tensors(const std::string& directory, const ModelSpec& spec);
+inline constexpr const char* adapter_stem = "adapter_model";  // of the files' names
+
 // The tensors of a directory that a model reads.
 struct HfSummary {
   std::int64_t tensors = 0;  // that it reads

@@ -21,8 +21,6 @@ namespace forge {
 
 namespace {
 
-constexpr const char* adapter_stem = "adapter_model";
-
 template <class A>
 std::vector<A> transposed(const std::vector<A>& from, std::int64_t rows, std::int64_t columns, int threads = 1) {
   std::vector<A> to(from.size());
@@ -263,6 +261,7 @@ template <class T>
 std::uint64_t load_hf_adapter(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
                               Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
   check_adapter_config(directory, spec.options);
+  check_adapter_tensors(directory, spec);
   return load_units(directory, spec, 0, true, storage, stream, replicas, heartbeat);
 }
 

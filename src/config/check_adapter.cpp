@@ -61,7 +61,11 @@ void check_targets(const Deck& deck, Report& report) {
   if (deck.model.adapter.targets.empty() && tensor_names(deck.model.family).packed)
     report.add("adapter.targets = [] with model.family = " + std::string(name_of(deck.model.family)) +
                ", whose experts stand in one tensor; legal: some of " + words_of(legal));
-  for (const std::string& target : deck.model.adapter.targets)
+  const std::vector<std::string>& targets = deck.model.adapter.targets;
+  for (auto target = targets.begin(); target != targets.end(); ++target)
+    if (std::find(targets.begin(), target, *target) != target)
+      report.add("adapter.targets has " + *target + " twice; legal: each name once");
+  for (const std::string& target : targets)
     if (std::find(legal.begin(), legal.end(), target) == legal.end())
       report.add("adapter.targets has " + target + ", which is no matrix of attention and MLP of model.family = " +
                  name_of(deck.model.family) + "; legal: " + words_of(legal) + ", or [] for all of them");

@@ -1,6 +1,8 @@
 #include "hf/adapter_config.hpp"
 
+#include <cmath>
 #include <set>
+#include <string_view>
 
 #include "config/check_parts.hpp"
 #include "config/family.hpp"
@@ -44,10 +46,95 @@ void check_targets(const JsonObject& config, const ModelDeck& model) {
                                         listed(own) + "; legal: the same names");
 }
 
+// PEFT's words for qwen2_moe, which it translates for other families of experts alone.
+bool names_packed_experts(const ModelDeck& model) {
+  return model.family == Family::qwen2_moe && model.experts > 0;
+}
+
+// With transformers 5 PEFT takes target_modules of experts' names as the packed tensors of experts alone. Where dense
+// layers and shared experts name their matrices likewise, they are those parameters for it. It reads gates and ups of
+// experts where their downs have adapters, too, which is a drawn A and a zero B where the files have none.
+std::set<std::string> target_parameters_of(const ModelDeck& model) {
+  const TensorNames& names = tensor_names(model.family);
+  if (model.experts == 0 || names.packed) return {};
+  const bool own_words = names_packed_experts(model);
+  const bool alike = !own_words && std::string_view(names.gate) == TensorNames{}.gate;
+  const bool dense = model.first_dense_layers > 0 || model.moe_every > 1 || !model.dense_layers.empty();
+  const std::set<std::string> targets = targets_of(model);
+  std::set<std::string> parameters;
+  for (const char* name : {names.gate, names.up, names.down}) {
+    if (!alike || targets.count(name) == 0) continue;
+    if (dense) parameters.insert("mlp." + std::string(name) + ".weight");
+    if (model.shared_expert_ffn > 0) parameters.insert(std::string(names.shared) + name + ".weight");
+  }
+  const bool gate = targets.count(names.gate) > 0, down = targets.count(names.down) > 0;
+  if (own_words && gate) parameters.insert("experts.gate_up_proj");
+  if (own_words ? gate || down : gate && !down) parameters.insert("experts.down_proj");
+  return parameters;
+}
+
+// The packed tensor of gates and ups has both their ranks.
+nlohmann::ordered_json pattern_of_packed(const ModelDeck& model, const nlohmann::ordered_json& value) {
+  nlohmann::ordered_json pattern = nlohmann::ordered_json::object();
+  if (names_packed_experts(model) && targets_of(model).count("gate_proj") > 0) pattern[".*\\.gate_up_proj"] = value;
+  return pattern;
+}
+
+// Absent, as in earlier files of forge's, or those that forge writes.
+void check_target_parameters(const JsonObject& config, const ModelDeck& model) {
+  constexpr const char* key = "target_parameters";
+  const json* const named = config.find(key);
+  if (!named || (named->is_structured() && named->empty())) return;
+  const std::set<std::string> own = target_parameters_of(model);
+  std::set<std::string> theirs;
+  if (named->is_array())
+    for (const json& name : *named) theirs.insert(name.is_string() ? name.get<std::string>() : shown_json(name));
+  if (!named->is_array() || theirs != own)
+    config.refuse(key, "= " + (named->is_array() ? "[" + listed(theirs) + "]" : shown_json(*named)) +
+                           ", which forge doesn't compute (PEFT's packed experts share A); legal: absent" +
+                           (own.empty() ? "" : ", or [" + listed(own) + "]"));
+}
+
+// Likewise of alpha_pattern and rank_pattern.
+void check_pattern(const JsonObject& config, const char* key, const nlohmann::ordered_json& own) {
+  const json* const theirs = config.find(key);
+  if (!theirs || (theirs->is_structured() && theirs->empty()) || *theirs == json(own)) return;
+  config.refuse(key, "= " + shown_json(*theirs) + ", which forge doesn't compute; legal: absent" +
+                         (own.empty() ? "" : ", or " + own.dump()));
+}
+
+// A whole number where it is one.
+nlohmann::ordered_json shortest_number(double value) {
+  const auto whole = static_cast<std::int64_t>(value);
+  return value == static_cast<double>(whole) ? nlohmann::ordered_json(whole) : nlohmann::ordered_json(value);
+}
+
+// PEFT doubles rank and alpha of experts' gates and ups, which keeps the scale alpha / r, not alpha / sqrt(r): beside
+// experts alpha is written for the former.
+bool writes_stabilised(const ModelDeck& model) {
+  return model.adapter.rank_stabilised && model.experts == 0;
+}
+double written_alpha(const ModelDeck& model) {
+  const AdapterDeck& a = model.adapter;
+  return a.rank_stabilised && model.experts > 0 ? a.alpha * std::sqrt(static_cast<double>(a.rank)) : a.alpha;
+}
+
+void check_scale(const JsonObject& config, const ModelDeck& model) {
+  const AdapterDeck& a = model.adapter;
+  const double alpha = config.number("lora_alpha", 8, 0);
+  const bool stabilised = config.flag("use_rslora", false);
+  if (stabilised == writes_stabilised(model) && alpha == written_alpha(model)) return;
+  if (alpha != a.alpha)
+    config.refuse("lora_alpha", "= " + format_exact(alpha) + "; legal: adapter.alpha = " + format_exact(a.alpha));
+  if (stabilised != a.rank_stabilised)
+    config.refuse("use_rslora", std::string("= ") + (stabilised ? "true" : "false") +
+                                    "; legal: adapter.rank_stabilised, which is the other");
+}
+
 // Keys of other kinds of adapters: absent, null, false or empty.
 void refuse_others(const JsonObject& config) {
-  for (const char* key : {"use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "layers_to_transform",
-                          "target_parameters", "exclude_modules", "layer_replication", "lora_bias", "use_qalora"}) {
+  for (const char* key : {"use_dora", "modules_to_save", "layers_to_transform", "exclude_modules", "layer_replication",
+                          "lora_bias", "use_qalora"}) {
     const json* const value = config.find(key);
     if (!value || (value->is_boolean() && !value->get<bool>()) || (value->is_structured() && value->empty())) continue;
     config.refuse(key, "= " + shown_json(*value) + ", which forge doesn't compute; legal: absent");
@@ -68,12 +155,11 @@ void check_adapter_config(const std::string& directory, const ModelDeck& model) 
     config.refuse("bias", "= " + bias + "; legal: none");
   if (const std::int64_t rank = config.integer("r", 8, 1, most_size); rank != a.rank)
     config.refuse("r", "= " + std::to_string(rank) + "; legal: adapter.rank = " + std::to_string(a.rank));
-  if (const double alpha = config.number("lora_alpha", 8, 0); alpha != a.alpha)
-    config.refuse("lora_alpha", "= " + format_exact(alpha) + "; legal: adapter.alpha = " + format_exact(a.alpha));
-  if (const bool stabilised = config.flag("use_rslora", false); stabilised != a.rank_stabilised)
-    config.refuse("use_rslora", std::string("= ") + (stabilised ? "true" : "false") +
-                                    "; legal: adapter.rank_stabilised, which is the other");
+  check_scale(config, model);
   check_targets(config, model);
+  check_target_parameters(config, model);
+  check_pattern(config, "rank_pattern", pattern_of_packed(model, 2 * a.rank));
+  check_pattern(config, "alpha_pattern", pattern_of_packed(model, shortest_number(2 * written_alpha(model))));
   refuse_others(config);
   report.throw_if_any(file);
 }
@@ -85,13 +171,16 @@ std::string write_adapter_config(const ModelDeck& model) {
   config["task_type"] = "CAUSAL_LM";
   config["base_model_name_or_path"] = model.hf;
   config["r"] = a.rank;
-  if (a.alpha == static_cast<double>(static_cast<std::int64_t>(a.alpha)))
-    config["lora_alpha"] = static_cast<std::int64_t>(a.alpha);
-  else
-    config["lora_alpha"] = a.alpha;
-  config["use_rslora"] = a.rank_stabilised;
+  config["lora_alpha"] = shortest_number(written_alpha(model));
+  config["use_rslora"] = writes_stabilised(model);
   config["lora_dropout"] = 0.0;
   config["target_modules"] = targets_of(model);
+  if (const auto parameters = target_parameters_of(model); !parameters.empty())
+    config["target_parameters"] = parameters;
+  if (const auto ranks = pattern_of_packed(model, 2 * a.rank); !ranks.empty()) {
+    config["rank_pattern"] = ranks;
+    config["alpha_pattern"] = pattern_of_packed(model, shortest_number(2 * written_alpha(model)));
+  }
   config["fan_in_fan_out"] = tensor_names(model.family).gpt2;
   config["bias"] = "none";
   config["inference_mode"] = true;

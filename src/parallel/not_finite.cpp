@@ -45,19 +45,19 @@ double squares_of(const View<V, 1>& weights, double* sum, Stream& stream) {
 }  // namespace
 
 template <class T>
-std::vector<std::string> tensors_not_finite(const ParameterStorage<T>& storage, Stream& stream, Arena& arena,
-                                            bool own_names) {
+std::vector<NotFinite> tensors_not_finite(const ParameterStorage<T>& storage, Stream& stream, Arena& arena,
+                                          bool own_names) {
   const Frame frame(arena);
   const bool room = arena.capacity() - arena.live() >= not_finite_bytes;
   auto* const sum = room ? static_cast<double*>(arena.allocate(not_finite_bytes, Category::workspace)) : nullptr;
-  std::vector<std::string> names;
+  std::vector<NotFinite> found;
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const RankUnit<T>& unit = storage.unit(u);
     const auto look = [&]<class V>(const View<V, 1>& weights) {
       if (room && std::isfinite(squares_of(weights, sum, stream))) return;
       for (const std::size_t i : parameters_not_finite(unit, weights, stream)) {
         const Parameter& p = unit.local.parameters[i];
-        names.push_back(own_names || p.hf_name.empty() ? p.name : p.hf_name);
+        found.push_back({own_names || p.hf_name.empty() ? p.name : p.hf_name, is_adapter(unit.local.kind)});
       }
     };
     if (unit.master_is_copy)
@@ -65,11 +65,11 @@ std::vector<std::string> tensors_not_finite(const ParameterStorage<T>& storage, 
     else
       look(unit.master);
   }
-  return names;
+  return found;
 }
 
 #define FORGE_INSTANTIATE(T) \
-  template std::vector<std::string> tensors_not_finite<T>(const ParameterStorage<T>&, Stream&, Arena&, bool);
+  template std::vector<NotFinite> tensors_not_finite<T>(const ParameterStorage<T>&, Stream&, Arena&, bool);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

@@ -96,7 +96,80 @@ texts=$("$forge" generate "$experts" "${saved[@]}" --checkpoint latest "${prompt
 again=$("$forge" generate "$experts" "${common[@]}" --set "model.hf=$work/experts_merged" "${none[@]}" "${prompt[@]}" 2> /dev/null)
 [ -n "$texts" ] && [ "$again" = "$texts" ] || fail "the merged model with experts goes on with '$again', not '$texts'"
 
+# Of a run in bf16 the merged model is the base's files with W + scale B A, not what the run has rounded.
+base=$work/base
+cp -r verify/lora/model "$base"
+common=(--set "data.validation_files=[verify/lora/tokens.bin]" --set train.validation_sequences=6
+  --set machine.workspace_mib=1 --set machine.peak_tflops=1)
+rounded=("${common[@]}" --set train.precision=bf16 --set "model.hf=$base" --set "checkpoint.directory=$work/saved_rounded"
+  --set "adapter.targets=[q_proj,down_proj]" --set adapter.load= --set "output.directory=$work/run_rounded")
+expect 0 "saved step_00000003" "$forge" "$deck" "${rounded[@]}" --set train.steps=3
+expect 0 "written to" "$forge" export "$work/saved_rounded" --output "$work/rounded_adapter"
+expect 0 "written to" "$forge" export "$work/saved_rounded" --output "$work/exact" --merge --type fp32
+PYTHONPATH=tests/app python3 - "$base" "$work/rounded_adapter" "$work/exact" << 'PY' || fail "the merged model isn't the base's files with adapters"
+import struct, sys
+from pathlib import Path
+from edit_model import read
+base, adapter, merged = (read(next(Path(d).glob("*.safetensors"))) for d in sys.argv[1:])
+numbers = lambda tensor: struct.unpack(f"<{len(tensor[2]) // 4}f", tensor[2])
+assert base.keys() == merged.keys() and all(t[0] == "F32" for t in merged.values())
+adapted = 0
+for name, tensor in base.items():
+    of = "base_model.model." + name.removesuffix("weight") + "lora_%s.weight"
+    if of % "A" not in adapter:
+        assert merged[name] == tensor, name
+        continue
+    adapted += 1
+    (rows, columns), (rank, _) = tensor[1], adapter[of % "A"][1]
+    w, m, a, b = map(numbers, (tensor, merged[name], adapter[of % "A"], adapter[of % "B"]))
+    for i in range(rows):
+        row = [0.0] * columns
+        for k in range(rank):
+            row = [r + b[i * rank + k] * x for r, x in zip(row, a[k * columns : (k + 1) * columns])]
+        sums = [w[i * columns + j] + 1.5 * row[j] for j in range(columns)]
+        assert list(struct.unpack(f"<{columns}f", struct.pack(f"<{columns}f", *sums))) == list(m[i * columns : (i + 1) * columns]), name
+assert adapted == 4, adapted
+PY
+mv "$base" "$base.away"
+expect 0 "forge: model.hf $base is not there: the merged weights are those that the run has rounded" \
+  "$forge" export "$work/saved_rounded" --output "$work/from_rounded" --merge --type fp32
+python3 tests/app/edit_model.py "$base.away" "$base" add model.norm.weight model.norm.weight
+expect 2 "forge export --merge: model.hf $base isn't the model that the run began with: tensor model.norm.weight has other values; legal:" \
+  "$forge" export "$work/saved_rounded" --output "$work/of_another" --merge
+
+# changed NAME EDIT TENSOR [OTHER]: a copy of a directory of adapters, one tensor of which is changed; loads: it read.
+changed() {
+  cp -r verify/lora/adapter "$work/$1"
+  PYTHONPATH=tests/app python3 - "$work/$1/adapter_model.safetensors" "${@:2}" << 'PY'
+import sys
+from pathlib import Path
+from edit_model import read, write
+path, edit, name = Path(sys.argv[1]), *sys.argv[2:4]
+tensors = read(path)
+kind, shape, values = tensors.pop(name)
+if edit == "nan":
+    tensors[name] = (kind, shape, values[:-4] + b"\xff" * 4)
+if edit == "add":
+    tensors |= {name: (kind, shape, values), sys.argv[4]: (kind, shape, values)}
+if edit == "flat":
+    tensors[name] = (kind, [shape[0] * shape[1]], values)
+write(path, tensors)
+PY
+}
+loads() { "$forge" evaluate "$deck" "${common[@]}" --set "adapter.load=$work/$1"; }
+first=base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight
+changed lacking drop "$first"
+expect 2 "adapter.load $work/lacking/adapter_model.safetensors: tensor $first [4, 32] is missing" loads lacking
+changed more add "$first" "${first/layers.0/layers.7}"
+expect 2 "adapter.load $work/more/adapter_model.safetensors: 1 tensor of no matrix of adapter.targets: 'base_model.model.model.layers.7.self_attn.q_proj" loads more
+changed flat flat "$first"
+expect 2 "adapter.load: $work/flat/adapter_model.safetensors: tensor $first has shape [128], adapter.rank and the model ask for [4, 32]" loads flat
+changed undefined nan "$first"
+expect 4 "the parameters have NaN or Inf: $first, of adapter.load $work/undefined; legal: finite numbers" loads undefined
+
 # Refused.
+expect 2 "adapter.targets has q_proj twice; legal: each name once" "$forge" show inputs/finetune_lora_8b.yaml \
+  --set "adapter.targets=[q_proj,k_proj,q_proj]"
 expect 2 "adapter.rank = 4 without adapter.name = lora" "$forge" show "$deck" --set adapter.name=none
 expect 2 "r = 4; legal: adapter.rank = 5" "$forge" evaluate "$deck" "${common[@]}" --set adapter.rank=5
 expect 2 "adapter.targets has w1" "$forge" show "$deck" --set "adapter.targets=[w1]"
