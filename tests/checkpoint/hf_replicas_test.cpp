@@ -94,7 +94,8 @@ TEST(HfReplicas, TensorAndPipelineParallel) {
 // Rows that stand in the files by key heads.
 TEST(HfReplicas, GroupedRows) {
   const Loaded one = loaded("qwen3_next", {"one rank", {1, 1, 1, 1, 1}});
-  for (const Layout& layout : {Layout{"tp 2, zero 3", {1, 1, 2, 1, 2}, 3}, Layout{"pp 3, tp 2", {3, 1, 1, 1, 2}}})
+  for (const Layout& layout :
+       {Layout{"tp 2, zero 3", {1, 1, 2, 1, 2, 1, 1}, 3}, Layout{"pp 3, tp 2", {3, 1, 1, 1, 2, 1, 1}}})
     EXPECT_EQ(loaded("qwen3_next", layout).tensors, one.tensors) << layout.name;
 }
 

@@ -169,7 +169,7 @@ TEST(TorchOptimizer, HasValuesWhereThePyTorchParameterHasThem) {
   check(all[1], "state.transformer.h.1.mlp.c_fc.weight.momentum_buffer", 3 * 40 + 17, "momentum/layers.1.mlp.up",
         17 * 24 + 3);
   check(all[2], "state.transformer.h.1.mlp.c_fc.weight.row_var", 5, "second_moment_of_columns/layers.1.mlp.up", 5);
-  check(all[3], "state.model.layers.0.mlp.experts.5.down_proj.weight.momentum_buffer", 7,
+  check(all[5], "state.model.layers.0.mlp.experts.5.down_proj.weight.momentum_buffer", 7,
         "momentum/layers.0.experts.down", 5 * 24 * 24 + 7);
 }
 
