@@ -110,7 +110,7 @@ expect 2 "ep 4 * etp 1 = 4 does not divide dp_replicate * dp_shard * cp * tp = 2
   --set mesh.ep=4 --set model.experts=4 --set model.experts_per_token=2
 expect 2 "checkpoint.every_steps = 10 without checkpoint.directory" "$forge" "$deck" --set checkpoint.every_steps=10
 expect 2 "schedule.virtual_stages = 2" "$forge" "$deck" --set schedule.virtual_stages=2
-expect 2 "train.accumulate = unsharded" "$forge" "$deck" --set train.zero_stage=3 --set train.accumulate=unsharded
+expect 2 "train.accumulate = unsharded" "$forge" "$deck" --set train.zero_stage=2 --set train.accumulate=unsharded
 expect 2 "none.csv" "$forge" "$deck" --set schedule.file=none.csv
 printf 'model: {layers: 1\n' > "$work/broken.yaml"
 expect 2 "broken.yaml" "$forge" "$work/broken.yaml"
