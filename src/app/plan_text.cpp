@@ -30,8 +30,7 @@ std::vector<std::pair<std::string, double>> shares_of(const Prediction& p) {
   constexpr const char* waits[lane_count] = {"waiting for the host", "waiting for parameters", "waiting for gradients",
                                              "waiting for other stages"};
   for (int l = 0; l < lane_count; ++l) {
-    const double wait = p.waited[to_size(l)] + (l == static_cast<int>(Lane::transfers) ? p.idle : 0);
-    if (wait > 1e-9) list.emplace_back(waits[l], wait);
+    if (const double wait = p.waited[to_size(l)]; wait > 1e-9) list.emplace_back(waits[l], wait);
   }
   return list;
 }

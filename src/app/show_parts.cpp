@@ -23,7 +23,7 @@ bool same_kind(const ModelSpec& spec, const Unit& a, const Unit& b) {
 
 using GroupTraffic = std::vector<std::pair<std::string, Traffic>>;
 
-// Adds so many times what a rank of the first shard sends besides with one repetition more, which is alike on all.
+// Adds the traffic of `times` repetitions: `more` is the first shard's with one of them more. All shards send alike.
 void add_repeated(std::vector<GroupTraffic>& shards, const GroupTraffic& more, std::int64_t times) {
   const GroupTraffic once = shards.front();
   for (GroupTraffic& traffic : shards)

@@ -39,7 +39,7 @@
 // show`. Files of inputs/ (machines, programs) come first, into the module's own file system. A wrong input gives
 // {"error": "…"}. An answer is good until the next question.
 
-// Hands what a search knows so far to the one who made the module.
+// Gives a search's partial result to the module's tell().
 EM_JS(void, explorer_tell, (const char* text), {
   if (Module["tell"]) Module["tell"](UTF8ToString(text));
 });
@@ -48,7 +48,7 @@ namespace forge {
 
 namespace {
 
-// What a form has in a field; "" where it is empty.
+// A field's text; "" where it is empty.
 std::string typed(const JsonObject& form, const char* field) {
   return std::string(trimmed(form.text(field, "")));
 }
@@ -186,7 +186,7 @@ class Question {
   std::optional<Outcome> outcome_;
 };
 
-// Memory of the stages, and what ranks send.
+// Memory of the stages and bytes that ranks send.
 std::string facts_of(Question& q) {
   const RunSetup& setup = q.setup();
   const Deck& deck = setup.deck;
@@ -271,7 +271,7 @@ std::string timeline_of(Question& q) {
   return all.add("step_seconds", outcome.time.seconds).add("ranks", ranks).text();
 }
 
-// As an entry of "searches" of `forge plan --search --json`; what is known so far is told in the same form.
+// An entry of "searches" of `forge plan --search --json`; partial results have the same form.
 std::string search_of(Question& q) {
   int asked = 0;
   const SearchResult result = q.found([&](const SearchResult& so_far, int ranks) {

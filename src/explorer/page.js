@@ -33,7 +33,7 @@ function fillControls(known) {
 const fields = () => ["model", "size", "config", "machine", "ranks", "as", "imbalance", "more", ...keys.map(idOf)];
 const first = { model: "llama3_8b_8k_8gpu_cp2", machine: "h100_8", size: "8B" };
 
-// What the address has and the controls can't show is said, not guessed.
+// Values of the address that no control has are named in a note.
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1)), all = fields(), unknown = [];
   for (const id of all) {
@@ -47,7 +47,7 @@ function readAddress() {
   }
   for (const id of given.keys()) if (!all.includes(id)) unknown.push(id);
   $("address_note").hidden = unknown.length === 0;
-  $("address_note").textContent = `The address has what this page doesn't know, and it is left out: ${unknown.join(", ").slice(0, 300)}`;
+  $("address_note").textContent = `This page doesn't know these parts of the address and leaves them out: ${unknown.join(", ").slice(0, 300)}`;
 }
 
 function writeAddress() {

@@ -5,7 +5,7 @@ const $ = (id) => document.getElementById(id);
 const files = JSON.parse($("files").textContent);  // decks, machines and programs, by name
 const moduleText = $("module").textContent;
 
-// Below, in the page and in workers: a module that has the files. tell(text): what a search knows so far.
+// The page and its workers each make a module with the files. tell(text) gets a search's partial results.
 const makeText = `async (files, tell) => {
   const module = await ForgeModule({ tell });
   const call = (name, ...texts) => JSON.parse(module.ccall(name, "string", texts.map(() => "string"), texts));

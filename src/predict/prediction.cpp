@@ -26,8 +26,8 @@ SimulatedMachine simulated(const Machine& machine, const RunSetup& setup) {
   return m;
 }
 
-// Where a stream's time went on one pipeline rank.
-void account(Prediction& p, const std::vector<Span>& spans, const std::vector<TaskCost>& costs) {
+// Where a stream's time went on one pipeline rank. Behind its last span it waits for the stream `behind_last`.
+void account(Prediction& p, const std::vector<Span>& spans, const std::vector<TaskCost>& costs, Lane behind_last) {
   double last = 0;
   std::vector<std::pair<double, double>> computing;
   for (const Span& span : spans) {
@@ -42,7 +42,7 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
     computing.emplace_back(span.start, span.end);
     last = std::max(last, span.end);
   }
-  p.idle = p.seconds - last;
+  p.waited[to_size(behind_last)] += p.seconds - last;
   for (const Span& span : spans) {
     if (span.lane == Lane::compute) continue;
     auto at = std::lower_bound(computing.begin(), computing.end(), std::pair{span.start, span.start},
@@ -123,7 +123,7 @@ Prediction predict(const Machine& machine, const RunSetup& setup, const std::vec
   std::vector<TaskCost> costs;
   const RankShare& busiest = shares[to_size(p.stage)];
   for (const Task& task : p.tasks[to_size(p.stage)]) costs.push_back(cost(busiest, costed_task(busiest, task, use)));
-  account(p, done.ranks[to_size(p.stage)], costs);
+  account(p, done.ranks[to_size(p.stage)], costs, done.ranks.size() > 1 ? Lane::transfers : Lane::compute);
   p.spans = std::move(done.ranks);
   const auto world = static_cast<double>(setup.mesh.world());
   const auto tokens = static_cast<double>(setup.tokens_per_step());

@@ -23,7 +23,6 @@ struct Prediction {
   double slowed = 0;                           // and beyond them, for links, multiprocessors or cores that others take
   std::array<double, lane_count> behind{};     // of its other streams
   std::array<double, lane_count> waited{};     // its compute stream idle for: the host (compute), and other streams
-  double idle = 0;                             // at the end, for other stages
   double hidden = 0;                           // of the collectives on other streams, behind computation
   LinkSeconds wire{};                          // of each link, of the pipeline rank that needs it longest
   // Rows of the busiest ranks' experts over the mean, as far as the layout lets them differ, and in how many rounds.

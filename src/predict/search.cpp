@@ -257,11 +257,18 @@ class Search {
     return found;
   }
 
+  // None where the memory that it needs isn't there: then no step is simulated.
+  std::optional<Outcome> outcome_with_room(const RunSetup& setup) const {
+    RankMemory memory = memory_on(machine_, setup);
+    if (memory.total() > usable_) return std::nullopt;
+    return Outcome{setup.deck, predict(machine_, setup), std::move(memory), usable_};
+  }
+
   Evaluation simulated(const Deck& deck) {
     const std::optional<RunSetup> setup = setup_of(deck);
     if (!setup) return {&SearchResult::refused};
-    if (memory_on(machine_, *setup).total() > usable_) return {&SearchResult::without_room};
-    Outcome outcome = outcome_of(machine_, *setup);
+    std::optional<Outcome> outcome = outcome_with_room(*setup);
+    if (!outcome) return {&SearchResult::without_room};
     return {&SearchResult::simulated, std::move(outcome)};
   }
 
@@ -275,13 +282,13 @@ class Search {
     const std::optional<RunSetup> first = setup_of(of_microbatches(deck, fewer)),
                                   second = setup_of(of_microbatches(deck, more));
     if (!first || !second) return simulated(deck);
-    if (memory_on(machine_, *second).total() > usable_) return {&SearchResult::without_room};
-    Outcome outcome = outcome_of(machine_, *second);
-    const double longer = outcome.time.seconds;
+    std::optional<Outcome> outcome = outcome_with_room(*second);
+    if (!outcome) return {&SearchResult::without_room};
+    const double longer = outcome->time.seconds;
     const double one = (longer - predict(machine_, *first).seconds) / static_cast<double>(more - fewer);
     const double seconds = longer + static_cast<double>(microbatches_of(deck) - more) * one;
     if (seconds / close > worst()) return {&SearchResult::bounded};
-    return {nullptr, drawn_out(std::move(outcome), deck, seconds), seconds};
+    return {nullptr, drawn_out(std::move(*outcome), deck, seconds), seconds};
   }
 
   static Deck of_microbatches(Deck deck, std::int64_t microbatches) {

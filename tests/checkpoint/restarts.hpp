@@ -8,6 +8,7 @@
 
 #include "../device_values.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/family.hpp"
 #include "config/schedule_name.hpp"
 #include "config/write_deck.hpp"
 #include "core/bytes.hpp"
@@ -20,6 +21,19 @@
 #include "train/trainer.hpp"
 
 namespace forge::test {
+
+// Qwen3-Next's gated DeltaNet, whose projections stand in its files by key heads.
+inline Deck with_key_heads(Deck deck) {
+  ModelDeck& m = deck.model;
+  m.family = Family::qwen3_next;
+  m.full_attention_interval = 2;
+  m.linear_key_heads = 2;
+  m.linear_value_heads = 4;
+  m.linear_key_dim = 5;
+  m.linear_value_dim = 6;
+  m.qk_norm = m.attention_output_gate = true;
+  return deck;
+}
 
 // Whole tensors of a checkpoint, as bytes.
 using WholeState = std::map<std::string, std::vector<std::byte>>;

@@ -109,14 +109,18 @@ TEST(StateTypes, ChangeAtARestart) {
   EXPECT_NE(end.at("parameters/head.norm"), bf16s.at("parameters/head.norm"));
 }
 
+// The files of the run's last checkpoint, in fp32.
+TensorFiles exported(const Deck& deck, const std::string& to) {
+  export_hf(deck.checkpoint.directory + "/" + step_name(last_step), to, ExportType::fp32, std::uint64_t{1} << 30);
+  return TensorFiles::open(to, "model");
+}
+
 // A checkpoint of bf16 weights is exported as it is.
 TEST(StateTypes, AreExported) {
   const Scratch scratch;
   const Deck deck = deck_of(OptimizerName::adamw, scratch.path / "saved", StateType::bf16);
   const WholeState end = trained(deck, shards3);
-  const std::string to = scratch.path / "hf";
-  export_hf(deck.checkpoint.directory + "/" + step_name(last_step), to, ExportType::fp32, std::uint64_t{1} << 30);
-  const TensorFiles files = TensorFiles::open(to, "model");
+  const TensorFiles files = exported(deck, scratch.path / "hf");
   const TensorInfo* const info = files.find("model.layers.1.mlp.up_proj.weight");
   ASSERT_NE(info, nullptr);
   const auto& stored = end.at("parameters/layers.1.mlp.up");
@@ -136,9 +140,7 @@ TEST(StateTypes, OffsetOfNormsInExport) {
   for (const TestModel& model : test_models())
     if (model.deck.model.family == Family::gemma3_text) deck.model = model.deck.model;
   const WholeState end = trained(deck, shards1);
-  const std::string to = scratch.path / "hf";
-  export_hf(deck.checkpoint.directory + "/" + step_name(last_step), to, ExportType::fp32, std::uint64_t{1} << 30);
-  const TensorFiles files = TensorFiles::open(to, "model");
+  const TensorFiles files = exported(deck, scratch.path / "hf");
   for (const auto& [name, hf] : {std::pair{"layers.1.norm1", "model.layers.1.input_layernorm.weight"},
                                  {"layers.1.norm1_behind", "model.layers.1.post_attention_layernorm.weight"},
                                  {"layers.1.norm2", "model.layers.1.pre_feedforward_layernorm.weight"},
@@ -160,28 +162,18 @@ TEST(StateTypes, OffsetOfNormsInExport) {
 TEST(StateTypes, RowsOfKeyHeadsInExport) {
   const Scratch scratch;
   Deck deck = deck_of(OptimizerName::adamw, scratch.path / "saved", StateType::compute_default);
-  deck.model = test_models().front().deck.model;
-  ModelDeck& m = deck.model;
-  m.family = Family::qwen3_next;
-  m.no_rope_every = 0;
-  m.full_attention_interval = 2;
-  m.linear_key_heads = 2;
-  m.linear_value_heads = 4;
-  m.linear_key_dim = 5;
-  m.linear_value_dim = 6;
-  m.qk_norm = m.attention_output_gate = true;
+  deck.model = with_key_heads(test_models().front().deck).model;
+  deck.model.no_rope_every = 0;
   const WholeState end = trained(deck, shards1);
-  const std::string to = scratch.path / "hf";
-  export_hf(deck.checkpoint.directory + "/" + step_name(last_step), to, ExportType::fp32, std::uint64_t{1} << 30);
-  const TensorFiles files = TensorFiles::open(to, "model");
+  const TensorFiles files = exported(deck, scratch.path / "hf");
   const TensorInfo* const info = files.find("model.layers.0.linear_attn.in_proj_qkvz.weight");
   ASSERT_NE(info, nullptr);
-  ASSERT_EQ(info->shape, (std::vector<std::int64_t>{68, m.width}));
+  ASSERT_EQ(info->shape, (std::vector<std::int64_t>{68, deck.model.width}));
   const auto& stored = end.at("parameters/layers.0.delta.qkvz");
   std::vector<float> values(stored.size() / sizeof(float)), own(values.size());
   std::memcpy(own.data(), stored.data(), stored.size());
   files.read(*info, std::span<float>(values));
-  const auto first = [&](std::int64_t row) { return static_cast<std::size_t>(row * m.width); };
+  const auto first = [&](std::int64_t row) { return static_cast<std::size_t>(row * deck.model.width); };
   for (std::int64_t row = 0; row < 68; ++row) {
     const std::int64_t head = row / 34, at = row % 34;
     const std::int64_t here = at < 5    ? head * 5 + at              // q

@@ -23,19 +23,6 @@ struct Case {
   std::vector<const char*> has;  // of the file
 };
 
-// Projections of gated DeltaNet that stand in the files by key heads.
-Deck grouped(Deck deck) {
-  ModelDeck& m = deck.model;
-  m.family = Family::qwen3_next;
-  m.full_attention_interval = 2;
-  m.linear_key_heads = 2;
-  m.linear_value_heads = 4;
-  m.linear_key_dim = 5;
-  m.linear_value_dim = 6;
-  m.qk_norm = m.attention_output_gate = true;
-  return deck;
-}
-
 std::vector<Case> cases() {
   auto dense = test_models();
   dense[0].deck.model.no_rope_every = 0;  // llama's config.json has no word for it
@@ -64,13 +51,13 @@ std::vector<Case> cases() {
            {"state.transformer.h.2.attn.c_attn.weight.row_var", "state.transformer.h.2.attn.c_attn.bias.variance"}},
           {"qwen3_next",
            OptimizerName::adamw,
-           grouped(dense[0].deck),
+           with_key_heads(dense[0].deck),
            {"tp 2", {1, 1, 1, 1, 2}},
            {"zero 3", {1, 1, 2, 1, 1}, 3},
            {"state.model.layers.0.linear_attn.in_proj_qkvz.weight.exp_avg"}},
           {"qwen3_next_factored",
            OptimizerName::adafactor,
-           grouped(dense[0].deck),
+           with_key_heads(dense[0].deck),
            {"one rank", {1, 1, 1, 1, 1}},
            {"tp 2", {1, 1, 1, 1, 2}},
            {"state.model.layers.2.linear_attn.in_proj_ba.weight.row_var"}},

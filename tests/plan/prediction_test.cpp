@@ -45,6 +45,11 @@ TEST(Prediction, OfOneRankIsTheSumOfItsTasks) {
     EXPECT_NEAR(p.seconds, sum, 1e-9 * sum);
     EXPECT_NEAR(std::accumulate(p.part.begin(), p.part.end(), 0.0), sum, 1e-9 * sum);
     EXPECT_NEAR(p.tokens_per_second, 16 * 16 / sum, 1e-6 / sum);
+    Machine slow = machine;
+    slow.step_seconds = 1e-3;  // of the host: no other stage is waited for
+    const Prediction late = predict(slow, setup);
+    EXPECT_GT(late.waited[to_size(Lane::compute)], 0);
+    EXPECT_EQ(late.waited[to_size(Lane::transfers)], 0);
   }
 }
 
@@ -315,7 +320,7 @@ TEST(Prediction, ReportsWhereTheTimeGoes) {
   deck.train.zero_stage = 3;
   check_deck(deck, 16);
   const Prediction p = predict(machine, make_setup(deck));
-  double all = p.idle + p.slowed;
+  double all = p.slowed;
   for (const double part : p.part) all += part;
   for (const double waited : p.waited) all += waited;
   EXPECT_NEAR(all, p.seconds, 1e-6 * p.seconds);
