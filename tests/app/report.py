@@ -198,6 +198,12 @@ def check_torn():
     notes = page_of("torn").data["runs"][0]["notes"]
     expect(any("job_info.json is no file" in note for note in notes), f"a job_info.json that is a pipe: {notes}")
     (run / "job_info.json").unlink()
+    (run / "log.txt").write_text("       5/9    1.0 \n            saved step_0")
+    (run / "deck.yaml").write_text("train:\n  steps: 9\nmesh:\n  p")
+    (run / "metrics.jsonl").write_text("")
+    notes = " ".join(page_of("torn").data["runs"][0]["notes"])
+    for part in ("log.txt ends in the middle of a line", "deck.yaml ends in the middle of a line", "metrics.jsonl has no step"):
+        expect(part in notes, f"'{part}' in: {notes}")
 
 
 def check_writer():
@@ -226,6 +232,11 @@ def check_stopped():
         told = page_of(directory).data["runs"][0]
         expect([e["text"] for e in told["events"] if e["kind"] == "stop"] == [last.removeprefix("stopped: ")], f"{directory}: events {told['events']}")
         expect(not any("has left its lock" in note for note in told["notes"]), f"{directory}: notes {told['notes']}")
+    # Steps without a line in the log count, too.
+    command = [FORGE, "deck.yaml", "--set", "output.directory=thrown", "--set", "output.every_steps=50", "--set", "checkpoint.directory=", "--set", "checkpoint.every_steps=0"]
+    subprocess.run(command, capture_output=True, env={**os.environ, "FORGE_FAULT": "throw:0:9"})
+    told = page_of("thrown").data["runs"][0]
+    expect([(e["step"], e["kind"]) for e in told["events"]][-1] == (8, "stop"), f"a stop behind the last line: {told['events']}")
 
 
 def check_long():
