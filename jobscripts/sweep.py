@@ -13,6 +13,7 @@ docs/running.md, "Sweeps", has the classes and columns.
 """
 import argparse
 import fcntl
+import json
 import os
 import shlex
 import signal
@@ -23,9 +24,9 @@ from collections import Counter
 from pathlib import Path
 
 from refusal import Arguments, Refused, between, counted, ended, whole
-from sweep_files import load, missing, result_of
+from sweep_files import load, missing, place, result_of, write_text
 from sweep_layouts import create
-from sweep_one import dies_with_parent, grace_of, most_starts, run_one
+from sweep_one import dies_with_parent, grace_of, most_starts, run_one, starts_of
 from sweep_report import report, write_table
 
 NO_SLURM = "squeue fails; legal: --slurm where Slurm is, or a run without it"
@@ -92,6 +93,7 @@ def queued(name):
 def cancel(directory, sweep):
     if not sweep["slurm"] and not (directory / "slurm").is_dir():
         raise Refused(f"{directory} has no jobs of Slurm; legal: a sweep that was run with --slurm; Ctrl-C ends one that runs here")
+    (directory / "cancelled").touch()
     if slurm("scancel", "-n", sweep["name"]) is None:
         raise Refused("scancel fails; legal: sweep.py cancel where Slurm is")
 
@@ -104,11 +106,12 @@ def submit(directory, sweep, numbers, options):
         layout = sweep["layouts"][number - 1]
         shapes.setdefault((layout["nodes"], min(layout["ranks"], sweep["ranks_per_node"])), []).append(number)
     (directory / "slurm").mkdir(exist_ok=True)
+    (directory / "cancelled").unlink(missing_ok=True)
     for (nodes, tasks), group in shapes.items():
         minutes = int((sweep["seconds"] + grace_of(sweep)) // 60 + 3)
         array = ",".join(map(str, group)) + (f"%{at_once}" if at_once else "")
         command = ["sbatch", "--parsable", f"--job-name={sweep['name']}", f"--array={array}", f"--nodes={nodes}", f"--ntasks-per-node={tasks}",
-                   f"--time={minutes}", "--requeue", "--open-mode=append", f"--output={directory}/slurm/%a.out", *more]
+                   f"--time={minutes}", "--requeue", "--open-mode=append", "--output=" + f"{directory}/slurm".replace("%", "%%") + "/%a.out", *more]
         program = " ".join(map(shlex.quote, (sys.executable, os.path.abspath(__file__), "one", str(directory))))
         done = subprocess.run(command, input=f'#!/bin/bash\nexec {program} "$SLURM_ARRAY_TASK_ID"\n', cwd=sweep["directory"], capture_output=True, text=True)
         if done.returncode:
@@ -134,6 +137,25 @@ def run_on_slurm(directory, sweep, options):
         time.sleep(2)
     if stopped:
         cancel(directory, sweep)
+    elif not options.no_wait and not (directory / "cancelled").exists():
+        note_lost(directory, sweep, numbers, known)
+
+
+def note_lost(directory, sweep, numbers, known):
+    """Layouts whose jobs have ended and left no result: it says where the reason may stand, and gives a layout up after as many of them as of starts."""
+    lost = [n for n in missing(directory, sweep) if n in numbers]
+    for number in lost:
+        here = place(directory, number)
+        here.mkdir(exist_ok=True)
+        jobs = starts_of(here / "lost") + 1
+        write_text(here / "lost", str(jobs))
+        if jobs >= most_starts():
+            line = f"{jobs} jobs of Slurm ended without a result; slurm/{number}.out or sacct may say why"
+            write_text(here / "result.json", json.dumps({"class": "failed", "code": None, "line": line}) + "\n")
+    if lost:
+        say(f"{counted(len(lost), 'job')} of Slurm ended without a result: layout{'s' if len(lost) > 1 else ''} {', '.join(map(str, lost[:10]))}"
+            f"{' …' if len(lost) > 10 else ''}; {directory}/slurm/N.out or sacct may say why; sweep.py run {directory} tries once more")
+    told(directory, sweep, lost, known)
 
 
 def check_options(directory, options, new):
@@ -143,6 +165,8 @@ def check_options(directory, options, new):
     given = [name for name in ("set", "ranks", "steps", "minutes", "machine", "saves", "threads", "forge", "ranks_per_node") if getattr(options, name)]
     if given and not new:
         raise Refused(f"--{given[0].replace('_', '-')}: {directory}/sweep.json has it already; legal: --at-once, --slurm and --no-wait beside a sweep that is there")
+    if new and (odd := next((c for c in "$\\" if c in str(directory) and (c == "$" or options.slurm)), None)):
+        raise Refused(f"{directory}: a sweep's directory has no {odd} in its name{'' if odd == '$' else ', which sbatch reads in its own way'}; legal: another name")
     if new and options.slurm and not options.ranks_per_node:
         raise Refused("--slurm needs --ranks-per-node N; legal: both")
     if new and options.slurm and queued("none") is None:

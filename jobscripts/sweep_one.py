@@ -173,7 +173,9 @@ def classify(code, lines, steps, over=""):
         if "silent" in over:
             return "hang", f"{over}; its last line: {last_words(lines) or 'none'}"
         return ("ok" if len(steps) > 1 else "failed"), over
-    killed = next((text for text in lines if KILLED.search(text)), None)
+    # Where forge has said why, srun names the ranks that it ended afterwards.
+    said = next((i for i, text in enumerate(lines) if text.startswith("forge: error")), len(lines))
+    killed = next((text for text in lines[:said] if KILLED.search(text)), None)
     if code in LEFT and not killed:
         return None
     if lacks and code in (1, 2, 6, 134, 137, 143, -signal.SIGABRT, -signal.SIGKILL):

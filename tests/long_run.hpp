@@ -15,7 +15,7 @@ inline bool environment_has(const char* name, std::string_view value) {
 inline bool long_run() {
   return environment_has("FORGE_LONG", "1");
 }
-// A third of that part: FORGE_VOLUME=third, as tests/run.sh sets it otherwise. Tests that look for planted mistakes
+// A third of this part: FORGE_VOLUME=third, as tests/run.sh sets it otherwise. Tests that look for planted mistakes
 // have it all.
 inline bool third_volume() {
   return environment_has("FORGE_VOLUME", "third") && !long_run();

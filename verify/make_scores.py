@@ -20,7 +20,7 @@ import numpy
 from plain_model import Routing, gpt2_logits, llama_logits, read_directory
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROBLEMS = ("llama", "gpt2", "mistral", "qwen3_moe", "deepseek_v3", "olmo3", "gemma3", "ministral3", "gpt_oss")
+PROBLEMS = ("llama", "gpt2", "mistral", "qwen3_moe", "deepseek_v3", "olmo3", "gemma3", "ministral3", "gpt_oss", "qwen3_5")
 
 
 def logits_of(config, weights, tokens):

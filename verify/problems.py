@@ -365,6 +365,16 @@ def qwen3_next(**changes):
     return qwen3_5_moe(**(own | changes))
 
 
+def qwen3_5(**changes):
+    experts = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size")
+    own = {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "intermediate_size": 56,
+    }
+    return qwen3_5_moe(**dict.fromkeys(experts, "absent") | own | changes)
+
+
 def run(tokens, batch=2, microbatch=2, **more):
     return {
         "steps": 10,
@@ -812,6 +822,23 @@ PROBLEMS = {
         train=run(40, 2, 2),
         model={"auxiliary_loss_coefficient": 0.02},
         token_files={"tokens.bin": 801},
+        optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
+    ),
+    "qwen3_5_dense": Problem(
+        shows=(
+            "Qwen3.5 without experts: gated DeltaNet in every other layer, one key head, a convolution of three tokens; the "
+            "head is the table of embeddings."
+        ),
+        config=qwen3_5(
+            num_hidden_layers=4,
+            layer_types=["linear_attention", "full_attention"] * 2,
+            linear_num_key_heads=1,
+            linear_num_value_heads=2,
+            linear_conv_kernel_dim=3,
+            tie_word_embeddings=True,
+        ),
+        train=run(72, recompute="full"),
+        token_files={"tokens.bin": 1441},
         optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
     ),
     "ministral3": Problem(

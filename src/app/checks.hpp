@@ -64,7 +64,7 @@ class Checks {
   std::vector<int> odd_;                // of rank 0: ranks whose nodes are to be left out
 };
 
-// Of a size: for a GPU, and for a processor or the emulated GPU.
+// A size: for a GPU, or for a processor or the emulated GPU.
 inline std::int64_t sized(std::int64_t gpu, std::int64_t other) {
   return std::string(device_info().kind) == "cuda" ? gpu : other;
 }

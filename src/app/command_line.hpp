@@ -26,14 +26,14 @@ enum class Verb {
   version
 };
 
-// The command line as values. What a verb doesn't take is an error, not ignored.
+// The command line as values. An option that the verb doesn't take is an error, not ignored.
 struct CommandLine {
   Verb verb = Verb::train;
   std::vector<std::string> inputs;  // the deck, or a directory in its place, of score with the lines; texts of
-                                    // tokenize; runs of report; problems of verify; what help is asked for
+                                    // tokenize; runs of report; problems of verify; topics of help
   std::vector<std::string> set;     // --set key=value
   std::string output;  // gradients, score, generate, tokenize, plan, calibrate, report; the directory of export
-  int ranks = 0;       // --ranks: threads to run as, of show, plan and replay those of the job; 0 = not given
+  int ranks = 0;       // --ranks: threads to run as, for show, plan and replay the job's ranks; 0 = not given
   std::vector<int> rank_counts;  // plan --search and --grid: all of its --ranks
   std::string restart;           // train: "", "latest" or a directory
   bool fresh = false;            // train: earlier checkpoints are moved aside
@@ -86,7 +86,7 @@ struct CommandLine {
   // export
   std::string type = "fp32";          // a word of --type
   std::int64_t most_file_mib = 4096;  // of a safetensors file
-  bool optimizer = false;             // what it keeps, too
+  bool optimizer = false;             // and its optimizer's states
   bool merge = false;                 // the model with its adapters in it
   // evaluate
   std::int64_t text_bytes = 0;  // of the text that the tokens stand for; 0: one a token (byte vocabulary)
@@ -104,7 +104,7 @@ struct CommandLine {
   bool markdown = false;       // help
 };
 
-// Throws BadInput naming the option and what would be legal.
+// Throws BadInput naming the option and its legal values.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
 }  // namespace forge

@@ -7,15 +7,15 @@
 
 namespace forge {
 
-// A GPU for `forge show --gpu`, what the driver reports of its memory, and its compute capability; 0: not known.
+// A GPU for `forge show --gpu`, its memory as the driver reports it, and its compute capability; 0: not known.
 struct AskedGpu {
   std::string name;  // as it was asked for
   std::size_t mib;
   int capability = 0;
   int node_ranks = 0;  // of a machine; 0: not known
 };
-// Of a GPU's name ("h100-80"), a machine of inputs/machines ("h100_8") or its file, or a size ("40GiB", "40GB" as GPUs
-// are sold). Throws BadInput naming the legal ones.
+// The GPU of a name ("h100-80"), of a machine of inputs/machines ("h100_8") or its file, or of a size ("40GiB", "40GB"
+// as GPUs are sold). Throws BadInput naming the legal ones.
 AskedGpu gpu_of(const std::string& name);
 
 // "GPUs of 80 GB or more, one a rank: …": the smallest of those on sale that have so much.

@@ -17,7 +17,7 @@
 #include "comm/launcher.hpp"
 #include "core/bytes.hpp"
 #include "core/file_errors.hpp"
-#include "core/left_over.hpp"
+#include "core/last_words.hpp"
 #include "core/shortage.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
@@ -128,18 +128,19 @@ void end_failed_job(const std::exception_ptr& error, const Environment* job) {
 
 void end_hanging_job(const Watchdog::Missed& missed, const World* world) {
   constexpr int code = static_cast<int>(ExitCode::deadline_missed);
-  const std::string what = "a deadline was missed (machine.deadline_seconds, first_deadline_seconds): ";
+  std::string text = "a deadline was missed (machine.deadline_seconds, first_deadline_seconds): ";
   if (missed.alone || !world) {
     const int rank = world ? world->rank() : launched_rank();
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     constexpr int launcher_ends_ranks = 2000;  // without MPI's help
     wait_for_turn(rank, launcher_ends_ranks);
-    print_message("error", 0, what + "rank " + std::to_string(rank) + " on " + host + ": " + missed.doing);
+    text += "rank " + std::to_string(rank) + " on " + host + ": " + missed.doing;
   } else {
-    print_message("error", 0, what + ranks_report(missed.ranks, *world));
+    text += ranks_report(missed.ranks, *world);
   }
-  remove_left_overs();
+  print_message("error", 0, text);
+  LastAct::perform(std::make_exception_ptr(Error(text, ExitCode::deadline_missed)), std::chrono::seconds(5));
   expect_end();
   if (world) world->abort(code);
   std::_Exit(code);

@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// Fits the machine to the runs of --fit, directories with deck.yaml and metrics.jsonl; prints what is predicted of each
+// Fits the machine to the runs of --fit, directories with deck.yaml and metrics.jsonl; prints each run's prediction
 // before and after, and writes the machine's file that --output asks for.
 Machine fit_to_runs(const CommandLine& line, const Machine& machine);
 

@@ -12,7 +12,7 @@
 
 namespace forge {
 
-// A cell of the grid: the texts of its columns, as --output has them. Empty: what a cell without a layout lacks.
+// A cell of the grid: the texts of its columns, as --output has them. Empty: a cell without a layout has no such value.
 struct GridRow {
   std::map<std::string, std::string> cells;
 
@@ -23,17 +23,17 @@ struct GridRow {
   bool fits() const { return at("result") == "fits"; }
   bool is_open() const { return at("result") == "not searched to its end"; }  // nothing was found before time was up
   bool is_cut() const { return number("left") > 0; }                          // its search had no time for some layouts
-  // Of the memory that a rank may use: what the fastest layout takes, and what the cell needs at least.
+  // Shares of a rank's usable memory: of the fastest layout, and of the layout that needs least.
   double memory_share() const { return number("peak_bytes") / number("usable_bytes"); }
   double least_share() const { return number("least_bytes") / number("usable_bytes"); }
 };
 
 // A text that another machine, program or version of forge changes.
 std::string grid_context(const Machine& machine);
-// Of a cell: one that another name, deck or number of ranks changes, too.
+// A text that another name, deck or number of ranks of the cell changes, too.
 std::string grid_question(const Machine& machine, const std::string& model, const Deck& cell, int ranks);
 
-// What a search has found, or that none was needed, as nothing can fit; `least`: predict/least_memory.hpp.
+// The row of a search's result, or of none, as nothing can fit; `least`: predict/least_memory.hpp.
 GridRow grid_row(const Machine& machine, const GridModel& model, const Deck& cell, int ranks,
                  const std::optional<SearchResult>& result, std::optional<std::size_t> least);
 
@@ -44,7 +44,7 @@ Outcome grid_outcome(const Machine& machine, const Deck& cell, const GridRow& ro
 std::vector<GridRow> read_grid(const std::string& file);
 std::string grid_csv(const std::vector<GridRow>& rows);
 
-// Of a model the fewest nodes of the grid on which it fits; 0: none of them.
+// The fewest nodes of the grid on which a model fits; 0: none of them.
 struct GridNeed {
   std::string model;
   std::int64_t nodes = 0, ranks = 0;
@@ -53,7 +53,7 @@ struct GridNeed {
 };
 std::vector<GridNeed> grid_needs(const std::vector<GridRow>& rows);
 
-// What fills so many nodes: takes at least 60 to 70 % of their memory, so that the rest is left for speed.
+// Models that fill so many nodes: they take at least 60 to 70 % of the memory, so that the rest is left for speed.
 inline constexpr double least_fill = 0.6, most_fill = 0.7;
 struct GridFill {
   std::int64_t nodes = 0, ranks = 0;
@@ -64,11 +64,11 @@ struct GridFill {
 // An object with cells, needs and fills.
 std::string grid_json(const Machine& machine, const std::vector<GridRow>& rows, const std::vector<GridFill>& fills);
 
-// For people: a table of models and nodes, then who needs how many, and what fills them.
+// For people: a table of models and nodes, then the nodes that each model needs, and the models that fill them.
 std::string grid_text(const Machine& machine, const std::vector<GridRow>& rows, const std::vector<GridFill>& fills);
 
 // The table as a heat map, an SVG document: colours by MFU, in each cell MFU, tokens/s and memory, and as its title
-// the layout and what binds.
+// layout and bottleneck.
 std::string grid_map(const Machine& machine, const std::vector<GridRow>& rows);
 
 }  // namespace forge

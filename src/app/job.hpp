@@ -22,14 +22,14 @@ Deck load_deck(const CommandLine& line, Needs needs, int world_size, int node_ra
 // watchdog has the deck's deadlines from here on.
 Deck load_deck(const CommandLine& line, Needs needs, const World& world);
 Deadlines deadlines_of(const MachineDeck& machine);
-// What the watchdog of the command line's ranks allows until load_deck() has told it; the defaults where the deck
-// cannot be read, none where a single rank is all there is.
+// The watchdog's deadlines for the ranks of the command line until load_deck() has set them; the defaults where the
+// deck cannot be read, none where a single rank is all there is.
 Deadlines deadlines_of(const CommandLine& line);
 
 // OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the --cpus-per-task of srun, else the node's
 // cores over its ranks.
 int threads_of(const Deck& deck, const World& world);
-// The same, started where ranks compute with them.
+// Like threads_of(), started where ranks compute with them.
 int start_threads_of(const Deck& deck, const World& world);
 
 // Chooses this rank's device, before a Job. All ranks: throws BadInput on every one where two would share a GPU, or
@@ -46,7 +46,7 @@ struct Job {
   MemoryPlan memory;
   std::unique_ptr<Session<T>> session;
   std::string parameters;          // where they come from: "model.hf DIR, 290 tensors", "initial values, seed 5"
-  std::vector<std::string> notes;  // for the log: what of files is left out, or not usable
+  std::vector<std::string> notes;  // for the log: parts of files left out, or not usable
   std::int64_t updates = 0;        // behind which the optimizer's state stands
 
   Job(const RunSetup& run, RunKind kind, const World& world, bool restarts = false);

@@ -12,13 +12,13 @@ class LineInput {
   // `file`: "-" is standard input. BadInput: there is no such file, or it has no line.
   explicit LineInput(const std::string& file);
 
-  // Of standard input: whether there is one more batch, for which the call waits two seconds at most.
+  // For standard input: whether there is one more batch, for which the call waits two seconds at most.
   enum class Next { batch, end, nothing_yet };
   Next next();
-  // Those at hand, of the file or of the batch, without empty ones.
+  // The lines at hand, of the file or of the batch, without empty ones.
   const std::vector<std::string>& lines() const { return lines_; }
   bool is_stream() const { return file_ == "-"; }
-  // Of the file's bytes.
+  // The hash of the file's bytes.
   std::uint64_t hash() const { return hash_; }
   // "FILE, line 12": of a line at hand, from 0.
   std::string place(std::size_t line) const;

@@ -13,7 +13,7 @@ namespace forge {
 // which a run of the same call goes on behind them after a kill. Both stay where a run fails.
 class LineRows {
  public:
-  // `call`: what must be the same for a run to go on. Throws IoFailed; BadInput where a name is no file's.
+  // `call`: must be the same for a run to go on. Throws IoFailed; BadInput where a name is no file's.
   LineRows(const std::string& output, const std::string& call);
 
   // Rows that an earlier run has left.

@@ -18,7 +18,7 @@
 #include "core/random.hpp"
 #include "core/to_size.hpp"
 
-// Of verbs that answer each line of a file with a row (score, generate --prompts).
+// For verbs that answer each line of a file with a row (score, generate --prompts).
 namespace forge {
 
 // The first rank's lines, and the output of their rows. Reader: read(line, place) gives a Line.
@@ -98,7 +98,7 @@ class LineOrders {
 
   static std::string work() { return std::string(1, static_cast<char>(Order::work)); }
   void send(std::string order) { broadcast(std::move(order)); }
-  // Of another rank: work(order) for each, until the first rank ends.
+  // On another rank: work(order) for each, until the first rank ends.
   template <class Work>
   void follow(const Work& work) {
     for (Order kind = Order::wait; kind != Order::end;) {
@@ -107,7 +107,7 @@ class LineOrders {
       if (kind == Order::work) work(order);
     }
   }
-  // Of the first rank: answer(first, before) for a file's lines from `kept` on, or for each batch of standard input;
+  // On the first rank: answer(first, before) for a file's lines from `kept` on, or for each batch of standard input;
   // `before`: lines of earlier batches.
   template <class Files, class Answer>
   void lead(Files& files, std::int64_t kept, const Answer& answer) {

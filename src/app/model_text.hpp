@@ -13,8 +13,8 @@ namespace forge {
 // How a model's tokens are text: by a tokenizer, or because they are bytes.
 class ModelText {
  public:
-  // `tokenizer`, `pattern`: as on the command line; "": model.tokenizer of the deck, else that of the directory
-  // model.hf, where it has one. BadInput: it can't be read, or has ids that the model hasn't.
+  // `tokenizer`, `pattern`: as on the command line; "": model.tokenizer of the deck, else the tokenizer of the
+  // directory model.hf, where it has one. BadInput: it can't be read, or has ids that the model hasn't.
   ModelText(const Deck& deck, const std::string& tokenizer = "", const std::string& pattern = "");
 
   // Whether there is a way from tokens to text.
@@ -68,13 +68,13 @@ class TextBytes {
   std::optional<TextStream> stream_;
 };
 
-// Text that ends before the first of some texts, which may come in several parts. What may begin one of them waits.
+// Text that ends before the first of some texts, which may come in several parts. A possible beginning of one waits.
 class StopTexts {
  public:
   explicit StopTexts(std::vector<std::string> texts) : texts_(std::move(texts)) {}
-  // What is certain to stand before a stop.
+  // The text that is certain to stand before a stop.
   std::string add(const std::string& text);
-  // What waits, of a text that ends here.
+  // The waiting text, of a text that ends here.
   std::string finish() { return std::exchange(waiting_, ""); }
   // The one that has come; "": none.
   const std::string& found() const { return found_; }
@@ -84,7 +84,7 @@ class StopTexts {
   std::string waiting_, found_;
 };
 
-// Of valid UTF-8: control characters but line ends and tabs become '?'.
+// Valid UTF-8 with '?' for control characters, but for line ends and tabs.
 std::string printable_text(const std::string& text);
 
 }  // namespace forge

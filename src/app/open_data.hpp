@@ -12,9 +12,9 @@ namespace forge {
 // before the others, which then find the plans that it made; on a file system of their own they make theirs.
 TrainingData open_data(const RunSetup& setup, const World& world);
 
-// What of a deck's data and tokenizer doesn't go together and is legal, a sentence each: ids that data.dtype can't
-// hold, a tokenizer of another vocabulary than the model's, a file twice. `trains`: also a tokenizer that can't be
-// read.
+// Legal but doubtful combinations of a deck's data and tokenizer, a sentence each: ids that data.dtype can't
+// hold, a tokenizer of another vocabulary than the model's, a file twice. `trains`: also a tokenizer that can't
+// be read.
 std::vector<std::string> data_warnings(const Deck& deck, bool trains);
 
 }  // namespace forge

@@ -13,16 +13,16 @@
 
 namespace forge {
 
-// What `forge plan` prints of a deck: the step and its interval, where the time goes, memory by category, what binds.
+// A deck's prediction as `forge plan` prints it: the step and its interval, its parts, memory by category, bottleneck.
 std::string plan_text(const Machine& machine, const Outcome& outcome);
-// What neighbours of the outcome's deck would gain or cost, with time and memory: the first `most`, and of each kind
-// the first.
+// Gains and costs of the neighbours of the outcome's deck, with time and memory: the first `most`, and of each kind the
+// first.
 std::string neighbours_text(const Outcome& outcome, const std::vector<PredictedNeighbour>& neighbours,
                             std::size_t most);
-// The best layouts of a search as a table, with what bounds each.
+// The best layouts of a search as a table, each with its bottleneck.
 std::string search_text(const Machine& machine, const SearchResult& result);
 
-// That predictions for so many GPUs have met no run of forge yet; nothing of one GPU, of cores and of other programs.
+// A note that predictions for so many GPUs have met no run of forge yet; "" for one GPU, cores and other programs.
 std::string comparison_note(const Machine& machine, std::int64_t ranks);
 
 // Everything as JSON: of the deck, and of a search on so many ranks.

@@ -6,7 +6,7 @@ namespace forge {
 // so that no library ends the process by exit() without an error of forge's.
 int run_process(int (*program)(int argc, char** argv), int argc, char** argv);
 
-// What ends the process from here on is forge's own doing.
+// From here on forge itself ends the process.
 void expect_end();
 
 }  // namespace forge

@@ -10,10 +10,10 @@
 
 namespace forge {
 
-// The hash of a resolved deck without its global batch, by which a replay's file says what it is of.
+// The hash of a resolved deck without its global batch: a replay's file has it to name its deck.
 std::string deck_hash(Deck deck);
 
-// What the files of --replayed have measured of each pipeline rank's tasks: the first stage, one between that stands
+// The measurements in the files of --replayed of each pipeline rank's tasks: the first stage, one between that stands
 // for all between, and the last.
 struct ReplayedStages {
   std::deque<MeasuredTasks> files;

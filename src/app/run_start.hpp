@@ -15,9 +15,9 @@
 
 namespace forge {
 
-// What the first rank owns for as long as the job lives.
+// Directories, with their locks, that the first rank owns for as long as the job lives.
 struct RunFiles {
-  // `say`: what a person should know at once, of other jobs that are waited for.
+  // `say`: tells a person at once of other jobs that this one waits for.
   RunFiles(const Deck& deck, const std::function<void(const std::string&)>& say)
       : directory(deck.output.directory, {.say = say}) {
     if (!deck.checkpoint.stop_on_failure) directory.keep_what_fails();
@@ -39,7 +39,7 @@ struct RunFiles {
 // How a run starts: from a checkpoint or with step 1.
 struct Start {
   std::unique_ptr<RunFiles> files;  // of the first rank
-  // Of the first rank: its files are given back; when the run writes, the log says why it stopped.
+  // On the first rank: gives its files back; when the run writes, the log says why it stopped.
   std::unique_ptr<LastAct> if_it_fails;
   RunStart plan;  // of the first rank
   bool restarts = false;
@@ -49,7 +49,7 @@ struct Start {
   DirectoryLock* checkpoints() const { return files && files->checkpoints ? &*files->checkpoints : nullptr; }
 };
 
-// Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
+// On all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
 Start start_of(const CommandLine& line, const Deck& deck, const World& world);
 
 }  // namespace forge

@@ -16,8 +16,8 @@ struct ScoreLine {
   std::int64_t left_out = 0;  // tokens of the context, from its left, which T inputs have no room for
 };
 
-// Reads lines {"context": …, "continuation": …}, each a text or a list of ids, as lm-eval does: of two texts the ids
-// are those of the whole text, and spaces at the end of the context belong to the continuation; an empty context is
+// Reads lines {"context": …, "continuation": …}, each a text or a list of ids, as lm-eval does: two texts have the ids
+// of the whole text, and spaces at the end of the context belong to the continuation; an empty context is
 // the model's document begin, else its document end, but where the continuation begins with it; without a context the
 // continuation is a text of its own, behind that token, in windows of T labels, each behind as many tokens as there is
 // room for.

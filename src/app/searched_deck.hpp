@@ -18,10 +18,10 @@ std::string search_words(const CommandLine& line);
 // A word of a command as a shell takes it: 'with spaces'.
 std::string shell_word(const std::string& word);
 
-// Of a search on all threads of the process; `seconds`: without --seconds.
+// The options of a search on all threads of the process; `seconds`: without --seconds.
 SearchOptions search_options(const CommandLine& line, int ranks, int best, double seconds);
 
-// What a search has found, as a deck: a title, what is predicted, and the command that finds it, then the keys that it
+// The result of a search, as a deck: a title, the prediction, and the command that finds it, then the keys that it
 // needs.
 std::string layout_deck(const Machine& machine, const Outcome& outcome, const std::string& model,
                         const std::string& command);

@@ -12,7 +12,7 @@
 
 namespace forge {
 
-// `forge show --json`: all that show says with --all and --deck, and with what else was asked for, as one object.
+// `forge show --json`: all that show says with --all and --deck, and the parts asked for by options, as one object.
 std::string show_json(const CommandLine& line, const RunSetup& setup, const std::vector<MemoryPlan>& memory,
                       const std::vector<std::string>& warnings, const std::optional<AskedGpu>& gpu,
                       const std::optional<Machine>& machine);

@@ -8,8 +8,8 @@
 
 namespace forge {
 
-// The head of `forge show`: what the model is, how it is laid out, what a step works on, what a rank needs, and which
-// GPUs have that. `memory`: by pipeline rank, as memory_by_stage gives it.
+// The head of `forge show`: the model, its layout, the work of a step, a rank's memory, and the GPUs that have as much.
+// `memory`: by pipeline rank, as memory_by_stage gives it.
 std::string summary_text(const RunSetup& setup, const std::vector<MemoryPlan>& memory);
 
 // Lines of plan/warnings.

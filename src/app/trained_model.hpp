@@ -15,13 +15,13 @@ namespace forge {
 // rounding takes the deck's keys of it back to their defaults, which alone are legal there.
 std::vector<std::string> settings_of(const CommandLine& line);
 
-// Where evaluate, score and generate take the parameters from, said by the deck as Job and load_model read it:
+// The source of the parameters for evaluate, score and generate, entered in the deck as Job and load_model read it:
 // --checkpoint, or the checkpoint directory that the command line has in place of a deck, becomes
 // checkpoint.model_from; without an option the newest checkpoint of checkpoint.directory does, else model.hf implies
-// model.load_weights; --initial leaves the deck as it is: what training starts with. All ranks of `ranks` call it, of
+// model.load_weights; --initial leaves the deck as it is: training's initial values. All ranks of `ranks` call it, of
 // which the first one looks at directories and throws: BadInput where the deck names no trained parameters,
-// BadCheckpoint where what the command line asks for isn't there. Returns what to say behind where the parameters come
-// from: "" or which one was chosen.
+// BadCheckpoint where the checkpoint of the command line isn't there. Returns a text to follow the parameters' source:
+// "" or which one was chosen.
 std::string choose_parameters(const CommandLine& line, Deck& deck, Communicator& ranks);
 
 // BadInput: a rounded number's scale would depend on other tokens than those before it, or on a history, which isn't
@@ -32,8 +32,8 @@ void refuse_missing_history(const Deck& deck);
 
 // "initial values, seed 5".
 std::string initial_values_text(const Deck& deck);
-// Adapters beside a model that was read: those of adapter.load, or drawn; and that as text, behind a comma, "" without
-// adapters.
+// Starts the adapters beside a model that was read: from adapter.load, or drawn; and a text on their source, behind a
+// comma, "" without adapters.
 template <class T>
 void start_adapters(const Deck& deck, const ModelSpec& spec, ParameterStorage<T>& storage, Stream& stream,
                     const Replicas& replicas, Heartbeat* heartbeat);

@@ -19,7 +19,7 @@ const std::map<std::string, VerbEntry>& verbs();
 // "forge evaluate", for messages; "forge" without a verb.
 std::string verb_of(const CommandLine& line);
 
-// An option as help shows it: "--set KEY=VALUE", and what it does.
+// An option as help shows it: "--set KEY=VALUE", and its effect.
 struct OptionText {
   std::string form, meaning;
 };
@@ -30,19 +30,19 @@ std::vector<OptionText> option_texts(Verb verb);
 std::string usage();
 // `forge VERB --help`: usage, examples and options.
 std::string verb_help(const std::string& verb);
-// `forge help NAME`: a verb, a section of the deck ("train." where a verb has its name), a key, or "keys" for all of
-// them. BadInput names what is near.
+// `forge help NAME`: a verb, a section of the deck ("train." where a verb has its name), a key, or "keys" for all keys.
+// BadInput names similar ones.
 std::string help_of_name(const std::string& name);
 
 // The error of a first word that is neither a verb nor a deck, with the verb that is meant.
 std::string unknown_verb_text(const std::string& word);
-// What to do in the place of an option that a verb doesn't take; "" where nobody can know.
+// The remedy for an option that a verb doesn't take; "" where nobody can know.
 std::string option_hint(const std::string& verb, const std::string& option);
 // "; legal: --set, --ranks, …": of a verb.
 std::string option_list(const std::string& verb);
 // "; it is an option of train": of a word that is none of a verb, a section or a key. "": nor of an option.
 std::string option_of_verbs(const std::string& word);
-// What to do about a word that a verb has no place for: an assignment without --set, or with a space in its --set
+// The remedy for a word that a verb has no place for: an assignment without --set, or with a space in its --set
 // (`settings`), a verb behind its options, a text without quotes.
 std::string word_hint(const std::string& verb, const std::vector<std::string>& words,
                       const std::vector<std::string>& settings);

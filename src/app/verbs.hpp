@@ -16,7 +16,7 @@ void run_replay(const CommandLine& line, const World& world);
 void run_calibrate(const CommandLine& line, const World& world);
 void run_check(const CommandLine& line, const World& world);
 void run_generate(const CommandLine& line, const World& world);
-// Of --prompts.
+// For --prompts.
 void run_generate_lines(const CommandLine& line, const World& world);
 void run_tokenize(const CommandLine& line);
 void run_report(const CommandLine& line);

@@ -28,7 +28,7 @@ class CheckpointFiles {
   const Manifest& manifest() const { return manifest_; }
   const CheckpointFacts& facts() const { return manifest_.facts; }
   const Hash& hash() const { return tables_.hash(); }  // of manifest.h5
-  // nullptr where there is none of that name.
+  // nullptr where there is no tensor with the name.
   const StoredTensor* find(const std::string& name) const;
 
   // "" or the shards that are missing or have another size. Reads no data. Each of several ranks looks at one in
@@ -72,8 +72,8 @@ class CheckpointFiles {
   std::uint64_t bytes_needed_ = 0;
 };
 
-// Reads and verifies every byte of a checkpoint's files, from the disk (DiskReader). Returns what is wrong, one text
-// for each finding; empty: it is whole. `threads` shards at a time. Throws IoFailed where a file can't be read.
+// Reads and verifies every byte of a checkpoint's files, from the disk (DiskReader). Returns the errors, one text for
+// each; empty: it is whole. `threads` shards at a time. Throws IoFailed where a file can't be read.
 std::vector<std::string> verify_checkpoint(const std::string& directory, int threads);
 // A rank's share of verify_checkpoint: of the shards one in `parts`, all parts together are the whole. `between` is
 // called now and then.

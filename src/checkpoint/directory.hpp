@@ -25,26 +25,26 @@ struct StepDirectory {
 };
 // The newest first. A directory that doesn't exist has none. Files and links that lead nowhere are none.
 std::vector<StepDirectory> committed_steps(const std::string& directory);
-// What has a step's name and is none: for the log.
+// Entries with a step's name that are no directories: for the log.
 std::vector<std::string> notes_of_strange_steps(const std::string& directory);
 
-// Whether two paths lead to the same; what doesn't exist is nowhere.
+// Whether two paths lead to the same file or directory; false where either doesn't exist.
 bool same_place(const std::string& a, const std::string& b);
-// Of the file `latest` that commit_step writes: the step's directory that it names; any other path as it is.
+// For the file `latest` that commit_step writes: the step's directory that it names; any other path as it is.
 std::string named_by_latest(const std::string& path);
 
-// An empty directory for a step that is being saved. What this job has not finished before goes.
+// An empty directory for a step that is being saved. Removes this job's own unfinished steps.
 std::string start_step(const std::string& directory, std::int64_t step, const std::string& nonce);
-// Gives a step that is complete and on the disk its name, in place of one that had it, and notes it in `latest`. What
-// has the name and is no directory goes to another name (step_00001000.1): "" or what became of it, for the log.
+// Gives a step that is complete and on the disk its name, in place of one that had it, and notes it in `latest`. A
+// non-directory with the name gets another name (step_00001000.1). Returns "" or a note of it, for the log.
 std::string commit_step(const std::string& directory, std::int64_t step, const std::string& nonce);
-// Removes what start_step made; a step that was on its way out gets its name back.
+// Removes start_step's directory; a step that was on its way out gets its name back.
 void abandon_step(const std::string& directory, std::int64_t step, const std::string& nonce);
 // Removes a committed step.
 void remove_step(const std::string& directory, const StepDirectory& step, const std::string& nonce);
 
-// Ends what killed jobs have left: unfinished steps, removals; a step whose replacement was cut short comes back. What
-// `is_left_over` says no to stays, and is returned.
+// Tidies up after killed jobs: unfinished steps, removals; a step whose replacement was cut short comes back. Files
+// that `is_left_over` says no to stay, and are returned.
 std::vector<std::string> tidy_directory(const std::string& directory,
                                         const std::function<bool(const std::string& path)>& is_left_over);
 // "old.1" or the next name that is free.

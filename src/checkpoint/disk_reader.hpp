@@ -10,8 +10,8 @@
 
 namespace forge {
 
-// Reads a file from its beginning to its end, past this node's memory: what the disk, or the file server, has of it.
-// With O_DIRECT where the file system has that; else the kernel is asked to forget its copy first, which it may not do
+// Reads a file from its beginning to its end, past this node's memory: the bytes on the disk or the file server. With
+// O_DIRECT where the file system has that; else the kernel is asked to forget its copy first, which it may not do
 // (tmpfs has none other). The memory of disks and servers isn't passed.
 class DiskReader {
  public:

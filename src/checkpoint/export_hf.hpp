@@ -7,19 +7,19 @@
 
 namespace forge {
 
-// Of an exported directory's tensors. coded: the matrices of blocks and experts as codes of 8 bits with block scales,
+// The types of an exported directory's tensors. coded: the matrices of blocks and experts as 8-bit codes with scales,
 // not embedding, head, norms, routers, gates and the input of multi-token layers, which have
 // bf16: as DeepSeek-V3's files.
 enum class ExportType { fp32, bf16, coded };
-// Of --type's word; BadInput where there is none.
+// The type of --type's word; BadInput where there is none.
 ExportType export_type(const std::string& word);
 
 // Writes the model of a checkpoint as a Hugging Face directory: config.json and safetensors files under the names of
 // the model's family, several with an index where one would be larger than `most_file_bytes`.
-// Every byte that is read is verified; holds one tensor at a time. Throws BadCheckpoint, BadInput where the family
-// cannot say what the model is or the directory is another one's (checkpoint/model_directory.hpp), Error (code
-// not_finite) where a weight is NaN or Inf, IoFailed. `optimizer`: what it keeps, too. False: without the tokenizer,
-// which isn't where the deck has it.
+// Every byte that is read is verified; holds one tensor at a time. Throws BadCheckpoint, BadInput where the family has
+// no words for the model or the directory is another one's (checkpoint/model_directory.hpp), Error (code not_finite)
+// where a weight is NaN or Inf, IoFailed. `optimizer`: its states, too. False: without the tokenizer, which isn't where
+// the deck has it.
 // Of a model with adapters PEFT's directory of these alone, or with `merge` the model whose matrices are W + scale B A.
 bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
                std::uint64_t most_file_bytes, bool optimizer = false, bool merge = false);

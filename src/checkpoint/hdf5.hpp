@@ -37,7 +37,7 @@ class Hid {
   void close(const char* call, const std::string& file);
 
  private:
-  Hid(hid_t id, Close close) : id_(id), close_(close) {}  // what it is closes, whatever comes next
+  Hid(hid_t id, Close close) : id_(id), close_(close) {}  // the object is closed, whatever comes next
   hid_t id_ = -1;
   Close close_ = nullptr;
 };
@@ -46,7 +46,7 @@ class Hid {
 void check_hdf5(long long status, const char* call, const std::string& file);
 
 // A new file, which must not be there yet, of the format that HDF5 1.10 and later read. No object has a time of its
-// own: what is the same gives the same bytes.
+// own: equal contents give equal bytes.
 Hid create_file(const std::string& path);
 // Makes the group that "/group/name" or "group/name" stands in, if it isn't there.
 void make_group_of(hid_t file, const std::string& name, const std::string& path);

@@ -15,7 +15,7 @@ struct HfPlace {
   const TensorInfo* tensor = nullptr;  // null: nowhere
   std::int64_t first = 0;              // its first element there
   bool packed = false;                 // a part of the tensor of all experts of a layer
-  // Of a packed matrix (m, n) that stands as (n, m): the rows' length there, of which its columns are m; 0: as it is.
+  // For a packed matrix (m, n) that stands as (n, m): the rows' length there, of which its columns are m; 0: as it is.
   std::int64_t row_length = 0;
   const TensorInfo* scales = nullptr;  // of a tensor in MXFP4 (hf/mxfp4.hpp), whose rows are the matrices' own
 };
@@ -46,7 +46,7 @@ void put_packed(const std::vector<A>& values, const Parameter& parameter, std::s
 HfPlace find_values(const TensorFiles& files, const Parameter& parameter);
 
 // A tensor by its name; without the prefix that all names of its family share, as models without a head are saved; or
-// behind that of a text model beside an image model; null: there is none.
+// behind the prefix of a text model beside an image model; null: there is none.
 const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name);
 // The name of the output matrix in every family.
 inline constexpr const char* head_name = "lm_head.weight";
@@ -67,7 +67,7 @@ std::vector<V> in_file_rows(const std::vector<V>& values, const std::vector<RowR
 // "" or why the files don't have the parameter's values: missing, or of another shape.
 std::string problem_of(const TensorFiles& files, const Parameter& parameter);
 
-// What a model takes of a directory's tensors.
+// The tensors of a directory that a model reads.
 struct HfSummary {
   std::int64_t tensors = 0;  // that it reads
   std::string unread;        // "" or a sentence that names tensors that mean something and that it doesn't read

@@ -17,7 +17,7 @@ using Replicas = std::function<Communicator*(const LocalUnit&)>;
 Replicas replicas_of(Mesh& mesh);
 
 // Fills the master weights of this rank from a directory's safetensors files, converted to the storage type; of coded
-// weights their values. Of replicas the first one reads and gives the others what it has read. One BadInput lists every
+// weights their values. Of replicas the first one reads and gives the others its values. One BadInput lists every
 // tensor that is missing or has another shape or type; another one says so where config.json ties the head to the
 // embedding and the files have a head of other values. Holds one tensor at a time on the host. Returns the bytes of
 // tensors that this rank has read, those for the means of new rows included (checkpoint/new_rows.hpp; `seed` is their
@@ -48,8 +48,8 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
                       TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata,
                       const ModelSpec* biases_of = nullptr, const std::vector<double>& biases = {});
 
-// The largest deviation of the gradients from a file's: max|g − r| over the largest entry of that tensor's r, but of no
-// less than a thousandth of the largest of all. Infinite where a tensor is missing, has another shape, or holds NaN.
+// The largest deviation of the gradients from a file's: max|g − r| over the larger of the tensor's max|r| and a
+// thousandth of the largest r of all. Infinite where a tensor is missing, has another shape, or holds NaN.
 // All ranks call it; the others than the first get 0.
 template <class T>
 double compare_gradients(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,

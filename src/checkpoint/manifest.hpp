@@ -16,7 +16,7 @@
 
 namespace forge {
 
-// A checkpoint that cannot be used (exit code 3): missing, damaged, or not what its own table says.
+// A checkpoint that cannot be used (exit code 3): missing, damaged, or different from its own table.
 class BadCheckpoint : public Error {
  public:
   explicit BadCheckpoint(const std::string& text, std::source_location where = std::source_location::current())
@@ -68,7 +68,7 @@ struct StoredChunk {
   std::uint64_t offset = 0, bytes = 0;
   Hash hash{};
 };
-// What a shard holds of a tensor: a dataset of one dimension under the tensor's name.
+// A shard's part of a tensor: a dataset of one dimension under the tensor's name.
 struct StoredDataset {
   std::int64_t tensor = 0, shard = 0;  // in the manifest's lists
   std::int64_t elements = 0, chunk_elements = 1;
@@ -113,7 +113,7 @@ class TableFile;
 Manifest read_manifest(const TableFile& file, const DatasetFilter& wanted = {});
 Manifest read_manifest(const std::string& file);
 
-// What one rank wrote. The tensors of all ranks are put together by name.
+// The tensors, shard and datasets that one rank wrote. The tensors of all ranks are put together by name.
 struct ShardIndex {
   std::vector<StoredTensor> tensors;
   StoredShard shard;

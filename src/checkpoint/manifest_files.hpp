@@ -27,7 +27,7 @@ class ManifestFiles {
   // Once, by all ranks of the node; each gets the rows that it wants. Behind it shards_of() is there alone.
   Manifest read(const DatasetFilter& wanted);
 
-  // By this rank alone: the tables of one piece after the other, with all tensors. A manifest of format 1 is one piece.
+  // Reading by this rank alone: the tables of one piece after the other, with all tensors. Format 1 has one piece.
   std::size_t pieces() const { return in_pieces() ? root_.pieces.size() : 1; }
   Manifest read_piece(std::size_t piece, const DatasetFilter& wanted = {}) const;
   std::vector<StoredShard> shards_of(std::size_t piece) const { return read_shards(*verified_piece(piece, nullptr)); }

@@ -10,9 +10,9 @@
 
 namespace forge {
 
-// The manifest of a checkpoint of many shards, so that nobody writes or reads the tables of all: each so many shards
-// that follow each other have theirs in a file of their own, which their first rank writes, and manifest.h5 says where
-// those reach. docs/notes/checkpoint.md describes the tables.
+// The manifest of a checkpoint of many shards, so that no rank writes or reads all tables: so many consecutive shards
+// have their tables in a file of their own, a piece, which their first rank writes, and manifest.h5 has the reach of
+// each piece's tensors. docs/notes/checkpoint.md describes the tables.
 inline constexpr int most_shards_of_piece = 64;
 std::string piece_name(std::int64_t number);  // "manifest_00012.h5"
 
@@ -75,8 +75,8 @@ class ManifestWriter {
     std::string name;
     Hash hash{};
   };
-  // Collective, where the manifest is in pieces, each with its shard's index as text. The others are to be told of an
-  // exception of one rank, here and below.
+  // Collective, where the manifest is in pieces, each with its shard's index as text. The caller tells the other ranks
+  // of an exception of one rank, here and below.
   File write_piece(const std::string& directory, const std::string& index, Heartbeat* heartbeat);
   // Collective, when all pieces are on the disk: rank 0 writes manifest.h5.
   void write_manifest(const std::string& directory, const CheckpointFacts& facts, const std::string& index,

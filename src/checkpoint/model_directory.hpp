@@ -13,7 +13,7 @@ namespace forge {
 // Throws BadInput where the deck names a tokenizer that isn't there.
 void check_tokenizer(const ModelDeck& model);
 
-// What a run's exports are known by: paths, of which two exports of the same run have one in common.
+// Marks of a run's exports: paths, of which two exports of the same run have one in common.
 std::vector<std::string> names_of_run(const std::string& checkpoints, const std::string& output);
 
 // Throws BadInput, which begins with `who`, where the directory has files that no earlier export of the run has put

@@ -24,7 +24,7 @@ class NewRowValues {
   // Reads all rows that the files have, a part at a time. `table`: with the rows behind them.
   NewRowValues(const ModelDeck& model, const Parameter& table, std::uint64_t seed, const Read& read, int threads);
 
-  // Of an element of the table, in one of those rows.
+  // The value of an element of the table, in one of those rows.
   double operator()(std::int64_t element) const {
     const double mean = means_[to_size(element % columns_)];
     return noise_ ? mean + numbers_(element) : mean;

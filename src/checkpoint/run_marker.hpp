@@ -12,16 +12,16 @@ namespace forge {
 // Failures throw IoFailed.
 struct RunMarker {
   std::vector<std::string> jobs;  // the one that began the run, then those that went on with it
-  std::string model;              // what the initial values came from, relative to the directory; "" elsewhere
+  std::string model;              // the source of the initial values, relative to the directory; "" elsewhere
 
   bool has(const std::string& job) const;
 };
 
-// Ends what a killed start has left half done, and reads the file.
+// Completes a killed start's work, and reads the file.
 RunMarker read_run_marker(const std::string& directory);
 
-// The start takes effect: the steps behind `after` (−1: all) go to "<directory>/<aside>", and the others are those of
-// `marker`. True where there were any to move.
+// The start takes effect: the steps behind `after` (−1: all) go to "<directory>/<aside>", and `marker` becomes the
+// directory's. True where there were any to move.
 bool take_over(const std::string& directory, std::int64_t after, const std::string& aside, const RunMarker& marker);
 
 }  // namespace forge

@@ -28,10 +28,10 @@ struct SavePlan {
   ShardOptions shards = {};
   bool rests = false;             // behind the training (WritingPace): where that uses all cores
   DirectoryLock* lock = nullptr;  // of the first rank, where there is one
-  // Of the first rank, in the thread that writes: what must be on the disk before a step is committed.
+  // On the first rank, in the thread that writes: puts on the disk all that must be there before a step is committed.
   std::function<void()> before_commit = nullptr;
-  // Called in the thread that writes behind the training when that failed, where it was caught, so that somebody who
-  // won't wait for finish() hears of it.
+  // Called in the thread that writes behind the training when it has caught a failure, for those who won't wait for
+  // finish().
   std::function<void()> failed_behind = nullptr;
   int shards_of_piece = most_shards_of_piece;  // of the manifest: for so many ranks it is one file
 };
@@ -42,11 +42,11 @@ struct WrittenStep {
   ManifestWriter::File piece;
 };
 
-// Thrown out of a pruning by whoever is called in between: nothing is removed.
+// Thrown by `between` to break off a pruning: nothing is removed.
 struct PruningStops {};
 
 // Removes the steps that keep_last and keep_every leave, but none before the new one has been read back from the disk
-// and is what was written, and none in favour of a damaged one. A step that this run didn't write, or whose files have
+// without a difference, and none in favour of a damaged one. A step that this run didn't write, or whose files have
 // changed since, is read and verified before it counts, by all ranks together.
 class Pruner {
  public:
@@ -56,7 +56,7 @@ class Pruner {
   // All ranks, behind the commit of a step of which this rank wrote `written`. `between` is called now and then. Throws
   // the same IoFailed on every rank where the new step is damaged or a removal failed.
   void prune(Communicator& ranks, std::int64_t step, const WrittenStep& written, const std::function<void()>& between);
-  // What the first rank has found since: damaged steps, which don't count. For the log.
+  // The first rank's findings since the last call: damaged steps, which don't count. For the log.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
  private:
@@ -76,14 +76,14 @@ class Pruner {
 };
 
 // How fast a checkpoint is written behind the training: hashes and copies cost processor time that the steps need where
-// they use all cores. The writing thread works 4 % of its time, for at most three quarters of what has passed between
-// the last two saves, and no longer than until somebody waits for it.
+// they use all cores. The writing thread works 4 % of its time, for at most three quarters of the time between the last
+// two saves, and no longer than until somebody waits for it.
 class WritingPace {
  public:
   void start(bool rests);  // of a save
   void hurry();
   void rest();  // by the writing thread, now and then
-  // Seconds since the start, less the rests: what a save takes that somebody waits for.
+  // Seconds since the start, less the rests: the time of a save that somebody waits for.
   double seconds_of_work() const;
 
  private:
@@ -101,17 +101,17 @@ class CheckpointSaver {
  public:
   // Collective.
   CheckpointSaver(Communicator& ranks, SavePlan plan, bool asynchronous);
-  // Waits for the one under way; what failed there is lost, so that finish() comes first.
+  // Waits for the save under way; its errors are lost, so call finish() first.
   ~CheckpointSaver();
 
-  // First waits for the one under way, and throws what failed there: the same IoFailed on all ranks.
+  // First waits for the save under way, and throws its error: the same IoFailed on all ranks.
   void save(const CheckpointFacts& facts, const std::vector<StateTensor>& tensors, Stream& stream);
   void finish();
   // The job is about to end: from here on steps are saved, and no older ones are removed.
   void leave() { leaves_ = true; }
   // The step committed last, −1: none yet. After finish() the same on all ranks.
   std::int64_t committed() const { return committed_; }
-  // What a save takes at worst (RecentTimes), from its start to the commit, rests aside; the one under way counts, too.
+  // The longest time of a save (RecentTimes), from start to commit, without rests; the one under way counts, too.
   double longest_seconds() const;
   // For the log of the first rank, of the saves that are done; nothing while one is under way.
   std::vector<std::string> take_notes();

@@ -14,7 +14,7 @@ namespace forge {
 using CopyToHost = std::function<void(void* to, const void* from, std::size_t bytes)>;
 
 struct ShardOptions {
-  // A chunk is read and verified as a whole. A dataset has about `parts` of them, those of tensors in strips
+  // A chunk is read and verified as a whole. A dataset has about `parts` of them, datasets of tensors in strips
   // `strip_parts`, so that a layout which cuts it elsewhere reads little that it doesn't need; but none has more or
   // less than so many bytes.
   std::size_t most_bytes = std::size_t{1} << 20;
@@ -22,8 +22,8 @@ struct ShardOptions {
   Heartbeat* heartbeat = nullptr;  // beats behind each chunk, and behind parts that are on the disk
 };
 
-// With chunks so large that a state of so many bytes has about 16 million at most: the manifest has a row for each, and
-// one rank holds it.
+// The options with chunks so large that a state of so many bytes has about 16 million at most: the manifest has a row
+// for each, and one rank holds it.
 ShardOptions few_chunks(ShardOptions options, std::size_t state_bytes);
 
 // Elements of a chunk of a dataset that has these pieces of a tensor. Where it can, a chunk ends wherever an eighth of

@@ -16,7 +16,7 @@ struct LoadedState {
 };
 // Collective.
 LoadedState split_shared(Communicator& ranks, const std::vector<StateTensor>& state);
-// As `other` was split.
+// The state split as `other` was.
 LoadedState split_like(const LoadedState& other, const std::vector<StateTensor>& state);
 
 // Their bytes, one behind the other, in the types of the tensors. Throws as CheckpointFiles::read() does.

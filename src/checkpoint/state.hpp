@@ -17,7 +17,7 @@ struct StatePiece {
   std::byte* data = nullptr;
 };
 
-// What a rank writes of a tensor, or needs of it.
+// A rank's part of a tensor, to write or to read.
 struct StateTensor {
   std::string name;  // with its group: "parameters/layers.0.norm1"
   DType type = DType::f32;

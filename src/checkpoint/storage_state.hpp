@@ -9,14 +9,14 @@
 namespace forge {
 
 // The state of a rank's parameters as tensors of a checkpoint: "parameters/<name>" (master weights, in their type), and
-// what the optimizer has declared: of AdamW "first_moment/<name>" and "second_moment/<name>". Where the weights to use
-// are averages of the master weights, "parameters" are those, in the memory of the gradients (Session::put_averages),
-// and "trained_parameters" the master weights. A layer's experts are one tensor: "layers.3.experts.7.up" is row 7 of
-// "layers.3.experts.up", of shape (E, Fe, C).
+// the optimizer's states: of AdamW "first_moment/<name>" and "second_moment/<name>". Where the weights to use are
+// averages of the master weights, "parameters" are the averages, in the memory of the gradients
+// (Session::put_averages), and "trained_parameters" the master weights. A layer's experts are one tensor:
+// "layers.3.experts.7.up" is row 7 of "layers.3.experts.up", of shape (E, Fe, C).
 
 enum class StateUse {
-  write,  // what this rank writes: each element of the model is written by one rank; the replicas share the work
-  read,   // all that this rank holds, copies included
+  write,  // this rank's part: each element of the model is written by one rank; the replicas share the work
+  read,   // all of this rank's elements, copies included
 };
 struct StateParts {
   bool parameters = true, optimizer = true;
@@ -40,7 +40,7 @@ struct TensorPlace {
 TensorPlace place_of(const Parameter& parameter, std::int64_t experts);
 
 // Where a state of a matrix, rows of a parameter, stands in its checkpoint. Of several matrices in one tensor (q, k and
-// v) each has a tensor of its own for what is no part of that tensor's: of columns, and squares.
+// v) each has a tensor of its own for states of columns, and squares, which are no part of the common tensor's.
 struct StatePlace {
   std::string name;
   Extents shape;

@@ -38,13 +38,13 @@ class TableFile {
   // Whether there is an object of this path, whose groups all are.
   bool has(const std::string& path) const;
 
-  // Where a table's chunks stand: each holds chunk_rows rows, the last one what is left of them.
+  // Where a table's chunks stand: each holds chunk_rows rows, the last one the rest of them.
   struct ChunkIndex {
     std::int64_t rows = 0, chunk_rows = 0;
     std::vector<std::uint64_t> chunks;
   };
-  // Of "/placement/pieces": a dataset of so many columns, elements of `size` bytes: 8 or 1. Every step of the path is a
-  // hard link.
+  // Finds "/placement/pieces": a dataset of so many columns, elements of `size` bytes: 8 or 1. Every step of the path
+  // is a hard link.
   ChunkIndex find(const std::string& path, std::int64_t columns, std::size_t size) const;
   void read_chunk(const std::string& path, std::uint64_t chunk, void* to, std::uint64_t bytes) const;
 

@@ -7,8 +7,8 @@
 
 namespace forge {
 
-// Copies `part` of a tensor from the row-major memory of the box `from` to that of the box `to`, which both contain it;
-// `size`: bytes of an element.
+// Copies `part` of a tensor from the row-major memory of the box `from` to the memory of the box `to`, which both
+// contain it; `size`: bytes of an element.
 void copy_part(const Box& part, const Box& from, const std::byte* source, const Box& to, std::byte* target,
                std::size_t size);
 

@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// Runs f on this rank; then all ranks throw what the first rank that failed says.
+// Runs f on this rank; then all ranks throw the error of the first rank that failed, if any.
 template <class F>
 void together(Communicator& ranks, F f) {
   std::string problem;

@@ -30,9 +30,9 @@ inline std::size_t byte_count(std::int64_t count, DType type) {
 // A group of ranks and their operations: over MPI, over NCCL, or between threads of one process. Every rank of the
 // group calls the same operations in the same order, and gives those on device memory to one stream at a time. Device
 // operations are ordered in their stream (a Worker runs them behind the computation); host operations return when they
-// are done, and may be called while device operations are under way. A communicator outlives the work that it gave to
-// streams. Counts are elements of the type. Sums of a fixed number of ranks are repeatable bit for bit, and the same on
-// every rank; bf16 is added in fp32 and rounded after each addition or once.
+// are done, and may be called while device operations are under way. A communicator must live longer than the work that
+// it gave to streams. Counts are elements of the type. Sums of a fixed number of ranks are repeatable bit for bit, and
+// the same on every rank; bf16 is added in fp32 and rounded after each addition or once.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -52,17 +52,17 @@ class Communicator {
   std::unique_ptr<Communicator> part(const std::function<int(int rank)>& number_of) {
     return counted(do_part(number_of));
   }
-  // Collective: the ranks of this one that share this rank's node, in their order; of threads all, or the consecutive
-  // ones that FORGE_RANKS_PER_NODE says.
+  // Collective: the ranks of this one that share this rank's node, in their order; with threads all, or as many
+  // consecutive ones as FORGE_RANKS_PER_NODE says.
   std::unique_ptr<Communicator> node() { return counted(do_node()); }
   // Collective: a communicator of the same ranks for device memory (device_communicator()).
   std::unique_ptr<Communicator> device() { return do_device(); }
 
   // Collective: the same ranks again, numbered as before, on a grid of their number, to make groups of. It may share
-  // memory and connections with this one, which outlives no work of it.
+  // memory and connections with this communicator, which must live longer than its work.
   std::unique_ptr<Communicator> cartesian(const Grid& grid);
-  // Of the groups that sub() and split() make from here on: the most blocks of a GPU that a collective takes; 0: as
-  // many as the library likes. No effect on the CPU.
+  // Limits the blocks of a GPU that a collective takes, in groups that sub() and split() make from here on; 0: as many
+  // as the library likes. No effect on the CPU.
   virtual void limit_blocks(int) {}
   // Collective, of a communicator that cartesian() made: the ranks that differ from this one in these axes only, in
   // the grid's order. Each call makes a group of its own; where no axis has more than one rank, without any other rank.
@@ -84,7 +84,7 @@ class Communicator {
   // The counts are host values: receive_counts[r] here is send_counts[rank()] of rank r.
   void all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
                   std::span<const std::int64_t> receive_counts, DType type);
-  // A part of all_to_all that stands anywhere: send[r] goes to rank r, and may be the same memory for several of them.
+  // A part of all_to_all at any place: send[r] goes to rank r, and may be the same memory for several of them.
   struct Part {
     void* data = nullptr;
     std::int64_t count = 0;
@@ -93,13 +93,13 @@ class Communicator {
     const Exchange one{send, receive, type};
     all_to_all(stream, {&one, 1});
   }
-  // Several of them as one call, which counts once.
+  // Several of these as one call, which counts once.
   struct Exchange {
     std::span<const Part> send, receive;
     DType type;
   };
   void all_to_all(Stream& stream, std::span<const Exchange> exchanges);
-  // A number to each rank and one from each, so that all of their connections exist; none of it counts as traffic.
+  // Sends a number to each rank and receives one from each, so that all connections exist; it counts as no traffic.
   void connect(Stream& stream);
   // Point to point. A send may wait for its receive, so that one to the rank itself needs a group. Between group_begin
   // and group_end, which takes the stream of them all, they proceed together, whatever their order. Messages between
@@ -157,25 +157,25 @@ class Communicator {
     std::string text;
   };
   RankText first_text(const std::string& text);
-  // Every rank's text, in the order of ranks, on every rank: of groups that don't grow with the job.
+  // Every rank's text, in the order of ranks, on every rank: for groups that don't grow with the job.
   std::vector<std::string> gather_host(const std::string& text);
-  // Every rank's text at `root`, which takes them one by one, in the order of ranks: long ones, too. What `take` throws
-  // is thrown when all have come.
+  // Every rank's text at `root`, which takes them one by one, in the order of ranks: long ones, too. An exception of
+  // `take` is thrown when all texts have come.
   void collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take);
   // Every rank's number at `root`, in the order of ranks; nothing on the others.
   std::vector<std::int64_t> collect_host(std::int64_t number, int root);
   void barrier();
 
-  // Of this communicator and of all that were split off from it.
+  // Host values sent by this communicator and all that were split off from it.
   const HostTraffic& host_traffic() const { return *host_traffic_; }
   // Device bytes that this rank has sent, by the least that each operation needs (core/collectives.hpp).
   const Traffic& traffic() const { return traffic_; }
   std::int64_t bytes_sent() const { return traffic_.total_bytes(); }
-  // Which of a mesh's groups this is.
+  // Notes the mesh's group that this is.
   void set_group(Group group) { serves_ = group; }
-  // Collectives of several ranks are measured in the timeline while it runs, as those of the group; null: no more.
+  // Collectives of several ranks are measured in the timeline while it runs, under the group's name; null: no more.
   void measure_in(Timeline* timeline) { timeline_ = timeline; }
-  // What the stream is given from here on starts after the event, which the group's ranks bring about in another
+  // The stream's later work starts after the event, which the group's ranks record in another
   // stream.
   void wait(Stream& stream, const Event& done) const {
     const auto time = size_ > 1 && timeline_ ? timeline_->measure_wait(stream, name_of(serves_)) : std::nullopt;
@@ -196,14 +196,14 @@ class Communicator {
   // Whether host operations have other ranks to ask; else this rank's values are the result.
   virtual bool has_peers() const { return size_ > 1; }
 
-  // What an implementation does; size() > 1 and counts > 0, but for splitting.
+  // The implementation's operations; size() > 1 and counts > 0, but for splitting.
   virtual void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
   virtual void do_all_reduce_max(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
   virtual void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) = 0;
   virtual void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
                                  DType type) = 0;
   virtual void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) = 0;
-  // All of the transfers proceed together; those of zero elements are left out. The list is the caller's.
+  // All of the transfers proceed together; transfers of zero elements are left out. The list is the caller's.
   virtual void do_exchange(Stream& stream, std::span<const Transfer> transfers) = 0;
   // The transfers of all-to-alls, whose parts of the rank to itself have been copied.
   virtual void do_all_to_all(Stream& stream, std::span<const Transfer> transfers, std::span<const Exchange> exchanges);
@@ -221,7 +221,7 @@ class Communicator {
   virtual std::unique_ptr<Communicator> do_node();
   virtual std::unique_ptr<Communicator> do_part(const std::function<int(int rank)>& number_of);
   virtual std::unique_ptr<Communicator> do_device();
-  // By splitting, unless an implementation has grids of its own.
+  // A grid by splitting, unless an implementation has grids of its own.
   virtual std::unique_ptr<Communicator> do_cartesian(const Grid& grid);
   virtual std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes);
 
@@ -261,7 +261,7 @@ class Communicator {
   void reduce_host(std::span<T> values, HostReduction reduction);
   template <class T>
   void reduce_gathered(std::span<T> values, HostReduction reduction);
-  // A group that was split off, whose host values count here.
+  // Makes the host values of a group that was split off count here.
   std::unique_ptr<Communicator> counted(std::unique_ptr<Communicator> part);
   void transfer(Stream& stream, Transfer t);
   void exchange(Stream& stream, std::span<const Transfer> transfers);
@@ -275,7 +275,7 @@ class Communicator {
   int rank_, size_;
   std::optional<Grid> grid_;  // of cartesian()
   bool grouping_ = false;
-  // Kept from call to call, so that a step asks for no memory: transfers of a group, of an all-to-all, and its parts.
+  // Kept from call to call, so that a step allocates nothing: transfers of a group, of an all-to-all, and its parts.
   std::vector<Transfer> group_, transfers_;
   std::vector<Part> sent_, received_;
   std::vector<std::byte> host_values_;

@@ -14,9 +14,9 @@ std::unique_ptr<Communicator> device_communicator(Communicator& ranks);
 // it is neither 1 nor 0.
 bool devices_are_shared();
 
-// What the environment tells NCCL and CUDA where the user's doesn't: one algorithm for sums, so that they are
-// repeatable, the host's order for communicators that work side by side, a queue for each stream, and what shared GPUs
-// need. For a process, before its other threads start; the CPU build has nothing to set.
+// Sets the variables of NCCL and CUDA that the user hasn't set: one algorithm for sums, so that they are repeatable,
+// the host's order for communicators that work side by side, a queue for each stream, and settings for shared GPUs. To
+// be called in a process before its other threads start; the CPU build has nothing to set.
 void set_device_environment(int rank);
 
 }  // namespace forge

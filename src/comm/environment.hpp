@@ -7,8 +7,8 @@
 namespace forge {
 
 // The only place that starts MPI and knows MPI_COMM_WORLD. Requires MPI_THREAD_MULTIPLE; without a launcher the world
-// is one rank, and a launcher's several processes that MPI knows nothing of are refused. Ends MPI when destroyed. The
-// watchdog, which outlives it, is told what all this waits for, and takes part in the roll calls of the ranks in
+// is one rank, and a launcher's several processes that MPI knows nothing of are refused. Ends MPI when destroyed.
+// The watchdog must live longer; it is told of every wait here, and takes part in the roll calls of the ranks in
 // between.
 class Environment final : public World {
  public:

@@ -9,24 +9,24 @@
 namespace forge {
 
 // Functions that take turns in one thread, each on a stack of its own: one runs until it sleeps on an address, and
-// again when another one has woken that address. In the order in which they could go on, so that every run is the same.
-// They share thread-local state, but for the exceptions that are being handled.
+// again when another one has woken this address. They go on in the order of waking, so that every run is the same. They
+// share thread-local state, but for the exceptions that are being handled.
 class Fibers {
  public:
-  // body(0) … body(count − 1), which throw nothing; stacks hold 256 KiB, of which the touched pages take memory.
+  // body(0) … body(count − 1), which throw nothing; stacks hold 256 KiB, whose touched pages take memory.
   Fibers(int count, std::function<void(int)> body);
   ~Fibers();
   Fibers(const Fibers&) = delete;
   Fibers& operator=(const Fibers&) = delete;
 
-  // Until all have ended. `stuck` is called where all that are left sleep, and wakes some.
+  // Runs until all have ended. `stuck` is called where all that are left sleep, and wakes some.
   void run(const std::function<void()>& stuck);
 
-  // Of the fiber that runs here; null: none does.
+  // The Fibers of the fiber that runs here; null: none does.
   static Fibers* current();
-  // In a fiber.
+  // To be called in a fiber.
   void sleep(const void* address);
-  // In a fiber, or in `stuck`.
+  // To be called in a fiber, or in `stuck`.
   void wake(const void* address);
 
  private:

@@ -22,8 +22,8 @@ T combined(HostReduction reduction, T a, T b) {
   return a + b;
 }
 
-// result ← over the ranks' values, in the order of ranks; of_rank(r): a pointer to as many values, of any alignment; of
-// rank 0 the result's own place is legal.
+// result ← the combination of the ranks' values, in the order of ranks; of_rank(r): a pointer to as many values, of any
+// alignment; rank 0's may be the result's own place.
 template <class T, class OfRank>
 void combine_ranks(std::span<T> result, int ranks, HostReduction reduction, OfRank of_rank) {
   std::memmove(result.data(), of_rank(0), result.size_bytes());

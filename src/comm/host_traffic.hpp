@@ -15,21 +15,21 @@ class HostTraffic {
   std::int64_t messages() const { return messages_.load(std::memory_order_relaxed); }
   std::int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
-  // Of `n` ranks, `bytes` at each. Recursive doubling: ⌈log₂ n⌉ rounds, in each of which a rank sends and receives.
+  // Adds a reduction of `n` ranks' `bytes`. Recursive doubling: ⌈log₂ n⌉ rounds, in each a rank sends and receives.
   void add_reduction(int n, std::int64_t bytes) { add(2 * rounds(n), 2 * rounds(n) * bytes); }
-  // The same rounds, with all that has been gathered before: (n − 1) · bytes in all.
+  // Adds a gather: as many rounds, with all bytes gathered before: (n − 1) · bytes in all.
   void add_gather(int n, std::int64_t bytes) { add(2 * rounds(n), 2 * (n - 1) * bytes); }
-  // A binomial tree; `place`: (rank − root) mod n.
+  // Adds a broadcast by a binomial tree; `place`: (rank − root) mod n.
   void add_broadcast(int n, int place, std::int64_t bytes) {
     const std::int64_t messages = children(n, place) + (place > 0);
     add(messages, messages * bytes);
   }
-  // The same tree towards its root: every rank sends the values of all below it.
+  // Adds a collection by this tree, towards its root: every rank sends the values of all below it.
   void add_collection(int n, int place, std::int64_t bytes) {
     const std::int64_t below = place == 0 ? n : std::min<std::int64_t>(n - place, place & -place);
     add(children(n, place) + (place > 0), ((below - 1) + (place > 0 ? below : 0)) * bytes);
   }
-  // Straight from one rank to another.
+  // Adds messages straight from one rank to another.
   void add(std::int64_t messages, std::int64_t bytes) {
     messages_.fetch_add(messages, std::memory_order_relaxed);
     bytes_.fetch_add(bytes, std::memory_order_relaxed);

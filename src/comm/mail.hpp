@@ -11,8 +11,8 @@
 
 namespace forge {
 
-// Short messages between ranks beside the training, for watchdogs. Nothing here waits: what a rank that has stopped
-// should send or take never comes or goes. Used by one thread of a rank at a time.
+// Short messages between ranks beside the training, for watchdogs. Nothing here waits: a stopped rank's letters never
+// arrive, and letters to it stay. Used by one thread of a rank at a time.
 class Mail {
  public:
   struct Letter {
@@ -29,7 +29,7 @@ class Mail {
   virtual std::optional<Letter> receive() = 0;
 };
 
-// Between ranks that are threads of one process. Outlives their mails.
+// Between ranks that are threads of one process. Must live longer than their mails.
 class ThreadPost {
  public:
   explicit ThreadPost(int ranks) : letters_(to_size(ranks)) {}

@@ -20,7 +20,7 @@ namespace forge {
 // Whether ranks that are threads of one process may still wait for each other. Shared by all of their groups.
 class ThreadWorld {
  public:
-  // In a handler. Wakes whoever waits, in any group; the first call's text is kept.
+  // To be called in a handler. Wakes whoever waits, in any group; the first call's text is kept.
   void fail(const std::string& text);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Throws RankFailed after fail().
@@ -47,14 +47,14 @@ class OnFailure {
   std::list<std::function<void()>>::iterator place_;
 };
 
-// What threads sleep on until it changes, by Linux's futex: a condition variable's waiters would wake to queue for its
-// mutex, and an atomic's wait yields some times first, which takes time from those who compute where ranks are more
-// than cores.
+// A word that threads sleep on until it changes, by Linux's futex: a condition variable's waiters would wake to queue
+// for its mutex, and an atomic's wait yields some times first, which takes time from those who compute where ranks are
+// more than cores.
 // Fibers (comm/fibers.hpp) take turns instead, and are woken by fibers of their thread alone.
 class WakeWord {
  public:
   std::uint32_t read() const { return word_.load(std::memory_order_acquire); }
-  // Returns at once when the word is no longer what was read, and now and then without any reason.
+  // Returns at once when the word differs from `read`, and now and then without any reason.
   void sleep(std::uint32_t read) const;
   void wake_all();
 
@@ -62,8 +62,8 @@ class WakeWord {
   std::atomic<std::uint32_t> word_{0};
 };
 
-// Where the ranks of a group meet: each shows what the others need, all read, and nobody leaves before all have read,
-// so that what was shown stays valid even when a rank fails meanwhile.
+// Where the ranks of a group meet: each shows its values to the others, all read, and nobody leaves before all have
+// read, so that these values stay valid even when a rank fails meanwhile.
 class Meeting {
  public:
   Meeting(std::shared_ptr<ThreadWorld> world, int size);
@@ -127,7 +127,7 @@ class Mailbox {
   void take(int from, int to, std::byte* data, std::size_t bytes);
 
  private:
-  // From one rank to another one: who waits elsewhere sleeps on.
+  // The way from one rank to another: waiters on other ways sleep on.
   struct Way {
     std::deque<Message*> shown;
     WakeWord changed;

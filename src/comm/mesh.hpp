@@ -13,7 +13,7 @@ namespace forge {
 
 // The communicators of a rank, all made here, once and in one order on every rank. Streams that work side by
 // side have a communicator each, where they talk to the same ranks; one that two of them use serves one at a time. Axes
-// of one rank, and what the deck has no use for, have groups of one rank. All are split off from that of all ranks.
+// of one rank, and groups without a use in the deck, have one rank alone. All are split off from the world's.
 class Mesh {
  public:
   // `world`: all ranks, of MPI or of threads; the shape's product is its size.
@@ -28,13 +28,13 @@ class Mesh {
   // Host values.
   Communicator& world() { return *world_; }
   Communicator& data() { return *data_; }  // ranks that read different data (dp_replicate, dp_shard)
-  // Of device operations.
+  // The group's communicator, for device operations.
   Communicator& of(Group group) { return *groups_[to_size(group)]; }
-  // In the compute stream.
+  // For operations in the compute stream.
   Communicator& scalars() { return of(Group::scalars); }  // all ranks: loss and gradient norm
   Communicator& tp() { return of(Group::tp); }
   Communicator& cp() { return of(Group::cp); }
-  // Of the same ranks as tp, in the stream of exchanges: behind products.
+  // The same ranks as tp, for operations in the stream of exchanges: behind products.
   Communicator& tp_behind() { return of(Group::tp_behind); }
   // The expert view: ranks with other experts, and those that share an expert's columns.
   Communicator& ep() { return of(Group::ep); }
@@ -54,7 +54,7 @@ class Mesh {
   // network that doesn't reach them all is found at the start.
   void connect();
 
-  // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
+  // This rank's bytes sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;
   // Collectives of all groups are measured in the timeline while it runs; null: no more.
   void measure_in(Timeline* timeline);

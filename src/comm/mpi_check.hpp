@@ -1,6 +1,6 @@
 #pragma once
 
-// Without the C++ bindings that MPI 3 took out.
+// Leaves out the C++ bindings, which MPI 3 removed.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -13,8 +13,8 @@
 
 namespace forge {
 
-// Throws when an MPI call failed; the message carries the call and MPI's own text, and a hint where that means nothing:
-// Open MPI calls it an internal error when the process that it wants to reach is gone.
+// Throws when an MPI call failed; the message carries the call and MPI's own text, and a hint where this text means
+// nothing: Open MPI reports an internal error when the process that it wants to reach is gone.
 inline void mpi_check(int status, const char* call, std::source_location where = std::source_location::current()) {
   if (status == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// Over MPI, between host buffers. Device operations run in the order of their stream: in a Worker stream behind the
+// A communicator over MPI, between host buffers. Device operations run in their stream's order: in a Worker behind the
 // computation, which is why MPI_THREAD_MULTIPLE is required. Owns two MPI communicators, one of them for host values.
 //
 // Long sums are a pairwise reduce-scatter and a ring of gathers (Thakur, Rabenseifner & Gropp, "Optimization of

@@ -10,8 +10,8 @@
 namespace forge {
 
 // A thread that asks NCCL's communicators for errors that came up by themselves: where a link or a rank fails, the
-// operations of all others wait, and no call says why. An error ends the job with what NCCL says of it
-// (core/last_words.hpp); where nobody wants last words, it is left to those who wait.
+// operations of all others wait, and no call says why. An error ends the job with NCCL's text (core/last_words.hpp);
+// where nobody wants last words, it is left to those who wait.
 class NcclMonitor {
  public:
   NcclMonitor();
@@ -20,12 +20,12 @@ class NcclMonitor {
   NcclMonitor& operator=(const NcclMonitor&) = delete;
 
   void watch(ncclComm_t comm);
-  // From here on the communicator may be ended.
+  // Stops watching: from here on the communicator may be ended.
   void forget(ncclComm_t comm);
 
  private:
   void run();
-  // Of any of the communicators.
+  // An error of any of the communicators.
   ncclResult_t error() const;
 
   std::mutex mutex_;

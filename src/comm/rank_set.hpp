@@ -19,7 +19,7 @@ class RankSet {
   std::int64_t count() const;
   // Ranks of 0 … size − 1 that are not in it.
   RankSet others(int size) const;
-  // By their first ranks, the ends behind the last ones.
+  // The ranges by their first ranks, with the ends behind the last ones.
   const std::map<int, int>& ranges() const { return ranges_; }
 
   // "0 to 2, 5", for people.

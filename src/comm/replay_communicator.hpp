@@ -13,7 +13,7 @@
 
 namespace forge {
 
-// What stands in the place of the other ranks while one rank of a job runs alone.
+// The stand-in for the other ranks while one rank of a job runs alone.
 enum class WireKind {
   none,  // nothing
   copy,  // a copy of the bytes that the rank would send, within its memory
@@ -27,7 +27,7 @@ class ReplayWire {
   using Price = std::function<double(const Sent& call)>;
   explicit ReplayWire(WireKind kind, Price price = {}, int blocks = 16);
 
-  // Memory that was filled once: what would be received into it is left out.
+  // Memory that was filled once: receives into it are left out.
   void keep(std::span<const std::byte> memory) { kept_.push_back(memory); }
   bool keeps(const std::byte* data) const;
   // A call of which the rank sends so many bytes.
@@ -45,7 +45,7 @@ class ReplayWire {
 };
 
 // One rank of a group, without the others. Its own numbers stand for theirs: gathers bring its part from every rank, an
-// all-to-all its part to itself, a message what it sends in the same group; sums have its part alone, once. Host
+// all-to-all its part to itself, a receive its own send in the same group; sums have its part alone, once. Host
 // operations give its own values.
 class ReplayCommunicator final : public Communicator {
  public:
@@ -65,7 +65,7 @@ class ReplayCommunicator final : public Communicator {
   void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;
   void do_collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take) override;
   void do_collect_host(std::int64_t, std::int64_t*, int) override {}
-  // Of one colour alone: the same ranks again.
+  // The same ranks again: there is one colour alone.
   std::unique_ptr<Communicator> do_split(int color, int key) override;
   std::unique_ptr<Communicator> do_part(const std::function<int(int rank)>& number_of) override;
   std::unique_ptr<Communicator> do_device() override { return do_split(0, rank()); }
@@ -80,8 +80,8 @@ class ReplayCommunicator final : public Communicator {
   std::shared_ptr<ReplayWire> wire_;
 };
 
-// Where such a rank stands: rank `rank` of `size`, on nodes of so many ranks. Its device, threads and watchdog are
-// those of `here`, the one rank that runs.
+// The place of such a rank: rank `rank` of `size`, on nodes of so many ranks. Its device, threads and watchdog belong
+// to `here`, the one rank that runs.
 class ReplayWorld final : public World {
  public:
   ReplayWorld(const World& here, int rank, int size, int ranks_per_node, std::shared_ptr<ReplayWire> wire)

@@ -19,7 +19,7 @@ class RankFailed : public Error {
 // (core/last_words.hpp) nothing is caught, as in processes. Operations on device memory: as device_communicator() says.
 void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank);
 
-// The same in this thread, for jobs of thousands of ranks that compute nothing: each has a stack of its own
+// Like run_ranks(), in this thread, for jobs of thousands of ranks that compute nothing: each has its own stack
 // (comm/fibers.hpp), and one that would wait for another lets the others run. Ranks start no threads. Where all of them
 // wait, the job ends with an Error that says so.
 void run_fibers(int ranks, const std::function<void(Communicator& world)>& rank);

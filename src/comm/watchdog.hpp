@@ -17,7 +17,7 @@
 
 namespace forge {
 
-// What a start has done, and for how many seconds.
+// The parts of a start, with the seconds of each.
 using StartTimes = std::vector<std::pair<std::string, double>>;
 inline constexpr const char* first_batch_name = "first batch";
 
@@ -29,14 +29,14 @@ struct Deadlines {
 };
 
 // A thread of every rank that notices when the job doesn't go on: a rank that is stopped or loops makes all others
-// wait, and MPI offers nothing for this: a collective operation that a rank never joins doesn't end. It knows what the
-// rank does ("step 12, gradients"), answers the roll calls of others, calls them when the rank's deadline is missed,
+// wait, and MPI offers nothing for this: a collective operation that a rank never joins doesn't end. It knows this
+// rank's activity ("step 12, gradients"), answers others' roll calls, calls them when this rank's deadline is missed,
 // and calls `missed` once, in its own thread, where the job hangs and it is this rank that says so.
 class Watchdog {
  public:
   struct Missed {
-    std::string doing;  // of this rank
-    bool alone;         // of the others nothing can be known: there are none, or MPI is not up, or not any more
+    std::string doing;             // of this rank
+    bool alone;                    // others can't be asked: there are none, or MPI isn't up, or not any more
     RollCall::Outcome ranks = {};  // unless alone
   };
   // Begins with the work `doing`, a literal as all of these names.
@@ -45,7 +45,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Other deadlines from here on, also of what the rank does now.
+  // Other deadlines from here on, also for the work under way.
   void set(Deadlines deadlines);
   // Takes part in the roll calls of so many ranks, until leave().
   void join(int rank, int size, std::unique_ptr<Mail> mail);
@@ -53,21 +53,21 @@ class Watchdog {
 
   // A step of so many sequences begins: its deadline runs from here.
   void start_step(std::int64_t step, std::int64_t sequences = 1);
-  // What the step does now, for the report.
+  // The step's phase from here on, for the report.
   void enter(const char* phase);
   // Something beside the steps begins: "checkpoint"; step 0: before the first one. Its deadline runs from the last
   // beat.
   void start_other(std::int64_t step, const char* what);
-  // A step has taken so long.
+  // A step has taken so many seconds.
   void step_done(double seconds);
   Heartbeat& heartbeat() { return heartbeat_; }
-  // Seconds of all that began before the first step, in that order, and last of that step's batch.
+  // The seconds of each work begun before the first step, in order, and last the seconds of the first step's batch.
   StartTimes start_times();
 
  private:
   using Clock = std::chrono::steady_clock;
   void arm(std::int64_t step, const char* phase, double seconds, bool beats);
-  void count();  // what ends now, as a part of the start
+  void count();  // adds the work that ends now to the start's parts
   void watch();
   RankStatus status(Clock::time_point now);
 

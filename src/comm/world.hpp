@@ -21,13 +21,13 @@ class World {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Among the ranks of this node.
+  // The rank's number among the ranks of this node.
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual int nodes() const = 0;
   // The number of a rank's node, by the nodes' first ranks.
   virtual int node(int rank) const = 0;
-  // How many consecutive ranks each node has, where that is the same number; else 0. Tests give a job nodes of
+  // The number of consecutive ranks on each node, where it is the same for all; else 0. Tests give a job nodes of
   // FORGE_RANKS_PER_NODE ranks.
   int node_ranks() const;
   // The name of a rank's node; empty for ranks of one process.
@@ -36,7 +36,7 @@ class World {
   virtual std::vector<std::string> first_nodes(std::size_t most) const = 0;
   // A communicator over all ranks; each call makes one more, in the same order on every rank.
   virtual std::unique_ptr<Communicator> make_world() const = 0;
-  // Is to be told what this rank does.
+  // The watchdog, to be told of this rank's activity.
   virtual Watchdog& watchdog() const = 0;
   // Ends every rank of the job with this exit code.
   [[noreturn]] virtual void abort(int code) const = 0;

@@ -4,12 +4,12 @@
 
 namespace forge {
 
-// What Hugging Face, torchtitan, Megatron, nanoGPT, KempnerForge, nanotron and others call a key of forge, or something
-// that forge doesn't have.
+// Names of a key of forge, or of a thing that forge doesn't have, in Hugging Face, torchtitan, Megatron, nanoGPT,
+// KempnerForge, nanotron and others.
 struct Alias {
   const char* names;    // letters_of() of each, parted by spaces
   const char* key;      // forge's, "section.key"; "": it has none
-  const char* meaning;  // what else there is to know; "": nothing
+  const char* meaning;  // a further remark; "": none
 };
 
 // nullptr where no other program is known to have such a key in a section; one of its own section comes first.

@@ -17,8 +17,8 @@ struct YamlNode;
 class BatchSizes {
  public:
   BatchSizes(std::int64_t sequences = 1) : pieces_{{1, 0, sequences}} {}  // the same in every step
-  // train.global_batch_sequences, and from the steps of train.batch_ramp on what it says. Of a ramp that isn't legal,
-  // entries that don't begin later than the one before are left out.
+  // train.global_batch_sequences, then from each step of train.batch_ramp on that entry's number. Of a ramp that isn't
+  // legal, entries that don't begin later than the one before are left out.
   explicit BatchSizes(const TrainDeck& train);
 
   std::int64_t of(std::int64_t step) const { return piece_of(step).sequences; }
@@ -26,7 +26,7 @@ class BatchSizes {
   std::int64_t before(std::int64_t step) const;
   // The first step behind so many tokens of training, in samples of T tokens; from 1.
   std::int64_t first_step_behind(std::int64_t tokens, std::int64_t sequence_tokens) const;
-  // Of any step.
+  // The largest batch of any step.
   std::int64_t largest() const;
   // Whether all steps as far as `last` have the same batches as another run's.
   bool same_through(std::int64_t last, const BatchSizes& other) const;

@@ -14,7 +14,7 @@ inline bool has_byte_vocabulary(const Deck& deck) {
   const std::int64_t ids = deck.model.vocabulary;
   return ids == byte_vocabulary || (ids == byte_vocabulary + 1 && deck.data.document_end_token == byte_document_end);
 }
-// What has it, for messages.
+// The decks that have it, for messages.
 inline constexpr const char* byte_vocabulary_text = "model.vocabulary = 256, or 257 with data.document_end_token = 256";
 
 }  // namespace forge

@@ -53,7 +53,6 @@ void check_linear(const Deck& deck, Report& report) {
   refuse(m.attention == AttentionKind::mla, "model.attention = mla", "standard");
   refuse(m.family == Family::gpt2, "model.family = gpt2", "another family");
   refuse(deck.train.precision == PrecisionName::fp8, "train.precision = fp8", "bf16 | fp32 | fp64");
-  refuse(deck.mesh.cp > 1, equation("mesh.cp", deck.mesh.cp), "1");
   refuse(m.adapter.on(), "adapter.name = lora", "none");
   refuse(deck.optimizer.qk_clip > 0, "optimizer.qk_clip", "0");
   refuse(deck.output.sample_tokens > 0, equation("output.sample_tokens", deck.output.sample_tokens), "0");

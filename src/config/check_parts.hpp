@@ -15,8 +15,8 @@ namespace forge {
 // The model section, dimensions known: derives kv_heads and head_dim. sequence_tokens 0 = not known.
 void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report);
 
-// Epsilons that are as good as 0 in the type that computes: what they are added to may be 0, too. The optimizer's where
-// the deck trains.
+// Epsilons that are as good as 0 in the type that computes: they are added to values that may be 0, too. The
+// optimizer's where the deck trains.
 void check_epsilons(const Deck& deck, bool trains, Report& report);
 
 // Multi-head latent attention: derives value_dim, head_dim and kv_heads. Experts: derives expert_ffn and

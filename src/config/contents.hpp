@@ -5,12 +5,12 @@
 
 namespace forge {
 
-// What a file's first bytes say that it is, where that is neither text nor ids: "a Parquet file", "a Git LFS pointer
-// …". "": nothing known. `head`: as many as there are, some hundred at least where the file has them. gzip and zstd are
-// named too.
+// The kind of a file by its first bytes, where it is neither text nor ids: "a Parquet file", "a Git LFS pointer …".
+// "": not known. `head`: as many as there are, some hundred at least where the file has them. gzip and zstd are named
+// too.
 std::string known_contents(std::string_view head);
 
-// The same, and what a file that should hold ids, a vocabulary or weights must not be either: an HTML page.
+// Likewise, and a kind that no file of ids, a vocabulary or weights may be either: an HTML page.
 std::string known_foreign_contents(std::string_view head);
 
 // Text in another encoding than UTF-8, by its mark or by its zero bytes: "UTF-16 text", "UTF-32 text". "": none.

@@ -10,17 +10,17 @@
 
 namespace forge {
 
-// The text of a lock's file: a line for people, then what other starts compare.
+// The text of a lock's file: a line for people, then values that other starts compare.
 struct LockText {
   std::string text;          // all of it; "": there is none
   std::string who;           // "n1, process 1234, since 2026-05-06 07:08:09 UTC, Slurm job 77"
   std::string nonce = {};    // "": it is no text of forge's
   std::string boot = {};     // of the node's kernel
   std::string job = {};      // of Slurm, "-": none
-  std::int64_t restart = 0;  // which start of that job
+  std::int64_t restart = 0;  // number of the start of the Slurm job
 };
 
-// Of a file that may hold anything, or not be there.
+// Reads a file that may hold anything, or not be there.
 LockText read_lock_text(const std::string& file);
 // The text of this process, which is `who`; `beats`: a number that changes.
 std::string lock_text(const std::string& who, const std::string& nonce, std::uint64_t beats);
@@ -28,7 +28,7 @@ std::string lock_text(const std::string& who, const std::string& nonce, std::uin
 // Who holds the lock of this file at the moment, as its text says; "": nobody whom this node knows of, or no file.
 std::string holder_of_lock(const std::string& file);
 
-// What is locked: a key of the deck, its directory, which is made where it isn't there, and a file in that. `output`:
+// A lock's target: a key of the deck, its directory, which is made where it isn't there, and a file in it. `output`:
 // the one file there that is meant, "": all of the directory.
 struct LockedDirectory {
   std::string key, path, file;
@@ -66,12 +66,12 @@ class DirectoryLock {
   std::string warning() const;
   const std::string& nonce() const { return nonce_; }
   const std::string& file() const { return file_; }
-  // Whether something unfinished in the directory was left by a job that is dead. Where that isn't certain, what was
-  // written to within an hour, by the file system's clock, may be a living job's.
+  // Whether something unfinished in the directory was left by a job that is dead. Where that isn't certain, a file
+  // written within the last hour, by the file system's clock, may be a living job's.
   bool is_left_over(const std::string& path) const;
   // Throws IoFailed where another job has taken the directory.
   void check() const;
-  // The same; where the directory or the file was removed or replaced, it is made anew, and the lock taken again. True:
+  // Likewise; where the directory or the file was removed or replaced, it is made anew, and the lock taken again. True:
   // it is another directory now.
   bool keep();
   // For a job that writes nothing there any more. Removes the file, and of the directories that this object made those

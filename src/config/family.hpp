@@ -5,7 +5,7 @@
 #include "core/to_size.hpp"
 
 // Families of Hugging Face models. A new one stands here, with the names of its tensors, and in the table of
-// hf/families.cpp, with what its config.json says.
+// hf/families.cpp, with the keys of its config.json.
 
 namespace forge {
 

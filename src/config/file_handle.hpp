@@ -17,7 +17,7 @@ class FileHandle {
   static FileHandle open_to_read(const std::string& path, const std::string& what);
   // A new file. Throws IoFailed, also where something has its name, a link included.
   static FileHandle open_to_write(const std::string& path);
-  // A regular file, made where there is none; what it has stays. Throws IoFailed, and BadInput where the name is a
+  // A regular file, made where there is none; its contents stay. Throws IoFailed, and BadInput where the name is a
   // link, a device or a pipe.
   static FileHandle open_to_append(const std::string& path);
 
@@ -30,8 +30,8 @@ class FileHandle {
   void read_at(std::uint64_t offset, void* to, std::size_t bytes) const;
   void write_at(std::uint64_t offset, const void* from, std::size_t bytes) const;
   void resize(std::uint64_t bytes) const;
-  // Brings the contents to the disk part by part and beats behind each: of a long fsync nobody knows whether it goes
-  // on. It replaces none; where the system can't do it, nothing happens.
+  // Brings the contents to the disk part by part and beats behind each, since a long fsync shows no progress. It
+  // replaces no fsync; where the system can't do it, nothing happens.
   void write_back(Heartbeat& heartbeat) const;
   // Ends writing: forces the contents to the disk, closes, gives the file its final name and makes that durable.
   void commit_as(const std::string& name);

@@ -10,7 +10,7 @@
 namespace forge {
 
 // Calls f(line, offset) for each line that has an end, without that end; of a line beyond 64 MiB with its beginning.
-// Returns where the last end was: what stands behind it is a line without one. Throws as FileHandle::read_at.
+// Returns where the last end was: the bytes behind it are a line without one. Throws as FileHandle::read_at.
 template <class F>
 std::uint64_t for_each_line(const FileHandle& file, F f) {
   constexpr std::size_t most_at_once = std::size_t{1} << 20, most_line = std::size_t{64} << 20;

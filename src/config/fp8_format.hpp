@@ -95,7 +95,7 @@ FORGE_INLINE std::uint8_t fp8_code(float value, Fp8Format format) {
   return static_cast<std::uint8_t>(sign | static_cast<std::uint32_t>(exponent + f.bias) << f.mantissa_bits | mantissa);
 }
 
-// What the largest magnitude of a tensor, a row or a block is multiplied by so that it fits into the format: the
+// The factor of a tensor, a row or a block with the largest magnitude `amax`, so that it fits into the format: the
 // largest power of two with amax · scale <= largest, or largest / amax (`exact`); 1 for amax 0. Scales stay within
 // 2^±126, so that they and their inverses are normal numbers; of an amax that isn't normal, 1. `amax` is finite.
 FORGE_INLINE float fp8_scale(float amax, Fp8Format format, bool exact) {

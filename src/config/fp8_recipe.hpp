@@ -6,7 +6,7 @@
 #include "core/to_size.hpp"
 
 // The recipes of FP8, for the deck's keys and for whoever plans, runs or refuses a product. A new recipe of these
-// properties is a row here; what it groups otherwise stands in fp8/scaled_product, a format of its own in
+// properties is a row here; groups of another form stand in fp8/scaled_product, a format of its own in
 // config/fp8_format.hpp.
 
 namespace forge {

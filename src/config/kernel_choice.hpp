@@ -13,11 +13,11 @@ enum class Fp8Carrier;
 
 // "FORGE_ATTENTION = cudnn"
 std::string asked_text(AttentionKernel);
-// What is asked for, and of automatic what forge itself has for a deck: never automatic. In place of tensor_cores that
-// automatic came to, a run may take cuDNN's (takes_cudnn() of model/cudnn_attention.hpp).
+// `asked`, or for automatic forge's own kernel for a deck: never automatic. In place of tensor_cores that automatic
+// came to, a run may take cuDNN's (takes_cudnn() of model/cudnn_attention.hpp).
 AttentionKernel chosen_attention(const Deck&, AttentionKernel asked);
 
-// What multiplies the rows of routed experts on a GPU, but for generation. The CPU build has its own.
+// The kernels for products of routed experts' rows on a GPU, but for generation. The CPU build has its own.
 enum class GroupedProducts : int {
   automatic,     // cutlass or else tensor_cores where they compute the deck's products and its experts are small, else
                  // library
@@ -31,29 +31,29 @@ inline constexpr std::array grouped_products_words{"automatic", "library", "tens
 // "FORGE_GROUPED = cutlass"
 std::string asked_text(GroupedProducts);
 
-// What is asked for, and what automatic comes to for a deck: never automatic. In place of tensor_cores that automatic
+// `asked`, or the kernels that automatic comes to for a deck: never automatic. In place of tensor_cores that automatic
 // came to, a run takes CUTLASS's kernels where its build and GPU have them.
 GroupedProducts chosen_grouped_products(const Deck&, GroupedProducts asked);
 // Whether it takes CUTLASS's kernels where there are some.
 bool takes_cutlass(const Deck&, GroupedProducts asked);
 
-// Kernels of a run on a GPU that a test or a benchmark asks for. No key of a deck names them: what is automatic comes
-// to the fastest one that is legal and there.
+// Kernels of a run on a GPU that a test or a benchmark asks for. No key of a deck names them: automatic comes to the
+// fastest one that is legal and there.
 struct KernelChoice {
   AttentionKernel attention = AttentionKernel::automatic;
   GroupedProducts grouped = GroupedProducts::automatic;
 };
 
-// By the words that FORGE_ATTENTION and FORGE_GROUPED have; nullptr or "": automatic. Throws BadInput where there is no
-// such word.
+// The kernels by the words that FORGE_ATTENTION and FORGE_GROUPED have; nullptr or "": automatic. Throws BadInput where
+// there is no such word.
 KernelChoice kernel_choice(const char* attention, const char* grouped);
-// By the environment, which is read once.
+// The kernels by the environment, which is read once.
 const KernelChoice& asked_kernels();
 // The type of all that FP8 doesn't round: bf16, or in builds with tests the word that FORGE_FP8_CARRIER has. Throws
 // BadInput where there is no such word.
 Fp8Carrier asked_fp8_carrier();
 
-// Adds what a deck has that a kernel that is asked for by name doesn't compute.
+// Adds the deck's features that a kernel asked for by name doesn't compute.
 void check_kernels(const Deck& deck, const KernelChoice& asked, Report& report);
 
 }  // namespace forge

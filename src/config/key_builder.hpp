@@ -11,7 +11,7 @@
 namespace forge {
 
 // Builds the table's entries of one section; `Section` is the section's member of Deck, or gives it. For keys_*.cpp
-// alone. Every entry says what a restart may do to it: one that doesn't is refused by the compiler.
+// alone. Every entry has its rule for restarts: without one it doesn't compile.
 template <auto Section>
 class SectionKeys {
  public:

@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// The one table of the deck's keys. Reader, writer, help and docs/inputs.md all come from it. A key's default is what a
-// default-constructed Deck holds: it stands nowhere else.
+// The one table of the deck's keys. Reader, writer, help and docs/inputs.md all come from it. A key's default is its
+// value in a default-constructed Deck: it stands nowhere else.
 
 // How a value of type T is read from and put into a Deck.
 template <class T>
@@ -87,8 +87,8 @@ enum class Required {
   files,      // by those, unless data.sources is given
 };
 
-// Whether a run that goes on from a checkpoint may have another value than the checkpoint: where and how fast it goes
-// on may change, what is computed stays.
+// Whether a run that goes on from a checkpoint may have another value than the checkpoint: keys of where and how fast
+// it goes on may change, keys of its arithmetic stay.
 enum class OnRestart { may_change, stays };
 
 struct Key {
@@ -117,13 +117,13 @@ const std::vector<Key>& all_keys();
 // nullptr when there is none.
 const Key* find_key(const std::string& section, const std::string& name);
 
-// What a key accepts: "integer, 1 ... 10000", "fp64 | fp32 | bf16", "path".
+// The legal values of a key: "integer, 1 ... 10000", "fp64 | fp32 | bf16", "path".
 std::string legal_values(const Key& key);
 // The default as YAML: "0.02", "[]", "1f1b".
 std::string default_text(const Key& key);
 // The value of a key as YAML; texts are quoted where YAML needs it.
 std::string value_text(const Key& key, const Deck& deck);
-// What of the value a restart compares: the value as YAML, without the paths of a mixture's files.
+// The part of the value that a restart compares: the value as YAML, without the paths of a mixture's files.
 std::string compared_text(const Key& key, const Deck& deck);
 // "" when the deck's value of the key is legal by itself, else "= 0: legal: ...". A default outside the range (a
 // dimension of 0 before model.hf is read) passes, unless the value is needed.

@@ -16,7 +16,7 @@
 
 namespace forge {
 
-// Reads one member of a map into where it belongs; "" or what is wrong.
+// Reads one member of a map into its place; "" or the error.
 using MemberReader = std::function<std::string(const YamlNode&)>;
 struct Member {
   const char* name;
@@ -120,7 +120,7 @@ std::string map_list_text(const std::vector<T>& list, MembersText members_text) 
   return "[" + text + "]";
 }
 
-// Of an element that holds from a step, or from a number of tokens, on.
+// The text of an element that holds from a step, or from a number of tokens, on.
 template <class T>
 std::string beginning_text(const T& e) {
   return e.from_step > 0 ? "from_step: " + std::to_string(e.from_step)

@@ -11,8 +11,8 @@ namespace forge {
 // The values of data.sources, data.phases, data.validation and optimizer.groups: lists of maps. For keys.cpp and
 // values.cpp.
 
-// read_list: "" or what is wrong: a member that is unknown, missing, given twice or of another kind. list_text: YAML
-// that reads back; `paths`: with files and mask_files. list_problem: the rule that the list breaks by itself, "" when
+// read_list: "" or the error: a member that is unknown, missing, given twice or of another kind. list_text: YAML that
+// reads back; `paths`: with files and mask_files. list_problem: the rule that the list breaks by itself, "" when
 // none.
 std::string legal_list(const std::vector<SourceDeck>& sources);
 std::string legal_list(const std::vector<PhaseDeck>& phases);
@@ -34,7 +34,7 @@ std::string list_problem(const std::vector<OptimizerGroup>& groups);
 // The first step of a phase, from 1.
 std::int64_t first_step_of(const PhaseDeck& phase, const TrainDeck& train);
 
-// What the phase of a step multiplies learning rates by.
+// The factor of learning rates in the phase of a step.
 double rate_factor(const Deck& deck, std::int64_t step);
 
 // A list of texts as YAML.

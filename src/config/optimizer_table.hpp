@@ -25,7 +25,7 @@ inline constexpr StateSpec sgd[] = {{.name = "momentum", .torch = "momentum_buff
 // Averages are made of the weights and the lead.
 inline constexpr StateSpec schedule_free[] = {{.name = "second_moment"}, {.name = "lead"}};
 
-// Beside whole matrices, tables, the output matrix and vectors have AdamW.
+// Beside whole matrices: tables, the output matrix and vectors have AdamW.
 inline constexpr StateSpec first_of_others{.name = "first_moment", .of = KeptOf::others, .torch = "exp_avg"};
 inline constexpr StateSpec second_of_others{.name = "second_moment", .of = KeptOf::others, .torch = "exp_avg_sq"};
 inline constexpr StateSpec muon[] = {
@@ -39,7 +39,7 @@ inline constexpr StateSpec normuon[] = {{.name = "momentum", .of = KeptOf::whole
                                          .owner = StateOwner::matrix_owner,
                                          .type = StoredAs::accumulation}};
 
-// What the owner of a matrix keeps with SOAP.
+// A state that the owner of a matrix keeps with SOAP.
 constexpr StateSpec rotated(const char* name, StateShape shape, const char* suffix) {
   return {.name = name,
           .of = KeptOf::whole_matrices,
@@ -74,8 +74,8 @@ inline constexpr StateSpec adafactor[] = {
 
 }  // namespace optimizer_states
 
-// What the owner of a whole matrix computes (layout/whole_matrices.hpp): nothing, where elements are updated one by
-// one; Newton and Schulz's iteration; or a rotated update (optim/rotation.hpp).
+// The work of the owner of a whole matrix (layout/whole_matrices.hpp): none, where elements are updated one by one;
+// Newton and Schulz's iteration; or a rotated update (optim/rotation.hpp).
 enum class MatrixWork { none, newton_schulz, rotation };
 
 struct OptimizerRow {
@@ -84,8 +84,8 @@ struct OptimizerRow {
   // The deck's keys that not every optimizer reads: any other of them is refused.
   std::array<const char*, 8> keys = {};
   MatrixWork matrix_work = MatrixWork::none;
-  // The weights to use are averages of those that are trained: what validation, saving and export see. The second state
-  // is what they are made of (optim/schedule_free.cpp); the rate is constant behind warm-up.
+  // The weights to use are averages of the trained ones: validation, saving and export see the averages. They are made
+  // with the second state (optim/schedule_free.cpp); the rate is constant behind warm-up.
   bool averages = false;
 
   constexpr bool keeps(StateOwner owner) const {
@@ -97,7 +97,7 @@ struct OptimizerRow {
   constexpr bool factored() const { return keeps(StateOwner::sharers); }
   // Ranks that hold parts of a matrix work on its update together.
   constexpr bool shares_matrices() const { return whole_matrices() || factored(); }
-  // torch.optim has it, and names for what it keeps (checkpoint/torch_optimizer.hpp).
+  // torch.optim has it, and names for its states (checkpoint/torch_optimizer.hpp).
   constexpr bool in_torch() const {
     return std::all_of(states.begin(), states.end(), [](const StateSpec& state) { return state.torch != nullptr; });
   }
@@ -136,7 +136,7 @@ constexpr const OptimizerRow& row_of(OptimizerName name) {
   return optimizer_table[to_size(name)];
 }
 
-// Shards keep the first ones, each a number of a weight; what others keep has the accumulation type.
+// The shards' states come first, each a number of a weight; states of other owners have the accumulation type.
 constexpr bool in_order(const OptimizerRow& row) {
   const auto of_shards = [](const StateSpec& state) { return state.owner == StateOwner::shards; };
   return row.states.size() <= most_states && std::is_partitioned(row.states.begin(), row.states.end(), of_shards) &&

@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// 16 hexadecimal digits, another text for every job: part of the names of what it has not finished.
+// 16 hexadecimal digits, another text for every job: part of the names of its unfinished files.
 std::string draw_nonce();
 bool is_nonce(const std::string& text);
 // Whether a name is `begin`, a nonce and `end`.
@@ -20,7 +20,7 @@ bool has_nonce(const std::string& name, const std::string& begin, const std::str
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
-  // `temporary`: its name until then, in the same directory, which belongs to this process: what stands there goes.
+  // `temporary`: its name until then, in the same directory, which belongs to this process: an older file there goes.
   OutputFile(const std::string& path, const std::string& temporary);
   OutputFile(OutputFile&&) noexcept = default;
   ~OutputFile();
@@ -36,7 +36,7 @@ class OutputFile {
   std::optional<FileHandle> file_;
 };
 
-// Removes what killed writers of this output have left: NAME.<nonce>.partial. Of whoever has the output's lock.
+// Removes killed writers' files of this output: NAME.<nonce>.partial. Of whoever has the output's lock.
 void remove_partial_files(const std::string& path);
 
 // The path's name with `begin` before it and `end` behind it, in the same directory; where that is longer than file

@@ -13,7 +13,7 @@ namespace forge {
 void check_output(const std::vector<std::string>& inputs, const std::string& output);
 
 // Keeps other processes from writing an output of the same name, from now on: a DirectoryLock on .OUTPUT.lock beside
-// it, in a directory that is made where it isn't there. What killed writers of the output have left goes.
+// it, in a directory that is made where it isn't there. Removes killed writers' files of the output.
 class OutputLock {
  public:
   // BadInput: another process holds it. IoFailed: there is no place for the file. `key`: for messages.
@@ -29,7 +29,7 @@ class OutputLock {
 
 // The lock's file in an output that is a directory.
 inline constexpr const char* directory_lock_name = ".forge.lock";
-// Of an output that is a directory of files.
+// The lock of an output that is a directory of files.
 class OutputDirectoryLock : OutputLock {
  public:
   explicit OutputDirectoryLock(const std::string& directory, const std::string& key = "--output")

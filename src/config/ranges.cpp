@@ -79,7 +79,7 @@ std::string ranges_text(const std::vector<NumberRange>& ranges) {
   std::string text;
   for (const NumberRange& r : ranges) {
     text += (text.empty() ? "" : ", ") + std::to_string(r.first);
-    if (r.last > r.first) text += "-" + std::to_string(r.last);
+    if (r.last != r.first) text += "-" + std::to_string(r.last);
   }
   return text;
 }

@@ -15,7 +15,7 @@ namespace forge {
 bool holds(const std::vector<NumberRange>& ranges, std::int64_t number);
 // How many numbers there are from `least` to `most`.
 std::int64_t numbers_in(const std::vector<NumberRange>& ranges, std::int64_t least, std::int64_t most);
-// Of the deck's value, a text or a list of such: "" or what is wrong. 0 alone is none where it isn't a legal number.
+// Reads the deck's value, a text or a list of texts: "" or the error. 0 alone is none where it isn't a legal number.
 std::string read_ranges(const YamlNode& node, std::int64_t least, std::int64_t most, std::vector<NumberRange>& ranges);
 // The rule that they break, "" when none.
 std::string ranges_problem(const std::vector<NumberRange>& ranges, std::int64_t least, std::int64_t most);

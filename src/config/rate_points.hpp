@@ -12,8 +12,8 @@ struct RatePoint {
   double ratio;
 };
 
-// Of "100:1, 500:0.5, 1000:0.1": steps ascend, ratios are at least 0. Throws BadInput, which names the key
-// optimizer.rate_points, the rule and what would be legal.
+// The points of "100:1, 500:0.5, 1000:0.1": steps ascend, ratios are at least 0. Throws BadInput, which names the key
+// optimizer.rate_points, the rule and the legal values.
 std::vector<RatePoint> rate_points(const std::string& text);
 
 }  // namespace forge

@@ -7,14 +7,14 @@
 
 namespace forge {
 
-// What a verb needs of its deck.
+// The parts of its deck that a verb needs.
 //   training    the model, train.steps, train.global_batch_sequences, train.sequence_tokens, optimizer.learning_rate,
 //               data.files, output.directory
 //   model_only  the model: model.hf or its dimensions (layers, width, heads, ffn, vocabulary)
 enum class Needs { training, model_only };
 
-// Who wrote a deck: what a checkpoint keeps may have keys of earlier versions (config/read.cpp). Under a name
-// that is another today they are read, and passed over where they are gone and their value changed nothing.
+// Who wrote a deck. A checkpoint's deck may have keys of earlier versions (config/read.cpp): renamed ones are read
+// under today's names, and removed ones are passed over where their value changed nothing.
 enum class DeckWriter { person, forge };
 
 // A deck from untrusted YAML, then changed by options "section.key=value" in their order, the value read as YAML. A

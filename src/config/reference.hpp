@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// What an independent implementation computed for a verification problem, in one precision, per step from 1.
+// An independent implementation's results for a verification problem, in one precision, per step from 1.
 struct ReferenceSeries {
   std::vector<double> loss, total_loss, grad_norm, learning_rate;
 };

@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// Collects what is wrong with an input, so that a person sees all of it at once.
+// Collects the errors of an input, so that a person sees all of them at once.
 class Report {
  public:
   // The text names its place itself, or `where` does: "file:line:column".
@@ -28,14 +28,14 @@ class Report {
     }
   }
   bool empty() const { return problems_.empty(); }
-  // One problem a line, without a word of what they are about.
+  // One problem a line, without their subject.
   std::string lines() const {
     std::string text;
     for (const std::string& problem : problems_) text += (text.empty() ? "" : "\n") + problem;
     return text;
   }
 
-  // One BadInput with a line per problem (the first hundred of them); `subject` is what they are all about.
+  // One BadInput with a line per problem (the first hundred of them); `subject` names their common subject.
   void throw_if_any(const std::string& subject) const {
     if (problems_.empty()) return;
     if (problems_.size() == 1) throw BadInput(problems_.front());

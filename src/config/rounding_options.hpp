@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// What a deck says of fp8, for those who plan and run products.
+// The deck's choices for fp8, for those who plan and run products.
 struct RoundingOptions {
   bool on = false;
   Fp8Recipe recipe{};
@@ -18,12 +18,12 @@ struct RoundingOptions {
   bool transposed = false;  // weight gradients of `block`, too
   std::int64_t first_block = 0, end_block = 0;
   std::int64_t kv_copies = 1;  // tp neighbours with the same key and value heads
-  std::int64_t history = 0;    // steps whose largest magnitudes give the scales; 0: those of the numbers at hand do
+  std::int64_t history = 0;    // steps whose largest magnitudes give the scales; 0: the numbers at hand give them
   bool dispatch = false;       // rows go to routed experts as codes (train.fp8_dispatch)
-  // Blocks before these whose weights, or those of their experts, ZeRO-3 gathers as codes (train.fp8_gather).
+  // Blocks before these have weights, or experts' weights, that ZeRO-3 gathers as codes (train.fp8_gather).
   std::int64_t coded_end = 0, coded_experts_end = 0;
-  // cuBLASLt multiplies the codes of operands where it takes them, of experts' none; what device a run has is not the
-  // deck's (multiplies_codes() of fp8/codes.hpp).
+  // cuBLASLt multiplies the codes of operands where it takes them, of experts' none; whether the run's device does
+  // isn't known here (multiplies_codes() of fp8/codes.hpp).
   bool codes = false;
 
   const Fp8RecipeRow& properties() const { return properties_of(recipe); }

@@ -2,8 +2,8 @@
 
 #include <array>
 
-// What a router makes of its logits, for the deck's keys and the kernels alike. A new score stands here and in
-// kernels/experts/score_functions.hpp.
+// The scores that a router computes from its logits, for the deck's keys and the kernels alike. A new score stands here
+// and in kernels/experts/score_functions.hpp.
 
 namespace forge {
 
@@ -13,7 +13,7 @@ enum class ScoreKind : int {
   sigmoid         // choice and weights from sigmoid(logits) (DeepSeek-V3)
 };
 
-// The deck's words for them, in this order, and what `forge help` says.
+// The deck's words for them, in this order, and the line of `forge help`.
 inline constexpr std::array router_score_words{"softmax", "softmax_after", "sigmoid"};
 inline constexpr const char* router_score_doc =
     "an expert's weight: softmax of the logits over all experts or over the chosen ones, or sigmoid of its logit";
@@ -29,7 +29,7 @@ constexpr bool chosen_by_logit(ScoreKind kind) {
   return kind == ScoreKind::softmax_after;
 }
 
-// What a group of experts is worth where only some groups may be chosen: the sum of its two best scores (DeepSeek-V3),
+// The score of a group of experts where only some groups may be chosen: the sum of its two best scores (DeepSeek-V3),
 // or the best (DeepSeek-V2).
 enum class GroupScoreKind : int { top2_sum, max };
 

@@ -14,8 +14,8 @@ std::vector<std::string> shared_folders(const std::string& name);
 std::string shared_names(const std::string& name);
 
 // The file of such a folder by its name, also with ".yaml" or in capital letters; a path with a slash, and a file of
-// the working directory that no such name hides, are themselves. Throws BadInput naming what is there: "no machine 'x';
-// legal: a file, or of inputs/machines: …". `what`: "machine".
+// the working directory that no such name hides, are themselves. Throws BadInput naming the files there: "no machine
+// 'x'; legal: a file, or of inputs/machines: …". `what`: "machine".
 std::string shared_file(const std::string& name, const char* what, const std::string& folder);
 
 }  // namespace forge

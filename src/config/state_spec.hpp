@@ -15,8 +15,8 @@ enum class StateShape { whole, rows, columns, square_of_rows, square_of_columns 
 // matrix (layout/matrix_state.hpp); or all ranks that hold parts of a matrix (layout/factored_moments.hpp).
 enum class StateOwner { shards, matrix_owner, sharers };
 
-// The type of a state: what optimizer.moments says, and where that is bf16, rounded stochastically by the state's place
-// among those that the element has; or the accumulation type.
+// The type of a state: optimizer.moments, and where that is bf16, rounded stochastically by the state's place among
+// those that the element has; or the accumulation type.
 enum class StoredAs { moments, accumulation };
 
 // A state of an optimizer. Storage, planned memory and time, checkpoints and PyTorch's files follow from the list of
@@ -33,7 +33,7 @@ struct StateSpec {
   constexpr bool is_line() const { return shape == StateShape::rows || shape == StateShape::columns; }
 };
 
-// Of an optimizer.
+// The most states of an optimizer.
 inline constexpr std::size_t most_states = 8;
 
 }  // namespace forge

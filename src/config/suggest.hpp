@@ -4,10 +4,10 @@
 
 namespace forge {
 
-// What a message proposes in the place of a name that forge doesn't have.
+// Proposals of a message in the place of a name that forge doesn't have.
 
 struct Suggestion {
-  std::string text;  // "forge calls it optimizer.learning_rate", "nearest known key: train.steps", or what forge lacks
+  std::string text;  // "forge calls it optimizer.learning_rate", "nearest known key: train.steps", or forge's lack
   std::string key;   // that key; empty where the text is about no single one
 };
 // For a key of a section, or of any where it is empty: names of other programs first (config/aliases.hpp), then the
@@ -18,7 +18,7 @@ Suggestion suggest_key(const std::string& section, const std::string& name);
 std::string suggest_section(const std::string& name);
 // The keys of a section, or where they are listed: "keys of mesh: pp, …".
 std::string keys_of_section(const std::string& section);
-// For `forge help NAME`: "; did you mean optimizer?", or what is legal.
+// For `forge help NAME`: "; did you mean optimizer?", or the legal names.
 std::string help_suggestion(const std::string& name);
 
 // The key that "section.key" or a bare name is in any spelling, or stands for: "train.steps"; "" for none, or several.

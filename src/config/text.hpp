@@ -9,7 +9,7 @@ namespace forge {
 // A name or value from an untrusted file, quoted for a message: cut after 60 bytes, control characters and bytes
 // outside ASCII as \xNN.
 std::string shown(std::string_view text);
-// The same without quotes: cut after `most` bytes, those that aren't printable ASCII as '?'.
+// Likewise without quotes: cut after `most` bytes, with '?' for bytes that aren't printable ASCII.
 std::string printable(std::string_view text, std::size_t most);
 
 // A text as YAML scalar: plain where no YAML reader can take it for anything else, else in double quotes.

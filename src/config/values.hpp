@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// Puts the value of a YAML node into a deck. Returns "" or what is wrong with it ("= 'x': legal: integer, 1 to 9").
+// Puts the value of a YAML node into a deck. Returns "" or its error ("= 'x': legal: integer, 1 to 9").
 // Integers are decimal digits without leading zeros, or a decimal number that is one exactly (1e3, 4.0e2). Numbers are
 // finite. Truth values are true and false. A number in quotes is a text.
 std::string read_value(const Key& key, const YamlNode& node, Deck& deck);

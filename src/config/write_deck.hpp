@@ -11,7 +11,7 @@ std::string write_deck(const Deck& deck);
 
 // Text of `forge help <section>`; "" = all sections.
 std::string help_text(const std::string& section = "");
-// The same of the keys of a name; section "" = of all sections. Empty where there are none.
+// Likewise of the keys of a name; section "" = of all sections. Empty where there are none.
 std::string help_of_keys(const std::string& section, const std::string& name);
 
 // docs/inputs.md, which a test holds equal to this.

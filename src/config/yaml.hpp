@@ -32,7 +32,7 @@ struct YamlNode::Entry {
 
 // Where the first byte is that no YAML text in UTF-8 holds; npos: nowhere.
 std::size_t find_control_character(const std::string& text);
-// By its byte order mark.
+// Whether the text has UTF-16's byte order mark.
 bool starts_as_utf16(const std::string& text);
 
 // Parses untrusted text. More than most_yaml_bytes, nesting deeper than most_yaml_depth, anchors, aliases, tags,

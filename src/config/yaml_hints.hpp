@@ -6,9 +6,9 @@
 
 namespace forge {
 
-// Why a text isn't the YAML that its writer meant, as far as its `last` line (from 1), where the parser stopped: a tab,
-// an indentation, a colon that is missing, another format. A guess at what a person mistook: the parser alone says what
-// is YAML.
+// Why a text isn't the YAML that its writer meant, as far as its `last` line (from 1), where the parser stopped: a
+// tab, an indentation, a colon that is missing, another format. A guess at a person's mistake: the parser alone knows
+// YAML.
 struct YamlHint {
   int line = 0;      // from 1; 0: of the whole text
   std::string text;  // "a tab indents the line, '\x09layers: 2'; legal: spaces"; empty where nothing looks wrong

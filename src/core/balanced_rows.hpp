@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// ⌈factor · assignments / parts⌉, at least 1: `factor` times what each of so many parts gets of assignments that are
+// ⌈factor · assignments / parts⌉, at least 1: `factor` times the share of each of so many parts, where assignments are
 // spread evenly.
 FORGE_INLINE std::int64_t balanced_rows(double factor, std::int64_t assignments, std::int64_t parts) {
   // A little less than the product, so that rounding of the factor doesn't add a row; a factor has no upper limit.

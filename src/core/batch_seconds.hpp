@@ -6,9 +6,9 @@
 
 namespace forge {
 
-// What a step of n sequences takes, from what steps took, by their sequences (`seconds`: of what is kept of those; 0:
-// nothing). A size that was seen has its own time t(n). A step takes a + b n with a, b >= 0, so that another size takes
-// at most
+// Seconds of a step of n sequences, from the times of earlier steps by their sequences (`seconds`: of the times kept of
+// a size; 0: none). A size that was seen has its own time t(n). A step takes a + b n with a, b >= 0, so that another
+// size takes at most
 //   min over the sizes m seen of t(m) · max(1, n / m)
 // 0: nothing was seen.
 template <class Times, class Seconds>

@@ -13,7 +13,7 @@ constexpr std::size_t align_up(std::size_t bytes) {
   return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
 }
 
-// What printf would print.
+// The output of printf, as a string.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
 // "1.50 GiB", "12 B": for people.
 std::string format_bytes(std::uint64_t bytes);

@@ -4,7 +4,7 @@
 
 namespace forge {
 
-// What device memory is for; `show` and the job header report by it.
+// The uses of device memory; `show` and the job header report by them.
 enum class Category { parameters, gradients, optimizer, activations, workspace, data, library };
 inline constexpr int category_count = 7;
 constexpr std::string_view name_of(Category category) {

@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// The operations of a communicator (comm/communicator.hpp), for counting what they send.
+// The operations of a communicator (comm/communicator.hpp), for counting their bytes.
 enum class Collective { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send };
 inline constexpr int collective_count = 6;
 
@@ -20,7 +20,7 @@ constexpr std::string_view name_of(Collective collective) {
 }
 
 // Elements that a rank of `size` sends, by the least that the operation needs (Chan et al., "Collective communication:
-// theory, practice, and experience", 2007). `count` is what the call takes: the whole buffer of an all-reduce or a
+// theory, practice, and experience", 2007). `count` is the call's argument: the whole buffer of an all-reduce or a
 // broadcast (its root sends), a rank's part of the others, a pair's part of an all-to-all.
 constexpr std::int64_t sent_elements(Collective collective, std::int64_t count, std::int64_t size) {
   switch (collective) {
@@ -61,7 +61,7 @@ enum class Group {
   matrices,
   expert_matrices,
   ep_rail,  // of ep, in two hops: the ranks of the same place on each node
-  ep_node,  // … and those of this node
+  ep_node,  // … and the ranks of this node
   expert_gradient_etp
 };
 inline constexpr int group_count = 23;

@@ -7,7 +7,7 @@
 namespace forge {
 
 // The sizes of a gated DeltaNet layer, for its kernels (kernels/delta/delta.hpp) and its plan.
-// Rows of the batch are (sequence, token); those of the working arrays (chunk, sequence, value head, token of the
+// Rows of the batch are (sequence, token); rows of the working arrays (chunk, sequence, value head, token of the
 // chunk), so that a chunk of all heads stands together. Rows behind a sequence hold zeros.
 struct DeltaShape {
   std::int64_t sequences, tokens, key_heads, value_heads, key_dim, value_dim;

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// What the process returns (docs/running.md).
+// Exit codes of the process (docs/running.md).
 enum class ExitCode : int {
   done = 0,
   internal = 1,          // a defect of forge itself
@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
   std::string where_;
 };
 
-// With this exit code.
+// An error with this exit code.
 template <ExitCode given>
 class ErrorOf : public Error {
  public:

@@ -10,10 +10,10 @@ namespace forge {
 // environment (docs/developer.md). `where` is a step, or the name of a place. Builds without tests know none of it.
 // Each function throws BadInput where the text is none of the legal ones.
 
-// kill, stop, hang, slow, throw: what a rank does at the start of a step.
+// kill, stop, hang, slow, throw: this rank's faults at the start of a step, if any.
 void inject_fault(int rank, std::int64_t step);
-// kill, stop, hang, slow, throw: what a rank does at a place: "start", "sampling", …. slow ends early where `stops`, if
-// any, says so: it stands for work that is broken off.
+// kill, stop, hang, slow, throw: this rank's faults at a place: "start", "sampling", …. slow ends early where `stops`,
+// if any, says so: it stands for work that is broken off.
 void inject_fault(int rank, const char* place, const std::function<bool()>& stops = {});
 
 // nan: whether a gradient of this rank is NaN in this step.

@@ -25,7 +25,7 @@ class NoSpace : public IoFailed {
   using IoFailed::IoFailed;
 };
 
-// Whether an errno says that an input's name is wrong: there is no such file, a part of the path is none.
+// Whether an errno says that an input's name is wrong: no such file, or a part of the path is no directory.
 bool is_wrong_name(int error);
 // Whether an errno may be gone at the next try: a server that was away, a table that was full.
 bool may_pass(int error);
@@ -33,8 +33,8 @@ bool may_pass(int error);
 // "PATH: cause" of an error of std::filesystem, else its own words.
 std::string text_of(const std::system_error& error);
 
-// Of an input that could not be opened or looked at: BadInput where its name is wrong, NotPermitted, else IoFailed.
-// `hint`: stands behind the cause.
+// Throws the error of an input that could not be opened or looked at: BadInput where its name is wrong, NotPermitted,
+// else IoFailed. `hint`: stands behind the cause.
 [[noreturn]] void throw_input_error(const std::string& text, int error, const std::string& hint = "");
 // IoFailed, or NoSpace; `call` of `path` has failed.
 [[noreturn]] void throw_io_error(const std::string& call, const std::string& path, int error);
@@ -53,7 +53,7 @@ auto tried(F call) {
   return call();
 }
 
-// The same of reading by std::filesystem, whose errors become IoFailed, or BadInput where a name is wrong.
+// As tried(), for reading by std::filesystem, whose errors become IoFailed, or BadInput where a name is wrong.
 template <class F>
 auto reading(F f) {
   for (std::size_t tries = 0;; ++tries) {
@@ -67,8 +67,8 @@ auto reading(F f) {
   }
 }
 
-// Whether an open file still has the name that it was opened by: it may have been removed or replaced since. True where
-// that can't be known, or what `unknown` says.
+// Whether an open file still has the name that it was opened by: it may have been removed or replaced since. Where that
+// can't be known, `unknown`.
 bool has_still_name(int descriptor, const std::string& path, bool unknown = true);
 
 // Whether there is a regular file of this name, or a link to one; not where that can't be known.
@@ -77,7 +77,7 @@ inline bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-// What is free for this user on the file system of `path`, which need not exist yet; −1: unknown.
+// Bytes free for this user on the file system of `path`, which need not exist yet; −1: unknown.
 std::int64_t free_bytes_at(const std::string& path);
 
 }  // namespace forge

@@ -7,7 +7,7 @@
 namespace forge {
 
 // Calls f(i) for every i of [0, count), on so many of OpenMP's threads, 0: all, each taking the next that is left.
-// Throws what the call of the lowest i threw, when all have ended.
+// Throws the exception of the call of the lowest i, if any, when all have ended.
 template <class F>
 void in_parallel(std::size_t count, const F& f, int threads = 0) {
   std::vector<std::exception_ptr> errors(count);

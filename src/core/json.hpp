@@ -46,7 +46,7 @@ class JsonLine {
   std::string json() const { return "{" + body_ + "}"; }
   // "{…}\n"
   std::string text() const { return json() + "\n"; }
-  // The same with a member in each line.
+  // Like text(), with a member in each line.
   std::string lines() const;
 
  private:

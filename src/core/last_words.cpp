@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <future>
+#include <memory>
 #include <mutex>
+#include <thread>
 
 #include "core/left_over.hpp"
 
@@ -68,6 +71,19 @@ void LastWords::speak_now() {
 LastAct::LastAct(std::function<void()> act) {
   const std::lock_guard lock(acting);
   last_act = std::move(act);
+}
+
+void LastAct::perform(const std::exception_ptr& error, std::chrono::milliseconds most) {
+  const auto done = std::make_shared<std::promise<void>>();
+  std::thread([error, done] {
+    try {
+      std::rethrow_exception(error);
+    } catch (...) {
+      do_last_act();
+    }
+    done->set_value();
+  }).detach();
+  done->get_future().wait_for(most);
 }
 
 LastAct::~LastAct() {

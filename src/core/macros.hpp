@@ -1,6 +1,6 @@
 #pragma once
 
-// What differs between the host compiler and nvcc. No other header outside device/ tests for a compiler.
+// Differences between the host compiler and nvcc. No other header outside device/ tests for a compiler.
 
 #if defined(__CUDACC__)
 #define FORGE_HD __host__ __device__

@@ -33,7 +33,7 @@ FORGE_INLINE double logarithm(double x) {
   return e * ln2_high - (h - (s * (h + z * series) + e * ln2_low) - f);
 }
 
-// sin x of |x| <= π/2 by its series, of which 13! and more are too large for an integer of 32 bits.
+// sin x of |x| <= π/2 by its series; 13! and more of its factorials are too large for an integer of 32 bits.
 FORGE_INLINE double sine(double x) {
   constexpr double f13 = 6227020800., f15 = f13 * 210, f17 = f15 * 272, f19 = f17 * 342, f21 = f19 * 420;
   const double z = x * x;

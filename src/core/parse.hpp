@@ -22,7 +22,7 @@ inline bool has_word(std::string_view words, std::string_view word) {
   return !word.empty() && std::find(list.begin(), list.end(), word) != list.end();
 }
 
-// Without the spaces, tabs and ends of lines around it.
+// The text without the spaces, tabs and ends of lines around it.
 inline std::string_view trimmed(std::string_view text) {
   constexpr const char* blank = " \t\r\n";
   text.remove_prefix(std::min(text.find_first_not_of(blank), text.size()));

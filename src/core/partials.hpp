@@ -10,7 +10,7 @@ constexpr std::int64_t norm_partial_rows(std::int64_t rows) {
   return rows < 64 ? 1 : (rows < 64 * 32 ? rows / 64 : 32);
 }
 
-// The same of a norm's backward pass, which walks through the rows of a chunk with the sums at hand: chunks for all
+// Likewise for a norm's backward pass, which walks through the rows of a chunk with the sums at hand: chunks for all
 // multiprocessors of a GPU.
 constexpr std::int64_t norm_backward_chunks(std::int64_t rows) {
   return rows < 32 ? 1 : (rows < 16 * 256 ? rows / 16 : 256);

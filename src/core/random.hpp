@@ -58,7 +58,7 @@ constexpr std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-// What a draw is for; part of every key, so that no two uses share numbers.
+// The purpose of a draw; part of every key, so that no two uses share numbers.
 enum class Purpose : std::uint64_t { initial_values, sample_order, dropout, jitter, rounding, sampling };
 
 inline std::uint64_t random_key(std::uint64_t seed, Purpose purpose, std::uint64_t a = 0, std::uint64_t b = 0) {

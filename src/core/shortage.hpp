@@ -10,7 +10,7 @@ ExitCode code_of_shortage();
 // The first step is done.
 void note_first_step();
 
-// The system gives no memory, thread or file: a text with what is needed and what there is.
+// The system gives no memory, thread or file: a text with the amounts needed and available.
 class Shortage : public Error {
  public:
   explicit Shortage(const std::string& text, std::source_location where = std::source_location::current())

@@ -19,12 +19,12 @@ constexpr std::int64_t choice_chunks(std::int64_t vocabulary) {
   return (vocabulary + choice_chunk - 1) / choice_chunk;
 }
 
-// What choose_token works in, for V logits.
+// The workspace of choose_token, for V logits.
 template <class A>
 struct ChoiceWorkspace {
   View<A, 1> largest;             // (choice_chunks(V))
   View<std::int64_t, 1> weights;  // (V)
-  View<std::int32_t, 2> tokens;   // (2, V): the bin of each, and those of a bin
+  View<std::int32_t, 2> tokens;   // (2, V): the bin of each, and the tokens of a bin
   View<std::int64_t, 2> bins;     // (2, choice_bins): weights and numbers of their tokens
   View<std::int64_t, 1> found;    // (2)
 };

@@ -25,7 +25,7 @@ struct bf16 {
     return value;
   }
   FORGE_INLINE explicit operator double() const { return static_cast<double>(static_cast<float>(*this)); }
-  // float(bf16(value)), for what is computed with it at once.
+  // float(bf16(value)), for immediate use in arithmetic.
   FORGE_INLINE static float nearest(float value) {
     std::uint32_t u;
     FORGE_NEAREST_BF16(u, value, static_cast<std::uint32_t>(rounded(value)) << 16);
@@ -80,7 +80,7 @@ FORGE_INLINE A as_held(A x) {
     return A(T(x));
 }
 
-// Explicit instantiation for every compute type: what the macro M makes of a type; a class template.
+// Explicit instantiation for every compute type: of functions, by the macro M of a type; of a class template.
 #define FORGE_COMPUTE_TYPES(M) M(double) M(float) M(bf16)
 #define FORGE_INSTANTIATE_CLASS(C) \
   template class C<double>;        \
@@ -88,7 +88,7 @@ FORGE_INLINE A as_held(A x) {
   template class C<bf16>
 
 // The types of a run (DESIGN: never one): of master weights, of activations and the weights that GEMMs read, of
-// gradients and statistics, of gradients on the wire. What an optimizer keeps: model/optimizer_state.hpp.
+// gradients and statistics, of gradients on the wire. An optimizer's states: model/optimizer_state.hpp.
 struct Precision {
   DType storage = DType::f32;
   DType compute = DType::f32;

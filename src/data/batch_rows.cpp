@@ -56,6 +56,7 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
     key_positions.assign(to_size(sequences * sequence_tokens), 0);
     key_documents = key_positions;
     if (share.cp_method == CpMethod::all_to_all) key_samples.assign(key_positions.size(), -1);
+    if (share.whole_documents) whole_documents = key_positions;
     for (int rank = 0; rank < share.cp; ++rank) {
       const auto theirs = zigzag_positions(sequence_tokens, share.cp, rank);
       for (std::int64_t s = 0; s < sequences; ++s)
@@ -108,6 +109,9 @@ void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t pl
       batch.key_documents[i] = sample_.documents[to_size(batch.key_positions[i])];
       if (!batch.key_samples.empty()) batch.key_samples[i] = sample_of(batch.key_positions[i]);
     }
+  if (!batch.whole_documents.empty())
+    std::copy(sample_.documents.begin(), sample_.documents.end(),
+              batch.whole_documents.begin() + static_cast<std::ptrdiff_t>(row * batch.sequence_tokens));
   for (std::int64_t depth = 1; depth <= batch.share.mtp_depth; ++depth) write_shifted(batch, row, depth);
 }
 

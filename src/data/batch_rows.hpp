@@ -16,18 +16,18 @@ namespace forge {
 // A token whose row of the table another tensor-parallel rank has.
 inline constexpr std::int32_t foreign_token = -1;
 
-// Of a step or a batch, all tokens of documents; and labels that aren't masked, or pairs: of the model, and of each
-// depth of multi-token prediction.
+// Numbers of a step or a batch: all tokens of documents; and labels that aren't masked, or pairs: of the model, and of
+// each depth of multi-token prediction.
 struct LabelCounts {
   std::int64_t main = 0;
   std::int64_t tokens = 0;
   ShortList<std::int64_t, most_mtp_depths> mtp;
-  ShortList<std::int64_t, most_sources> sources;  // of a mixture: of the model's labels, those of each source
+  ShortList<std::int64_t, most_sources> sources;  // of a mixture: the model's labels of each source
 };
 
-// What depth d (from 1) of multi-token prediction sees of a batch's rows: at position t the token t + d and as label
-// token t + 1 + d of the sample (Liu et al. 2024, "DeepSeek-V3", arXiv 2412.19437, section 2.2). Where t + d is behind
-// the sample or in another document the row has no token; where t + 1 + d is, no label.
+// The view of a batch's rows of depth d (from 1) of multi-token prediction: at position t the token t + d and as label
+// token t + 1 + d of the sample (Liu et al. 2024, "DeepSeek-V3", arXiv 2412.19437, section 2.2). A row has no token
+// where t + d is behind the sample or in another document, and no label where t + 1 + d is.
 struct ShiftedRows {
   PinnedVector<std::int32_t> tokens;       // (B·Tc) as HostBatch::tokens; foreign_token also where there is none
   PinnedVector<std::int32_t> labels;       // (B·Tc)
@@ -35,9 +35,9 @@ struct ShiftedRows {
   std::int64_t label_count = 0;
 };
 
-// What a rank's share of a step looks like on the host, as rows: all that the model sees of the data. A row is a token
-// of a document, its label masked or not, or filler: what stands behind the documents of a packed sample, and all of a
-// sequence of padding. Filler has no label, is in a document of its own, and changes nothing of the others' losses,
+// A rank's share of a step on the host, as rows: all of the data that the model sees. A row is a token of a document,
+// its label masked or not, or filler: rows behind the documents of a packed sample, and all rows of a sequence of
+// padding. Filler has no label, is in a document of its own, and changes nothing of the others' losses,
 // routing, scales or gradients. It is A microbatches of b sequences, of each of which the rank computes Tc = T / cp
 // tokens; microbatch m is rows [m b Tc, (m + 1) b Tc).
 struct HostBatch {
@@ -48,20 +48,21 @@ struct HostBatch {
   PinnedVector<std::int32_t> tokens;     // (B·Tc) inputs, counted from share.vocabulary.begin; foreign_token
   PinnedVector<std::int32_t> labels;     // (B·Tc) the following tokens; masked_label: no loss
   PinnedVector<std::int32_t> positions;  // (B·Tc) 0 … T−1, not restarted by a document
-  // What tables and rotations take in their place where share.document_positions says so: from 0 in every document.
+  // Positions for tables and rotations where share.document_positions says so: from 0 in every document.
   PinnedVector<std::int32_t> document_positions;  // (B·Tc)
   PinnedVector<std::int32_t> sources;             // (B·Tc) number of the row's source, where share.sources says so
   PinnedVector<std::int32_t> documents;           // (B·Tc) from 0 in every sequence
   PinnedVector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: filler
-  // Of pairs of texts, where share.pairs says so: 2 times the sequence's number in its microbatch, + 1 in the second
+  // For pairs of texts, where share.pairs says so: 2 times the sequence's number in its microbatch, + 1 in the second
   // text; −1 behind both. And the reference's log-probability of each text; NaN in padding.
   PinnedVector<std::int32_t> texts;  // (B·Tc)
   PinnedVector<double> references;   // (2 B)
   // The rows of all cp ranks, where cp > 1: of each microbatch (cp, b, Tc), with all_to_all (b, cp, Tc).
   PinnedVector<std::int32_t> key_positions, key_documents;  // (B·T)
   PinnedVector<std::int64_t> key_samples;                   // (B·T) all_to_all only
+  PinnedVector<std::int32_t> whole_documents;  // (B·T) by sequence and position, where share.whole_documents says so
   // Rows of each microbatch (0 … b·Tc−1) sorted by token, and this tp rank's rows of the stream (0 … b·Tc/tp−1) by
-  // position, equal ones in row order: what the gradients of the embedding tables are summed in.
+  // position, equal ones in row order: the orders of summation of the embedding tables' gradients.
   PinnedVector<std::int32_t> token_order;     // (A, b·Tc)
   PinnedVector<std::int32_t> position_order;  // (A, b·Tc/tp)
   // Labels of the sequences, all cp ranks', that aren't masked; where samples are pairs, the pairs. The mean

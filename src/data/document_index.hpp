@@ -11,7 +11,7 @@
 namespace forge {
 
 // Where the documents of a token file begin and end, as an index file beside it says. The index stays on the disk: two
-// reads find a document. Nothing in it is trusted: opening reads it through once, and refuses what isn't in order.
+// reads find a document. Its contents aren't trusted: opening reads it once, and refuses numbers out of order.
 class DocumentIndex {
  public:
   virtual ~DocumentIndex() = default;
@@ -37,7 +37,7 @@ struct MegatronFile {
   std::int64_t tokens;
   std::shared_ptr<const DocumentIndex> documents;
 };
-// Of its first megatron_magic_bytes.
+// Whether `head`, the first megatron_magic_bytes of a file, is the magic.
 bool has_megatron_magic(std::span<const std::byte> head);
 // `bin_bytes`: size of the .bin file. Throws BadInput that names `path`, the byte offset and the rule.
 MegatronFile open_megatron_index(const std::string& path, const std::string& bin_path, std::int64_t bin_bytes);

@@ -16,14 +16,14 @@ namespace forge {
 // allocated at the start; no state beyond the step.
 class Loader {
  public:
-  // Steps first_step … last_step. The stream's sets outlive the loader.
+  // Steps first_step … last_step. The stream's sets must live longer than the loader.
   Loader(SampleStream stream, BatchShare share, std::int64_t first_step, std::int64_t last_step,
          const RowShare& rows = {});
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // This rank's share of the next step; valid until the next call. What went wrong in the thread is thrown here, at the
+  // This rank's share of the next step; valid until the next call. An exception of the thread is thrown here, at the
   // step that it concerns, and again by every later call.
   const HostBatch& next();
   // Step of the batch that next() returned last.

@@ -24,11 +24,11 @@ struct Sample {
         filled(T) {}
 
   std::vector<std::int32_t> tokens;     // (T + 1) inputs; the last one is no input, but may be the last label
-  std::vector<std::int32_t> labels;     // (T) what follows; masked_label: no loss
+  std::vector<std::int32_t> labels;     // (T) the following tokens; masked_label: no loss
   std::vector<std::int32_t> documents;  // (T) ascending, from 0
   std::vector<std::int32_t> positions;  // (T) from 0 in each document
   std::vector<std::uint8_t> kept;       // (T + 1) scratch: whether a token may be a label
-  // Of a pair of texts, documents 0 and 1: their log-probabilities by the reference (TokenSet::set_references), or NaN.
+  // For a pair of texts, documents 0 and 1: log-probabilities by the reference (TokenSet::set_references), or NaN.
   std::array<double, 2> references{no_reference, no_reference};
   static constexpr double no_reference = std::numeric_limits<double>::quiet_NaN();
   std::int64_t filled;  // the first so many tokens are documents'; behind them stands filler

@@ -34,7 +34,7 @@ struct BatchShare {
 
   // A of a step; throws BadInput unless G is a multiple of b·n.
   std::int64_t microbatches(std::int64_t step = 1) const { return microbatches_of(batches.of(step)); }
-  // Of any step.
+  // The most microbatches of any step.
   std::int64_t most_microbatches() const { return microbatches_of(batches.largest()); }
   // Place of sequence `row` (0 … A·b−1) of this rank's share of step s.
   std::int64_t place(std::int64_t step, std::int64_t row) const {

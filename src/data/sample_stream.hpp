@@ -44,7 +44,7 @@ class SampleStream {
   const std::vector<NumberRange>& excluded() const { return excluded_; }
   // The place that the run takes behind `taken` others.
   std::int64_t place(std::int64_t taken) const;
-  // Those that it takes behind so many others, this many.
+  // The next `count` places that it takes behind `taken` others.
   std::vector<NumberRange> places(std::int64_t taken, std::int64_t count) const;
 
   struct Place {

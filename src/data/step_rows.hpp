@@ -16,8 +16,8 @@ struct SamplePart {
   std::int64_t at = 0;      // its first input in the sample
   std::int64_t length = 0;  // inputs
   std::int64_t first = 0;   // the token of the file that this input is
-  // Of the document: the token of the file that it begins with, and its number in the file, where an index has one.
-  // −1: the data has no documents, or their number is not known.
+  // The document's first token, as a place in the file, and its number in the file, where an index has one. −1: the
+  // data has no documents, or their number is not known.
   std::int64_t document_first = -1, document = -1;
 };
 
@@ -34,7 +34,7 @@ struct StepRow {
   std::vector<SamplePart> parts;  // without filler
 };
 
-// Row `row` (0 … G−1) of step s: what training reads there, whatever its layout; `share` says which rank does. Reads
+// Row `row` (0 … G−1) of step s, as training reads it, on any layout; `share` tells the rank that reads it. Reads
 // the token files; throws BadInput as TokenSet::read does.
 StepRow row_of_step(const SampleStream& stream, const BatchShare& share, std::int64_t step, std::int64_t row);
 

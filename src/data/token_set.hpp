@@ -12,7 +12,7 @@
 
 namespace forge {
 
-// What a list of token files is read as.
+// The files of a list of token files, and how they are read.
 struct TokenSetOptions {
   std::vector<std::string> files;
   TokenType dtype = TokenType::none;
@@ -32,14 +32,14 @@ struct TokenSetOptions {
 // Cut: sample i of a file is its tokens [i·T, i·T + T], inputs the first T of them and labels the last T. A tail that
 // doesn't fill a sample is dropped; the files follow each other.
 // Pairs: sample i is documents 2 i and 2 i + 1, and filled up as packed ones are.
-// Packed: samples are documents, and parts of those that are longer than T, by a plan that is made once and kept; what
-// they leave of T is filled up with token 0, without labels.
+// Packed: samples are documents, and parts of those that are longer than T, by a plan that is made once and kept; the
+// rest of T is filled up with token 0, without labels.
 class TokenSet {
  public:
-  // Opens every file and checks what can be checked without reading tokens; one BadInput lists all that is wrong, a
-  // line each. Then open_plan(), unless the caller does that later, when other sets have been opened too.
+  // Opens every file and checks it without reading tokens; one BadInput lists all errors, a line each. Then
+  // open_plan(), unless the caller does that later, when other sets have been opened too.
   explicit TokenSet(TokenSetOptions options, bool with_plan = true);
-  // Of packed samples, before anything else: makes the plan where there is none yet, which takes its time.
+  // For packed samples, before anything else: makes the plan where there is none yet, which takes its time.
   void open_plan();
 
   const TokenSetOptions& options() const { return options_; }
@@ -48,7 +48,7 @@ class TokenSet {
   std::int64_t samples() const { return plan_ ? plan_->samples() : first_sample_.back(); }
   std::int64_t tokens() const { return first_token_.back(); }
   const std::vector<TokenFile>& files() const { return files_; }
-  // Of packed sets, else null.
+  // The plan of packed sets, else null.
   const PackingPlan* plan() const { return plan_ ? &*plan_ : nullptr; }
 
   struct SamplePosition {
@@ -65,7 +65,7 @@ class TokenSet {
   // A sample of T tokens, checked against the vocabulary; see TokenFile::read. A document's last token has no label,
   // nor has one before a masked token. Allocates nothing; of several threads.
   void read(std::int64_t sample, Sample& out) const;
-  // Of pairs: the reference's log-probabilities of documents 0, 1, …, which samples have from here on.
+  // For pairs: sets the reference's log-probabilities of documents 0, 1, …, which samples have from here on.
   void set_references(std::vector<double> values);
   const std::vector<double>& references() const { return references_; }
   // The T + 1 tokens of a sample that is cut.

@@ -15,10 +15,10 @@ namespace forge {
 // 0 = all. BadInput where there are fewer.
 std::int64_t validation_sequences(const TokenSet& set, const ValidationDeck& deck, std::int64_t standard);
 
-// What the sets of a run are read with, one set after the other: a filler and two batches, allocated once.
+// The buffers for reading the sets of a run, one set after the other: a filler and two batches, allocated once.
 class ValidationBatches {
  public:
-  // `bytes_of_id`: of the text that each id stands for; none: batches don't count them. It outlives this object.
+  // `bytes_of_id`: bytes of each id's text, must live longer than this object; none: batches don't count them.
   ValidationBatches(std::int64_t microbatch, std::int64_t sequence_tokens, std::int64_t vocabulary,
                     const RowShare& rows = {}, std::span<const std::int64_t> bytes_of_id = {});
 
@@ -29,10 +29,10 @@ class ValidationBatches {
 };
 
 // The first samples of held-out files, the same at every validation, dealt to the data-parallel ranks like a training
-// step. Every rank has the same number of microbatches; what is missing in the last ones is padding without labels.
+// step. Every rank has the same number of microbatches; the last ones are filled up with padding without labels.
 class ValidationSet {
  public:
-  // `sequences` of them, not 0: validation_sequences(). `set` and `batches`, those of its shape, outlive this object.
+  // `sequences` of them, not 0: validation_sequences(). `set` and `batches`, of its shape, must live longer than this.
   ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t ranks, std::int64_t rank,
                 ValidationBatches& batches, const std::string& name = "");
 

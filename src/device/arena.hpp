@@ -8,8 +8,8 @@
 
 namespace forge {
 
-// One region of device memory per rank, used as a stack: what lives for the whole run is allocated first, frames of the
-// step above it. Nothing is allocated from the system after construction. The high-water mark counts live bytes, each
+// One region of device memory per rank, used as a stack: buffers for the whole run are allocated first, frames of the
+// step above them. Nothing is allocated from the system after construction. The high-water mark counts live bytes, each
 // buffer rounded up to core/bytes.hpp's alignment; plan/ predicts it to the byte.
 class Arena {
  public:

@@ -15,7 +15,7 @@ inline void cuda_check(cudaError_t status, const char* call,
   if (status != cudaSuccess) throw LibraryFailed(std::string(call) + ": " + cudaGetErrorString(status), where);
 }
 
-// Of this thread's device.
+// An attribute of this thread's device.
 inline int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");

@@ -31,7 +31,7 @@ void copy_to_host(Stream& stream, void* host, const void* device, std::size_t by
 void copy_on_device(Stream& stream, void* to, const void* from, std::size_t bytes);
 void fill_zero(Stream& stream, void* device, std::size_t bytes);
 
-// What the job header says of the device of this rank.
+// This rank's device, for the job header.
 struct DeviceInfo {
   const char* kind;          // "cpu", "cuda", or "vgpu": the emulated GPU, where ranks may be threads
   char name[256];            // of the processor or the GPU
@@ -51,9 +51,9 @@ HostMemory host_memory();
 void select_device(int local_rank);
 // Bytes of this rank's GPU that nobody has taken; none on the CPU, whose memory the system gives page by page.
 std::optional<std::size_t> free_device_memory();
-// What tells the chosen GPU from the others of its node, its PCI bus id; empty on the CPU.
+// The PCI bus id of the chosen GPU, unlike the ids of the node's other GPUs; empty on the CPU.
 std::string device_id();
-// "CUDA 12.4, driver for 12.6": what this process runs with; empty on the CPU.
+// "CUDA 12.4, driver for 12.6": the library and driver of this process; empty on the CPU.
 std::string device_library();
 
 }  // namespace forge

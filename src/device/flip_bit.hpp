@@ -17,7 +17,7 @@ inline void flip_bit(Stream& stream, std::byte* at) {
   stream.synchronize();
 }
 
-// Of a number of so many bytes: a bit of its mantissa that no later rounding takes back.
+// Changes a number of so many bytes: a bit of its mantissa that no later rounding takes back.
 inline void flip_bit_of(Stream& stream, std::byte* number, std::size_t bytes) {
   flip_bit(stream, number + bytes - (bytes < 2 ? bytes : 2));
 }

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// What a collective does to a rank's device, without its peers: `bytes` bytes go from one buffer of `piece` bytes to
+// The load of a collective on a rank's device, without its peers: `bytes` bytes go from one buffer of `piece` bytes to
 // another, again and again, and the stream is held for `seconds` at least; by a kernel of so many blocks, on the CPU by
 // the stream's thread.
 struct Hold {

@@ -5,7 +5,7 @@
 #include "device/isa.hpp"
 
 // A loop of independent iterations on the host, in the calling thread, in both builds: one body compiled for each
-// vector path, of which the processor's features choose one. flatten pulls the lambda into the function that has the
+// vector path, chosen by the processor's features. flatten pulls the lambda into the function that has the
 // target.
 
 namespace forge::device_detail {

@@ -68,8 +68,8 @@ FORGE_INSTRUCTION void load_matrices_transposed(std::uint32_t (&r)[4], const voi
 #undef FORGE_PLACE
 #define FORGE_PLACE
 
-// No instruction: as far as the compiler knows, x gets another value here. What follows from x is then computed behind
-// this place, each time, and not kept in registers from before a loop.
+// No instruction: as far as the compiler knows, x gets another value here. Values computed from x are then computed
+// behind this place, each time, and not kept in registers from before a loop.
 FORGE_INSTRUCTION void compute_here([[maybe_unused]] int& x) {
 #if !defined(FORGE_VGPU)
   asm volatile("" : "+r"(x));
@@ -118,14 +118,14 @@ FORGE_INSTRUCTION float exp2_approximate(float x) {
   return y;
 }
 
-// 16 bytes from device memory to shared memory, of which the first `bytes` are read and the rest is zero. They are
-// there after the thread has waited for their group, and for other threads after a barrier behind that.
+// Copies 16 bytes from device memory to shared memory: the first `bytes` are read and the rest is zero. They are there
+// after the thread has waited for their group, and for other threads after a barrier behind that.
 FORGE_INSTRUCTION void copy_async_16(void* shared, const void* device, int bytes = 16){
     FORGE_BODY(vgpu_copy_async(shared, device, 16, to_size(bytes)),
                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                                 static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
                             "l"(device), "r"(bytes)
-                            : "memory"))}  // The same of 4 bytes.
+                            : "memory"))}  // Likewise 4 bytes.
 FORGE_INSTRUCTION void copy_async_4(void* shared, const void* device, int bytes = 4){
     FORGE_BODY(vgpu_copy_async(shared, device, 4, to_size(bytes)),
                asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(

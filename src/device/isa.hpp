@@ -5,7 +5,7 @@ namespace forge {
 // The vector path that host loops take, chosen by the processor's features (never by its model name).
 enum class Isa { plain, avx2, avx512 };
 
-// Of this processor; FORGE_ISA=plain|avx2|avx512 lowers it, for tests.
+// The instruction set of this processor; FORGE_ISA=plain|avx2|avx512 lowers it, for tests.
 Isa host_isa();
 const char* name_of(Isa isa);
 

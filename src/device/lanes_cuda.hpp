@@ -2,8 +2,8 @@
 
 #include "device/launch.hpp"
 
-// CUDA build, in files that nvcc compiles: what the workers of a team (device/team_cuda.hpp) share, and how they wait
-// for each other. In host code of these files, where no kernel runs, these functions have no meaning.
+// CUDA build, in files that nvcc compiles: shared memory of a team's workers (device/team_cuda.hpp), and their
+// barriers. In host code of these files, where no kernel runs, these functions have no meaning.
 
 namespace forge {
 namespace device_detail {
@@ -48,7 +48,7 @@ FORGE_INLINE void warp_barrier([[maybe_unused]] unsigned lanes) {
 #endif
 }
 
-// Of a team of so many workers: the block, or such lanes of a warp.
+// A barrier of a team of so many workers: the block, or such lanes of a warp.
 FORGE_INLINE void team_barrier(int size, unsigned lanes) {
   if (size > 32)
     block_barrier();

@@ -6,7 +6,7 @@
 
 // CUDA build, in files that nvcc compiles: barriers in shared memory at which warps arrive without waiting (PTX ISA,
 // "mbarrier"), and the registers that warps of different tasks pass on to each other (setmaxnreg). sm_90a; the emulated
-// GPU has the barriers, and checks what they order.
+// GPU has the barriers, and checks the order that they give.
 
 namespace forge {
 
@@ -40,7 +40,7 @@ FORGE_MBARRIER_FUNCTION void mbarrier_init([[maybe_unused]] Mbarrier* barrier, [
                           : "memory"));
 }
 
-// One arrival, of all lanes of a warp: what they did before is there for whoever waits for the phase that it ends.
+// One arrival, of all lanes of a warp: waiters for the phase that it ends see all earlier writes of these lanes.
 FORGE_MBARRIER_FUNCTION void mbarrier_arrive_as_warp([[maybe_unused]] Mbarrier* barrier FORGE_PLACE) {
 #if defined(FORGE_VGPU)
   __syncwarp(0xffffffffu, file, line);

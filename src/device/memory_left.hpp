@@ -12,8 +12,8 @@ struct MemoryLeft {
   std::size_t bytes;
   std::string limit;
 };
-// What the processes of this node can still take: MemAvailable, or less where a cgroup (v1 or v2) of this process
-// leaves less. None where the system tells nothing. `root`: of the tree with proc and sys, for tests.
+// Memory left to the processes of this node: MemAvailable, or less where a cgroup (v1 or v2) of this process leaves
+// less. None where the system tells nothing. `root`: of the tree with proc and sys, for tests.
 std::optional<MemoryLeft> node_memory_left(const std::string& root = "");
 // The addresses that `ulimit -v` leaves to this process; none without that limit.
 std::optional<MemoryLeft> addresses_left();

@@ -13,19 +13,19 @@ using Cores = std::vector<int>;
 Cores cores_from(const std::string& list);
 std::string list_of(const Cores& cores);
 
-// Those that the calling thread may use.
+// The cores that the calling thread may use.
 Cores own_cores();
-// Those near a device by its PCI address, "0000:1b:00.0"; empty where the system doesn't say it.
+// The cores near a device by its PCI address, "0000:1b:00.0"; empty where the system doesn't say it.
 Cores cores_near(const std::string& address, const std::string& devices = "/sys/bus/pci/devices");
 // From here on the calling thread, and those that it starts, take these alone. False where the system refuses it.
 bool use_cores(const Cores& cores);
 
-// What one of a node's ranks may use, and what is near its GPU.
+// The cores that one of a node's ranks may use, and the cores near its GPU.
 struct RankCores {
   Cores own, near;
 };
-// What it should use: what all of the node's ranks have together is shared out among those whose GPUs are near the same
-// cores. Its own where the system doesn't say which are near, or some rank would get less than an even part.
+// The cores that it should use: a share of all ranks' cores, split among the ranks whose GPUs are near the same cores.
+// Its own where the system doesn't say which are near, or some rank would get less than an even part.
 Cores shared_out(const std::vector<RankCores>& ranks, std::size_t rank);
 
 }  // namespace forge

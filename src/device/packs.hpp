@@ -47,9 +47,9 @@ struct Pack {
   T values[W];
 };
 
-// What a worker has read of a row: its first `packs` in registers, the others where they stand. whole: these are
-// all that a worker has of the row, and loops with it need no code for rows that don't begin at a multiple of 16 bytes,
-// or end at one, which takes registers.
+// A worker's part of a row that was read: its first `packs` in registers, the others in memory. whole: these are all
+// that a worker has of the row, and loops with it need no code for rows that don't begin at a multiple of 16 bytes, or
+// end at one, which takes registers.
 template <class T, int count = kept_packs, bool whole = (count > kept_packs)>
 struct Row {
   static constexpr int width = pack_bytes / static_cast<int>(sizeof(T)), packs = count;
@@ -95,8 +95,8 @@ struct Computed {
 };
 
 // How each argument of a loop is read and written. P: const T* (read), T* (written), InPlace<T> (both), Row<T> (read),
-// Ahead<T> (read), Sums<A, W> (both), Made<T> and Computed<T> (written). In registers: what `holds` is read there, what
-// `keeps` is left there, and what `moves` is read from memory or written to it. `copied`: its first packs are read in
+// Ahead<T> (read), Sums<A, W> (both), Made<T> and Computed<T> (written). holds: it is read in registers; keeps: its
+// result is left in registers; moves: it is read from memory or written to it. `copied`: its first packs are read in
 // shared memory.
 template <class P>
 struct Access;
@@ -253,8 +253,8 @@ FORGE_INLINE void write_pack(T* p, int count, const Pack<T, W>& pack) {
   }
 }
 
-// The pack, of which the compiler then has no other copy: it would keep numbers of 16 bits as they were converted for
-// the loop before, in twice the registers.
+// The pack, without another copy in the compiler's registers: it would keep numbers of 16 bits as they were converted
+// for the loop before, in twice the registers.
 template <class T, int W>
 FORGE_INLINE Pack<T, W> as_stored(Pack<T, W> pack) {
 #if defined(__CUDA_ARCH__) && !defined(FORGE_VGPU)
@@ -269,7 +269,7 @@ FORGE_INLINE Pack<T, W> as_stored(Pack<T, W> pack) {
   return pack;
 }
 
-// One pack of a loop: f(v…) for each of its numbers, v being what is read (const T&) and written (T&).
+// One pack of a loop: f(v…) for each of its numbers, v being the numbers read (const T&) and written (T&).
 template <int W, bool whole, class... P>
 struct PackStep {
   template <class F>

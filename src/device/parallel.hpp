@@ -64,7 +64,7 @@ __global__ void for_kernel(std::int64_t n, F f) {
       for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) f(i);
 }
 
-// Few, as their registers are many: what is left of a multiprocessor's fits another block.
+// Few, as their registers are many: the rest of a multiprocessor's registers is enough for another block.
 inline constexpr int warp_rows_threads = 128;
 
 template <class F>
@@ -162,7 +162,7 @@ template <int packs, class F>
 void parallel_kept_rows(Stream& stream, std::int64_t rows, RowWidth width, F f) {
   using namespace device_detail;
   if (rows <= 0) return;
-  // Also of rows that it can't hold: the order of a sum must not depend on where a row begins.
+  // A warp also has rows that it can't hold: the order of a sum must not depend on where a row begins.
   const bool warps = packs > kept_packs || (width.accesses > 32 * kept_packs && width.accesses <= 32 * 4 * kept_packs);
   if (warps) {
     constexpr int teams = warp_rows_threads / 32;

@@ -6,11 +6,11 @@
 namespace forge {
 
 // Host memory that copies to and from a device pass by themselves: page-locked in the CUDA build, where the driver
-// would let the host wait for copies of other memory. On the CPU that of operator new. Throws std::bad_alloc.
+// would let the host wait for copies of other memory. On the CPU by operator new. Throws std::bad_alloc.
 void* allocate_pinned(std::size_t bytes);
 void free_pinned(void* memory, std::size_t bytes) noexcept;
 
-// For containers of what is copied step by step.
+// For containers of values that are copied step by step.
 template <class T>
 struct PinnedAllocator {
   using value_type = T;

@@ -24,7 +24,7 @@ class Readback {
   // `bytes`: of all views that are copied between one begin() and the next.
   explicit Readback(std::size_t bytes) : memory_(bytes) {}
 
-  // Forgets what was copied.
+  // Forgets the values copied so far.
   void begin() { used_ = 0; }
   // The values' place on the host: they are there once the stream has been waited for, until the next begin(). Empty
   // for an empty view.

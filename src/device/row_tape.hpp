@@ -18,7 +18,7 @@ class RowTape {
 };
 inline thread_local RowTape* row_tape = nullptr;  // of the rank whose host thread this is; null: none
 
-// Of all numbers of some views.
+// Bytes of all numbers of some views.
 template <class... T, int... N>
 std::int64_t bytes_in(const View<T, N>&... x) {
   return ((x.size() * static_cast<std::int64_t>(sizeof(T))) + ... + 0);

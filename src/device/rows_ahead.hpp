@@ -2,7 +2,7 @@
 
 // Rows of chunks, each of which a team walks through with sums at hand, read ahead of their use. A row may take a GPU's
 // memory a thousand cycles to bring, and a block that asks for the next one only when it is done with this one waits so
-// long for each: what the blocks have asked for has to be 40 KiB for each multiprocessor of an H100, all the time.
+// long for each: reads under way have to be 40 KiB for each multiprocessor of an H100, all the time.
 //
 //   with_packs<T>(n, aligned, [&](auto packs) { … });
 //                        calls it with packs(), as a constant: how many pieces of 16 bytes of a row of n numbers T each
@@ -12,7 +12,7 @@
 //                        as parallel_rows, of teams that read `count` rows of n numbers T at a time ahead, with so many
 //                        rows of sums (team.sums)
 //   const auto ahead = rows_ahead<T, count, packs>(team, n, begin, end, line);
-//                        line(r) is the Array of the `count` rows at r, of which null ones aren't read; all of [begin,
+//                        line(r) is the Array of the `count` rows at r, where null ones aren't read; all of [begin,
 //                        end) in this order
 //   ahead.at(r)          these rows, for calls of the team, before the next at()
 //   row_beside<packs>(team, n, p)

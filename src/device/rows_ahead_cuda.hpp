@@ -13,8 +13,8 @@ namespace forge {
 
 namespace device_detail {
 
-// Of `count` rows that are read together, of `all` packs, what a team of so many lanes, each with so many packs, copies
-// to shared memory; and how many such groups of rows stand there: one that is computed with, the others on their way.
+// The rows in shared memory, `count` of them read together, of `all` packs, by a team of so many lanes, each with so
+// many packs: bytes of a row there, and the number of such groups: one is computed with, the others are on their way.
 // Of rows of 2 KiB and more, two blocks of a multiprocessor have 36 to 144 KiB on their way, and take 192 KiB at most.
 struct Ring {
   int row_bytes, groups;

@@ -22,7 +22,7 @@ namespace forge {
 
 namespace device_detail {
 
-// Pieces: in shared memory at most, of which the first `half` land first; in registers; in one step of a loop.
+// Pieces: in shared memory at most, the first `half` of which land first; in registers; in one step of a loop.
 inline constexpr int once_threads = 512, once_shared = 28, once_half = 12, once_kept = 16, once_together = 4;
 inline constexpr int once_piece_bytes = once_threads * pack_bytes;
 

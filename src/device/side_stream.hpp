@@ -6,12 +6,12 @@
 
 namespace forge {
 
-// A stream for what proceeds behind another one, `compute`: collectives behind kernels. Where there is none, work is
+// A stream for work behind another stream, `compute`: collectives behind kernels. Where there is none, the work is
 // given to `compute` itself.
 class SideStream {
  public:
   SideStream() = default;
-  // Somebody else's, which outlives this; null: none.
+  // Somebody else's, which must live longer than this; null: none.
   explicit SideStream(Stream* stream) : stream_(stream) {}
 
   // Makes a stream of its own (on the CPU a thread), where there is none yet.
@@ -24,13 +24,13 @@ class SideStream {
   Stream& operator*() const { return *stream_; }
   Stream& or_else(Stream& compute) const { return stream_ ? *stream_ : compute; }
 
-  // Work given to this stream from here on sees what `compute` was given before.
+  // Work given to this stream from here on sees the results of all work given to `compute` before.
   void follow(Stream& compute) {
     if (!stream_) return;
     ready_.record(compute);
     ready_.wait(*stream_);
   }
-  // work(stream) sees what `compute` was given before; `done`: when it has ended.
+  // work(stream) sees the results of all work given to `compute` before; `done`: when it has ended.
   template <class Work>
   void run(Stream& compute, Event& done, Work work) {
     follow(compute);
@@ -38,7 +38,7 @@ class SideStream {
     work(stream);
     done.record(stream);
   }
-  // Hands on what a worker threw, and so waits for it. A CUDA stream's errors come with its own calls.
+  // Throws a worker's exception again, and so waits for it. A CUDA stream's errors come with its own calls.
   void rethrow() {
     if (stream_ && !stream_->native()) stream_->synchronize();
   }

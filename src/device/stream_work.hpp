@@ -38,7 +38,7 @@ class StreamWork {
   ~StreamWork() { clear(); }
 
   void operator()() { call_(storage_); }
-  // Ends the closure, and what it holds.
+  // Ends the closure, and its captures.
   void clear() {
     if (relocate_) relocate_(storage_, nullptr);
     call_ = nullptr;

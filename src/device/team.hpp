@@ -12,8 +12,8 @@ namespace forge {
 // every worker sees the memory that the others wrote, but for map.
 //   team.each(n, f)      f(j) for every column
 //   team.map(n, f, rows…)
-//                        f(v…) for every column; v is the number of each row at that column: const T& of a const T* or
-//                        of what row() has read, T& of a T*, which is only written, and of in_place(T*). Rows may be
+//                        f(v…) for every column; v is the number of each row at the column: const T& of a const T* or
+//                        of a result of row(), T& of a T*, which is only written, and of in_place(T*). Rows may be
 //                        the same memory. No worker waits for others, as each reads and writes its own columns only
 //   team.row(n, p)       the row at p, for several calls: on CUDA it is read once, as far as registers hold it.
 //                        team.row<1>(n, p): one piece of 16 bytes a worker, for short rows; team.row<1, true>(n, p):
@@ -35,11 +35,11 @@ namespace forge {
 //   team.sum<A>(n, f), team.sum<A>(n, f, rows…)
 //                        sum of f(j), or f(v…), in type A
 //   team.two_sums<A>(n, f, g, rows…)
-//                        those of f(v…) and g(v…): on CUDA in one loop, behind which the workers wait for each other
+//                        the sums of f(v…) and g(v…): on CUDA in one loop, behind which the workers wait for each other
 //                        once
 //   const A part = team.part_of_sum<A>(n, f, rows…); team.add_parts<one_warp>(parts)
 //                        the same in two steps, of an Array of sums at a time, which then wait for each other's lanes
-//                        once: what this worker has of each, then, in its place, the sum. All teams of a warp come to
+//                        once: this worker's part of each, then, in its place, the sum. All teams of a warp come to
 //                        add_parts (parallel_whole_warps), which is no barrier. one_warp: so many workers at most
 //   team.sync_parts()    a barrier to which all teams of a warp come
 //   team.max<A>(n, f), team.max<A>(n, f, rows…)
@@ -72,13 +72,13 @@ struct ExpSum {
   A largest, sum;
 };
 
-// a / b of numbers below 2^32: GPUs divide those of 64 bits by a loop.
+// a / b of numbers below 2^32: GPUs divide numbers of 64 bits by a loop.
 FORGE_INLINE std::int64_t quotient(std::int64_t a, std::int64_t b) {
   if (FORGE_DEVICE_CODE) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return a / b;
 }
 
-// A row of column sums: numbers x and, with `two`, y, and what the term needs of the row itself.
+// A row of column sums: numbers x and, with `two`, y, and the term's own value of the row.
 template <class T, bool second, class S>
 struct ColumnLine {
   static constexpr bool two = second;

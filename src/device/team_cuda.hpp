@@ -333,7 +333,7 @@ struct Team {
     return value;
   }
 
-  // The same of several sums, for which the warps wait once.
+  // Likewise of several sums, for which the warps wait once.
   template <class A, int count>
   FORGE_INLINE void add_up(Array<A, count>& values) const {
     A* const partial = device_detail::shared_array<A, 32 * count>();

@@ -142,7 +142,7 @@ struct Team {
   FORGE_INLINE A max(std::int64_t n, const F& f) const {
     A value = -__builtin_inff();
     A poison = 0;       // a maximum that keeps NaN would not vectorise: x - x is 0, or NaN for NaN and Inf
-#if defined(__clang__)  // vectorises no maximum but that of integers: of bits, whose order is turned around below zero
+#if defined(__clang__)  // vectorises the maximum of integers alone: of bits, whose order is turned around below zero
     using Bits = std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t>;
     constexpr Bits all = std::numeric_limits<Bits>::max();  // but the sign
     const auto turned = [](Bits bits) { return bits < 0 ? bits ^ all : bits; };

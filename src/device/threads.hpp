@@ -4,12 +4,12 @@
 
 namespace forge {
 
-// Bytes of a thread's stack: what threads have where nobody sets a limit.
+// Bytes of a thread's stack: the usual size where nobody sets a limit.
 inline constexpr std::size_t stack_bytes = std::size_t{8} << 20;
-// What a thread of OpenMP must have (OMP_STACKSIZE).
+// The least stack of a thread of OpenMP (OMP_STACKSIZE).
 inline constexpr std::size_t least_stack_bytes = std::size_t{512} << 10;
 
-// Of the program's first thread, before any other: threads that are made from here on have stack_bytes, whatever
+// In the program's first thread, before any other: threads that are made from here on have stack_bytes, whatever
 // `ulimit -s` says, and the calling one where the hard limit allows it. False where it doesn't.
 bool set_stacks();
 // Starts the OpenMP threads of the calling thread, the first of them being itself. Throws Shortage where the system

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// The moment at which a stream has done what it was given so far, on the device's clock; on the CPU the steady clock.
+// The moment at which a stream has done its work so far, on the device's clock; on the CPU the steady clock.
 class TimeMark {
  public:
   TimeMark();
@@ -14,7 +14,7 @@ class TimeMark {
   TimeMark& operator=(TimeMark&&) noexcept = default;
 
   void record(Stream& stream);
-  // Of two marks of one device that streams have passed.
+  // Seconds between two marks of one device that streams have passed.
   double seconds_since(const TimeMark& first) const;
 
  private:

@@ -10,9 +10,9 @@
 
 namespace forge {
 
-// What the streams of a rank do between begin() and end(), and when: tasks in the compute stream, and collectives in
-// theirs. Whoever gives work to streams says which task it is for. Outside of the two nothing is recorded. Or, for
-// less, when the compute stream depends on other ranks.
+// The work of a rank's streams between begin() and end(), and its times: tasks in the compute stream, and collectives
+// in theirs. Whoever gives work to streams names its task. Outside of the two nothing is recorded. Or, for less cost,
+// the times when the compute stream depends on other ranks.
 class Timeline {
  public:
   enum class Of { tasks, waits };
@@ -22,11 +22,11 @@ class Timeline {
     bool behind = false;                 // in another stream than the compute stream
     double start = 0, end = 0;           // seconds from begin()
   };
-  // Records the end of what it stands for when it goes.
+  // Records the end of its span when it goes.
   class Scope {
    public:
     Scope(TimeMark& end, Stream& stream) : end_(end), stream_(stream), exceptions_(std::uncaught_exceptions()) {}
-    // What has failed is told by itself, not by its measurement.
+    // A failure is reported by itself, not by its measurement.
     ~Scope() {
       if (std::uncaught_exceptions() == exceptions_) end_.record(stream_);
     }
@@ -44,18 +44,18 @@ class Timeline {
   std::vector<Span> end();
   bool running() const { return compute_ != nullptr; }
   bool measures_tasks() const { return running() && of_ == Of::tasks; }
-  // Of waits: nothing more is recorded; and, once the stream has passed what was, the seconds from begin() to the last
-  // wait's start in which it waited for nobody.
+  // Of waits: nothing more is recorded; and, once the stream has passed all of them, the seconds from begin() to the
+  // last wait's start in which it waited for nobody.
   void stop() { compute_ = nullptr; }
   double seconds_between_waits();
 
-  // The task that what comes next is for.
+  // The task of the work that comes next.
   void enter(int task) { task_ = task; }
-  // Of the task itself, in the compute stream.
+  // Measures the task itself, in the compute stream.
   std::optional<Scope> measure_task() { return measure(*compute_, {}, {}); }
-  // Of a collective of it; the names outlive the timeline.
+  // Measures a collective of it; the names must live longer than the timeline.
   std::optional<Scope> measure(Stream& stream, std::string_view collective, std::string_view group);
-  // Of a wait of the compute stream for a collective in another stream.
+  // Measures a wait of the compute stream for a collective in another stream.
   std::optional<Scope> measure_wait(Stream& stream, std::string_view group) {
     if (of_ == Of::tasks) return {};
     return measure(stream, "wait", group);

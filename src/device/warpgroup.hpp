@@ -31,7 +31,7 @@ __device__ inline std::uint64_t descriptor(const void* rows) {
   return swizzle_128 | eight_rows | one_row | (address & 0x3ffffu) >> 4;
 }
 
-// Of panels whose rows run along the depth of the product: 64 columns a panel.
+// The descriptor of panels whose rows run along the depth of the product: 64 columns a panel.
 __device__ inline std::uint64_t columns_descriptor(const void* rows, int panel_bytes) {
   return descriptor(rows) - one_row + (static_cast<std::uint64_t>(panel_bytes >> 4) << 16);
 }
@@ -39,7 +39,7 @@ __device__ inline std::uint64_t columns_descriptor(const void* rows, int panel_b
 }  // namespace warpgroup_detail
 #endif
 
-// What this thread wrote to shared memory, copies that have landed included, is there for products of warpgroups behind
+// This thread's writes to shared memory, copies that have landed included, are there for products of warpgroups behind
 // the next barrier.
 #if defined(FORGE_VGPU)
 inline void publish_to_warpgroups() {}
@@ -94,8 +94,8 @@ namespace warpgroup_detail {
   "27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%" \
   "52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%" \
   "77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95}"
-// One instruction: d(64, 8 j) = or += a(64, 16) b, with `a` in shared memory or in registers. What begins a sum doesn't
-// read d: a register that other instructions wrote would have to wait for all products under way.
+// One instruction: d(64, 8 j) = or += a(64, 16) b, with `a` in shared memory or in registers. The first one of a sum
+// doesn't read d: a register that other instructions wrote would have to wait for all products under way.
 #define FORGE_MULTIPLY_16(j, columns, registers, a_operand, b_operand)                                               \
   __device__ inline void begin_16(float(&d)[j][4], std::uint64_t a, std::uint64_t b) {                               \
     asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" columns           \
@@ -152,7 +152,7 @@ FORGE_WARPGROUP_FUNCTION void require_shared_alignment([[maybe_unused]] const vo
                if (address % bytes != 0) __trap());
 }
 
-// Before products of warpgroups: what this thread wrote to their registers is there for them.
+// Before products of warpgroups: this thread's writes to their registers are there for them.
 FORGE_WARPGROUP_FUNCTION void begin_warpgroup_products() {
   FORGE_SM_90A(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"));
 }
@@ -207,9 +207,9 @@ FORGE_WARPGROUP_FUNCTION void finish_products([[maybe_unused]] float (&d)[j][4])
 #endif
 }
 
-// What x follows from is computed before the next wait for products. ptxas would move the wait ahead of arithmetic that
-// the products are to hide, but not ahead of a store, which this is to it: of what isn't a number, to 16 bytes of
-// shared memory that nobody reads.
+// Values that x follows from are computed before the next wait for products. ptxas would move the wait ahead of
+// arithmetic that the products are to hide, but not ahead of a store, which this is to it: of an x that isn't a number,
+// to 16 bytes of shared memory that nobody reads.
 FORGE_WARPGROUP_FUNCTION void compute_before_wait([[maybe_unused]] float x, [[maybe_unused]] float* unread) {
   FORGE_SM_90A(
       asm volatile("{\n.reg .pred is_nan;\nsetp.nan.f32 is_nan, %0, %0;\n@is_nan st.shared.f32 [%1], %0;\n}" ::"f"(x),

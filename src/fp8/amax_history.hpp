@@ -7,7 +7,7 @@ namespace forge {
 
 // The delayed recipe ("delayed scaling", P. Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433;
 // NVIDIA's Transformer Engine): a tensor's scale comes from its largest magnitudes (amax) in the steps before. Rows are
-// those of rounding_count_row for each block of the model, but for routed experts', whose scales are by token; every
+// numbered by rounding_count_row for each block of the model, but for routed experts', whose scales are by token; every
 // rank has them all, alike.
 struct AmaxHistory {
   static constexpr std::int64_t operands =
@@ -15,7 +15,7 @@ struct AmaxHistory {
 
   View<float, 2> entries;  // (rows, steps) the newest first, 0 before the first step; empty: another recipe
   View<float, 1> given;    // (rows) the largest of them, which give the scales of the step at hand
-  View<float, 1> step;     // (rows) amax of the step at hand, over what this rank has seen of it
+  View<float, 1> step;     // (rows) amax of the step at hand, over this rank's part so far
 
   void list(BufferLister& l) {
     if (l.c.rounding.history == 0) return;

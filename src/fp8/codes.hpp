@@ -14,8 +14,8 @@ namespace forge {
 // result (`lines`), with the numbers that are multiplied and summed (`depth`) behind one another, in slots of 128. A
 // group of scales begins a new slot, and zeros fill its last one, so that every 128 products have one pair of scales.
 
-// The slots of an operand's depth. Part p of the lines that share scales has the slots from first[p] on, front[p] of
-// them of its first group, of which this rank may have the end only, and `each` of every later one.
+// The slots of an operand's depth. Part p of the lines that share scales has the slots from first[p] on: front[p] of
+// them for its first group, whose end alone this rank may have, and `each` for every later one.
 struct Fp8Slots {
   struct Lines {
     std::int64_t group, begin, end;  // a slot's lines of the depth
@@ -78,7 +78,7 @@ struct FactorLayout {
   std::int64_t rows, columns;
 
   // Floats from one factor to the next: the one of a whole operand has to stand at a multiple of 16 bytes, as an H100's
-  // cuBLASLt 13.1 refuses it elsewhere, though its documentation asks that of the other modes alone.
+  // cuBLASLt 13.1 refuses it elsewhere, though its documentation asks for this in the other modes alone.
   FORGE_INLINE std::int64_t each() const { return order == FactorOrder::groups ? 4 : 1; }
   // Floats, filled up to 16 bytes.
   std::int64_t count() const { return (rows * columns * each() + 3) / 4 * 4; }
@@ -107,7 +107,7 @@ inline bool joins_codes(const RoundingOptions& rounding, ProductOf of) {
 inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
   return (sums_rows ? x.columns : x.rows) * scale_width * fp8_slots(sums_rows ? x.by_row : x.by_column).count();
 }
-// To a product of codes: the bytes of both operands', and their factors, of the arguments of scaled_product().
+// Adds to a product of codes: the bytes of both operands', and their factors, of the arguments of scaled_product().
 void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w);
 
 }  // namespace forge

@@ -44,7 +44,7 @@ constexpr std::int64_t rounding_count_row(BlockProduct product, RoundedTensor te
 struct RoundingCounts {
   View<double, 2> counts;    // (rounding_count_rows, rounding_count_columns); empty: this step isn't counted
   View<double, 1> partials;  // sum_partials
-  bool weights = true;       // those of weights, too: experts' rounds read theirs again, and one of them counts
+  bool weights = true;       // counts of weights, too: experts' rounds read theirs again, and one of them counts
 };
 
 }  // namespace forge

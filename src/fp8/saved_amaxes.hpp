@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// To a product of this pass: which of its operands' it need not take. MLA's q_down and kv_down read the same x.
+// Notes the operands whose amaxes a product of this pass need not take. MLA's q_down and kv_down read the same x.
 inline void set_known(ScaledProduct& p, const BufferContext& c, ProductOf of, BlockProduct product, bool recomputes) {
   if (!c.rounding.keeps_amaxes()) return;
   const bool shares = of == ProductOf::output && product == BlockProduct::kv_down && c.spec.q_lora() > 0;
@@ -13,15 +13,15 @@ inline void set_known(ScaledProduct& p, const BufferContext& c, ProductOf of, Bl
   p.knows_b = true;
 }
 
-// Largest magnitudes that a block's products take once in a microbatch and read again: those of x are taken forward,
-// for recomputed passes and backward; those of dy for the input's gradient, for the weight's. A weight's are taken once
+// Largest magnitudes that a block's products take once in a microbatch and read again: x's are taken forward, for
+// recomputed passes and backward; dy's for the input's gradient, for the weight's. A weight's are taken once
 // for an update (plan/fp8/coded_units.hpp). So it is where they are few, with a scale a sequence and one a matrix. The
 // other recipes have as many as tokens or blocks, or round weights otherwise backward; `delayed` has its scales before.
 struct SavedAmaxes {
-  // Of each product of a block but experts': of x (sequences), of dy (sequences). Zeros where a microbatch's forward
-  // pass begins: whoever takes them raises them.
+  // Amaxes of each product of a block but experts': of x (sequences), of dy (sequences). Zeros where a microbatch's
+  // forward pass begins: whoever takes them raises them.
   View<float, 2> rows;
-  bool recomputes = false;  // what runs has run before
+  bool recomputes = false;  // this pass repeats an earlier one
 
   void list(BufferLister& l, std::int64_t layer) {
     if (!l.c.rounding.keeps_amaxes() || !l.c.rounding.has_block(layer)) return;

@@ -23,8 +23,8 @@ namespace forge {
 //        its column in the gradient of the input
 //   block: 1 x 128 of activations and gradients, 128 x 128 of a weight (DeepSeek-V3, arXiv:2412.19437, 3.3), of each
 //        of the tensors that one product reads together
-// Rows of routed experts are grouped by expert, wherever ep sends them: what has a scale by sequence elsewhere has one
-// by token, and each expert's matrix counts for itself.
+// Rows of routed experts are grouped by expert, wherever ep sends them: an operand with a scale by sequence elsewhere
+// has one by token, and each expert's matrix counts for itself.
 
 enum class Fp8Format : std::uint8_t;  // config/fp8_format.hpp
 
@@ -69,9 +69,9 @@ inline std::int64_t counted_lines(const MatrixLines& lines, int tp_rank) {
 }
 
 // Groups of rows, or of columns: line i of part p, which begins at begin[p], has group base[p] + (i + shift[p]) / each.
-// With a period there is one part, and groups begin anew in each period, as those of a sequence's rows do.
+// With a period there is one part, and groups begin anew in each period, as groups of a sequence's rows do.
 struct ScaleLines {
-  std::int64_t count = 1;  // groups of the whole matrix, or of what this rank has where others never share one
+  std::int64_t count = 1;  // groups of the whole matrix, or of this rank's part where others never share one
   std::int64_t each = 1;
   std::int32_t parts = 1;
   std::int64_t begin[4] = {0, 0, 0, 0}, shift[3] = {0, 0, 0}, base[4] = {0, 0, 0, 0};  // the last: where they end
@@ -165,11 +165,11 @@ inline bool rounds_experts(const RoundingOptions& rounding, ProductOf of) {
 ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int etp_rank);
 
-// Whether amaxes of activations and gradients come from those of whole rows, which the kernel that makes such rows can
+// Whether amaxes of activations and gradients come from amaxes of whole rows, which the kernel that makes such rows can
 // leave (RowAmaxes of kernels/kernels.hpp).
 bool takes_amaxes_of_rows(const RoundingOptions& rounding);
 
-// What the largest products of a list need beside their operands: copies of these, and amaxes.
+// The workspace of the largest products of a list: copies of their operands, and amaxes.
 struct RoundingSizes {
   std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, factors = 0, groups = 0, gathered = 0;
 

@@ -5,7 +5,7 @@
 
 #include "hf/families.hpp"
 
-// What a config.json says of experts, and of the attention of the families that have latents: reading it, writing it,
+// The words of a config.json for experts, and for the attention of the families that have latents: reading, writing,
 // and why a model has no words there (hf/families.hpp has the rows).
 
 namespace forge {
@@ -36,7 +36,7 @@ void write_sigmoid_experts(const ModelDeck& model, nlohmann::ordered_json& confi
 void write_deepseek_v3(const ModelDeck& model, nlohmann::ordered_json& config);
 void write_deepseek_v2(const ModelDeck& model, nlohmann::ordered_json& config);
 
-// Of the router that mixtral and qwen3_moe have.
+// Why the model's router isn't the one of mixtral and qwen3_moe; "": it is. Then the reasons by family.
 std::string plain_router_obstacle(const ModelDeck& model);
 std::string mixtral_obstacle(const ModelDeck& model);
 std::string minimax_m2_obstacle(const ModelDeck& model);

@@ -31,7 +31,7 @@ enum class HfWindow {
   refused                // some layers, where use_sliding_window: not available
 };
 
-// What transformers takes for dimensions that a family's config.json leaves out.
+// Dimensions that transformers takes where a family's config.json leaves them out.
 struct HfSizes {
   std::int64_t width, ffn, layers, heads, vocabulary;
   std::int64_t kv_heads;  // 0 = heads
@@ -44,7 +44,7 @@ struct HfExpertSizes {
   bool renormalise = false;  // where norm_topk_prob is left out
 };
 
-// What is particular to a family.
+// The particulars of a family.
 struct HfFamily {
   const char* architecture;
   HfSizes sizes;
@@ -58,7 +58,7 @@ struct HfFamily {
   std::array<const char*, 2> refused{"", ""};  // keys that must be absent or null
   const char* qk_norm_key = "";                // says whether it has it
   bool tied = false;                           // where tie_word_embeddings is left out
-  // What rope leaves as it is: 0 for the fraction: the class rotates whole heads. −1 for layers: the family has none.
+  // Entries and layers without rotation. Fraction 0: the class rotates whole heads; layers −1: the family has none.
   double rope_fraction = 0;           // where partial_rotary_factor is left out
   std::int64_t no_rope_every = -1;    // where no_rope_layers and no_rope_layer_interval are left out
   bool latent = false;                // head_dim and num_key_value_heads are not read
@@ -67,7 +67,7 @@ struct HfFamily {
   bool rotary_dim = false;            // a key says how many entries of a head it rotates
   bool query_position_scale = false;  // rope parameters have llama_4_scaling_beta
   bool linear = false;                // layers of gated DeltaNet, and gates of attention's output
-  // Of a window by_type.
+  // For a window by_type.
   std::int64_t full_every = 4;         // where layer_types and the key are left out
   std::int64_t sliding_window = 4096;  // where it is left out
   bool one_rope = false;               // rope parameters are the same for all layers
@@ -85,7 +85,7 @@ struct HfFamily {
   // Whether layers of each type have rope parameters of their own.
   bool rope_by_type() const { return window == HfWindow::by_type && !one_rope; }
 
-  // Of families with experts; `model` has its heads and layers.
+  // For families with experts; `model` has its heads and layers.
   HfExpertSizes experts{};
   void (*read_experts)(const JsonObject& config, const HfExpertSizes& absent, ModelDeck& model) = nullptr;
   void (*write_experts)(const ModelDeck& model, nlohmann::ordered_json& config) = nullptr;
@@ -101,7 +101,7 @@ struct HfModelType {
   const char* word;
   Family family;
   const HfFamily* row;  // null: gpt2's, or of a nested one the row of its text_config's model_type
-  bool nested = false;  // the text model's keys stand in text_config, beside those of an image model
+  bool nested = false;  // the text model's keys stand in text_config, beside an image model's
 };
 // All of them: the families under their own words, then other words. nullptr: there is no such type.
 const HfModelType* hf_model_type(const std::string& word);

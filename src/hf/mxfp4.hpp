@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// Matrices in MXFP4 (OCP Microscaling Formats, version 1.0), as gpt-oss's files have those of all experts of a layer:
-// <name>_blocks (E, m, n / 32, 16), U8, has two codes of E2M1 in each byte, of which the low one comes first, and
+// Matrices in MXFP4 (OCP Microscaling Formats, version 1.0), as gpt-oss's files have for all experts of a layer:
+// <name>_blocks (E, m, n / 32, 16), U8, has two codes of E2M1 in each byte, the low one first, and
 // <name>_scales (E, m, n / 32), U8, a power of two for each 32 of a row:
 //   value[e, i, j] = code[e, i, j] · 2^(scale[e, i, j / 32] − 127)
 

@@ -8,12 +8,12 @@
 
 namespace forge {
 
-// The rotary keys of a config.json. What the files of transformers 4 spell rope_theta and rope_scaling, those of 5
-// spell rope_parameters; a rope_scaling that isn't empty comes first. Reads max_positions of `model` and the rope_theta
-// that stands for an absent one.
+// The rotary keys of a config.json: rope_theta and rope_scaling in files of transformers 4, rope_parameters in those of
+// 5; a rope_scaling that isn't empty comes first. Reads max_positions of `model` and the rope_theta that stands for an
+// absent one.
 void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& model);
 
-// Adds rope_theta and rope_scaling, and what the family says of parts without rotation.
+// Adds rope_theta and rope_scaling, and the family's keys for parts without rotation.
 void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ordered_json& config);
 
 }  // namespace forge

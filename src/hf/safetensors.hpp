@@ -76,7 +76,7 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
                     const std::map<std::string, std::string>& metadata);
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
-  // Removes what isn't finished.
+  // Removes an unfinished file.
   ~SafetensorsWriter();
 
   // Puts bytes at `offset` within a tensor; in any order, each byte once. Throws IoFailed when writing fails.

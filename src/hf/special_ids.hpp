@@ -13,8 +13,8 @@ struct SpecialIds {
   std::optional<std::int32_t> begin, padding;
 };
 
-// Of a Hugging Face directory: what generation_config.json says, else config.json, each of the three for itself, as
-// transformers' generate takes it. A file that isn't there, null and negative numbers say nothing. Throws BadInput for
+// The ids of a Hugging Face directory: from generation_config.json, else config.json, each of the three for itself, as
+// transformers' generate takes them. A file that isn't there, null and negative numbers give none. Throws BadInput for
 // anything else than ids.
 SpecialIds read_special_ids(const std::string& directory);
 

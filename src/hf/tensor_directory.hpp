@@ -19,11 +19,11 @@ struct TensorDirectory {
 };
 
 // `tensors`: name, type and shape. `bytes_of(i)`: the bytes of the i-th, asked for once each, in order; held one at a
-// time. Makes the directory, and removes what files of this stem an earlier call left there. Throws IoFailed.
+// time. Makes the directory, and removes an earlier call's files of this stem. Throws IoFailed.
 void write_tensor_directory(const TensorDirectory& directory, const std::vector<TensorInfo>& tensors,
                             const std::function<std::vector<std::byte>(std::size_t)>& bytes_of);
 
-// Removes what files of such a stem are in a directory, but for those of these names. Throws IoFailed.
+// Removes a directory's files of such a stem, but for those in `kept`. Throws IoFailed.
 void remove_tensor_files(const std::string& path, const std::string& stem, const std::vector<std::string>& kept = {});
 
 }  // namespace forge

@@ -29,6 +29,7 @@ std::string gpt2_obstacle(const ModelDeck& m) {
   if (m.qk_norm) return "qk_norm must be false";
   if (m.attention_sinks) return "attention_sinks must be false";
   if (m.sliding_window > 0) return "sliding_window must be 0";
+  if (m.mtp_depth > 0) return "mtp_depth must be 0";
   return "";
 }
 

@@ -6,12 +6,12 @@
 #include "core/view.hpp"
 #include "device/stream.hpp"
 
-// Every kernel but the matrix products (gemm.hpp), attention (attention.hpp) and what only mixtures of experts need
-// (moe.hpp), on one page. T is the compute type (double, float, bf16); A =
-// acc_t<T> the type of statistics and of weight gradients (double, float, float). R = rows of activations, each with
-// its own position, document and sample; letters as in docs/developer.md. All take a Stream, none allocates, none
-// synchronises.
-// "+=" marks an output that is added to. Results don't depend on the number of threads.
+// Every kernel but the matrix products (gemm.hpp), attention (attention.hpp) and those of mixtures of experts alone
+// (experts/expert_kernels.hpp), on one page. T is the compute type (double, float, bf16); A = acc_t<T> the type of
+// statistics and of weight gradients (double, float, float). R = rows of activations, each with its own position,
+// document and sample; letters as in docs/developer.md. All take a Stream, none allocates, none synchronises.
+// "+=" marks an output that is added to.
+// Results don't depend on the number of threads.
 
 namespace forge {
 
@@ -46,7 +46,7 @@ void accumulate(Stream&, View<const T, 2> x, View<acc_t<T>, 2> y);
 template <class T, class X>
 void add_bias(Stream&, View<const T, 1> bias, View<X, 2> x);
 
-// ---- blocks: what ranks send to each other
+// ---- blocks that ranks send to each other
 // ---------------------------------------------------------------------------------------------------------
 
 // from(R, n·w) has n groups of w = `width` columns; to(blocks·R, s·w) has s of them in each block. Place i of block p
@@ -110,11 +110,11 @@ struct RowCodes {
   bool exact = false;
 };
 
-// Where a kernel that writes rows leaves their largest magnitudes, of a sum and its norm those of the latter; Inf where
-// a number isn't finite. No other number is another for it. As by default: nowhere.
+// Where a kernel that writes rows leaves their largest magnitudes, of a sum and its norm the norm's; Inf where a number
+// isn't finite. No other number is another for it. As by default: nowhere.
 struct RowAmaxes {
   float* amax = nullptr;
-  bool raises = false;  // row r raises that of group (first + r) / each; else amax(R) has one for each row
+  bool raises = false;  // row r raises the number of group (first + r) / each; else amax(R) has one for each row
   std::int64_t first = 0, each = 1;
   const std::int64_t* samples = nullptr;  // (R) rows of −1 are filler, which raises nothing; null: there is none
   RowCodes codes = {};
@@ -146,7 +146,7 @@ template <class T>
 void residual_layernorm_forward(Stream&, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                                 View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
                                 View<acc_t<T>, 1> rstd, const RowAmaxes& amax = {});
-// As rmsnorm_backward; dw += Σ_r dy · (x − mean) · rstd, db += Σ_r dy. `partial`: 2 norm_backward_chunks(R) x C.
+// Like rmsnorm_backward; dw += Σ_r dy · (x − mean) · rstd, db += Σ_r dy. `partial`: 2 norm_backward_chunks(R) x C.
 template <class T>
 void layernorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
                         View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
@@ -169,8 +169,8 @@ template <class T>
 void head_norm_forward(Stream&, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
                        View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
                        View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd);
-// d: the gradient of y, in whose place that of x comes; turned back by the angles first, as `rotary` does it. With that
-// of the norm's output, dn: d_queries(D), d_keys(D) += Σ dn · x · rstd of their heads. `partial`:
+// d: the gradient of y, replaced by the gradient of x; turned back by the angles first, as `rotary` does it. With the
+// gradient of the norm's output, dn: d_queries(D), d_keys(D) += Σ dn · x · rstd of their heads. `partial`:
 // norm_backward_chunks(R) x D.
 template <class T>
 void head_norm_backward(Stream&, View<T, 3> d, View<const T, 3> x, const HeadWeights<T>& w,
@@ -203,8 +203,8 @@ void latent_keys_backward(Stream&, View<const T, 3> d_k, View<const T, 3> d_v, V
 // ---- activations
 // ------------------------------------------------------------------------------------------------------
 
-// Of a gated layer, g(gate) · h(up): x σ(x), or GELU's tanh form, and h(u) = u (SwiGLU and GeGLU, Shazeer 2020); or as
-// in gpt-oss (OpenAI 2025, arXiv 2508.10925), where an entry beyond its limit passes nothing back:
+// The functions of a gated layer, g(gate) · h(up): x σ(x), or GELU's tanh form, h(u) = u (SwiGLU and GeGLU, Shazeer
+// 2020); or as in gpt-oss (OpenAI 2025, arXiv 2508.10925), where an entry beyond its limit passes nothing back:
 //   clamped: g(x) = x' σ(alpha x'), x' = min(x, limit);  h(u) = max(−limit, min(u, limit)) + 1
 struct Gate {
   enum Kind { silu, gelu_tanh, clamped };
@@ -217,7 +217,7 @@ struct Gate {
 template <class T>
 void swiglu_forward(Stream&, View<const T, 2> gate_up, View<T, 2> act, const RowAmaxes& amax = {},
                     Gate gate = Gate::silu);
-// d_gate_up may alias gate_up. act, unless it is empty, gets what swiglu_forward makes, to the bit; then nothing is
+// d_gate_up may alias gate_up. act, unless it is empty, gets the output of swiglu_forward, to the bit; then nothing is
 // measured.
 template <class T>
 void swiglu_backward(Stream&, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
@@ -255,7 +255,7 @@ void cross_entropy(Stream&, View<const acc_t<T>, 2> logits, View<const std::int3
                    const RowWeights& weights = {});
 
 // Cross-entropy where each rank of a group has some columns of the vocabulary, with one all-gather of `statistics`
-// between the two. This rank has the columns [first_column, first_column + columns); what logits has behind them is
+// between the two. This rank has the columns [first_column, first_column + columns); columns of logits behind them are
 // padding, which is not read and whose d_logits is 0. `columns` may be 0. Labels are of the whole vocabulary.
 //   statistics(R,3) = max x, Σ e^(x − max), x[label] or −Inf on ranks that don't have it
 template <class T>
@@ -273,7 +273,7 @@ void cross_entropy_from_statistics(Stream&, View<const acc_t<T>, 2> logits, std:
 // x(R,V) ← c tanh(x / c), c = cap > 0 (Gemma 2, arXiv 2408.00118).
 template <class A>
 void soft_cap(Stream&, View<A, 2> x, double cap);
-// d(R,V) ← d (1 − (y / c)²), from what soft_cap made, y(R,V).
+// d(R,V) ← d (1 − (y / c)²), from the output of soft_cap, y(R,V).
 template <class T>
 void soft_cap_backward(Stream&, View<const acc_t<T>, 2> y, double cap, View<T, 2> d);
 
@@ -290,7 +290,7 @@ void sum_by_group(Stream&, View<const A, 1> x, View<const std::int32_t, 1> group
 template <class A>
 void sum_of_squares(Stream&, View<const A, 1> x, View<double, 1> partial, View<double, 1> out);
 
-// What the update needs to know of a step; lives on the device, the host doesn't read it inside the step.
+// The scalars of a step for the update; they live on the device, the host doesn't read them inside the step.
 struct StepScalars {
   double loss_sum, z_sum, norm_squared;  // sums over all ranks once reduced
   double clip_coefficient;               // min(1, clip / (norm + 1e-6)), or 1

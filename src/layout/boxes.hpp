@@ -21,7 +21,7 @@ struct Range {
 };
 
 Range intersection(const Range& a, const Range& b);  // {x, x} where they do not meet
-// Adds a range behind those of a list: to the last one where that ends there; an empty one not at all.
+// Appends a range to a list; extends the last one where it ends there; leaves an empty one out.
 void append(std::vector<Range>& ranges, const Range& range);
 
 // A rectangular part of a tensor.

@@ -136,6 +136,15 @@ void check_all_to_all(const Deck& deck, Report& report) {
                      ", or cp_method: ring | all_gather");
 }
 
+// A cp rank works on whole key heads (nn/delta_exchange.hpp); what tp asks of them is reported by itself.
+void check_linear_heads(const Deck& deck, Report& report) {
+  const std::int64_t heads = deck.model.linear_key_heads, tp = deck.mesh.tp, cp = deck.mesh.cp;
+  if (heads % tp != 0 || heads / tp % cp == 0) return;
+  report.add("", equation("mesh.tp", tp) + " x " + equation("mesh.cp", cp) + " does not divide " +
+                     equation("model.linear_key_heads", heads) + "; nearest legal cp: " +
+                     nearest(cp, heads / tp, [&](std::int64_t n) { return heads / tp % n == 0; }));
+}
+
 void check_batch(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
   const std::int64_t replicas = deck.mesh.dp_replicate * deck.mesh.dp_shard;
@@ -171,6 +180,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
   check_transposed_groups(deck, report);
   check_depth(deck, report);
   check_all_to_all(deck, report);
+  check_linear_heads(deck, report);
   check_expert_axes(deck, report);
   return mesh;
 }

@@ -20,21 +20,21 @@ struct ExpertRanks {
   std::int64_t experts_here() const { return experts / ep; }
 };
 
-// Who sends which of its assignments (row, choice) to whom, in rounds of at most so many rows a rank: a pure function
-// of all sources' counts, so that every rank works it out alone. A source's assignments stand in the order of their
-// experts, so those of one round and receiver follow each other. A receiving group's assignments are taken in the order
-// (expert, source) and cut every `round_rows` of them. In a round they arrive by source, in the order (etp coordinate,
-// ep coordinate), and from one source by expert.
+// The assignments (row, choice) that each rank of a dispatch sends to each other, in rounds of at most so many rows a
+// rank: a pure function of all sources' counts, so that every rank works it out alone. A source's assignments stand in
+// the order of their experts: those of one round and receiver are neighbours. A receiving group takes them in the order
+// (expert, source), cut every `round_rows`. In a round they arrive by source, in the order (etp coordinate, ep
+// coordinate), and from one source by expert.
 class DispatchPlan {
  public:
   // counts: (sources, E).
   DispatchPlan(const ExpertRanks& ranks, std::span<const std::int64_t> counts, std::int64_t round_rows);
 
-  // The most that any group needs, at least 1: the same on every rank.
+  // The most rounds that any group needs, at least 1: the same on every rank.
   int rounds() const { return rounds_; }
   // The places of this rank's own order that go to ep coordinate `peer`.
   Range sent(int round, int peer) const;
-  // Those places of all peers, where they follow each other as one.
+  // These places for all peers, joined where they follow each other.
   std::vector<Range> stretches(int round) const;
   // Rows that this rank's group gets from a source.
   std::int64_t received(int round, int ep_peer, int etp_peer) const;

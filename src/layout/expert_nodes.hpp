@@ -11,7 +11,7 @@ namespace forge {
 // each node that has one of a row's experts, then inside that node.
 struct ExpertNodes {
   int nodes = 1;     // of each ep group; 1: no
-  std::string rule;  // then the broken one, with what would be legal
+  std::string rule;  // then the broken one, with legal values
 };
 // node_ranks: consecutive ranks of each node; 0: not known.
 ExpertNodes expert_nodes(const MeshShape& mesh, int node_ranks);

@@ -10,10 +10,10 @@ namespace forge {
 
 // Second moments of matrices as a row's times a column's (Adafactor; Shazeer & Stern 2018, arXiv 1804.04235). Each
 // tensor of a checkpoint with two dimensions is a matrix, each expert's for itself; others have second moments of their
-// own. The ranks that share a unit (groups `matrices` and `expert_matrices`) add up squares of what each of them owns,
+// own. The ranks that share a unit (groups `matrices` and `expert_matrices`) add up squares, each of its own elements,
 // and all keep the moments of its rows and columns.
 
-// One of a unit's. Of its rows' moments the first stands at `moments` of the unit's, those of its columns behind them.
+// One of a unit's. The moments of its rows begin at `moments` of the unit's, the moments of its columns follow them.
 struct FactoredTensor {
   std::size_t parameter = 0;           // in LocalUnit::parameters
   std::int64_t rows = 0, columns = 0;  // 0: a vector
@@ -32,10 +32,10 @@ struct FactoredPart {
 
 struct FactoredUnit {
   std::vector<FactoredTensor> tensors;
-  std::vector<FactoredPart> counted, held;  // what this rank adds to the sums, and what it updates
+  std::vector<FactoredPart> counted, held;  // parts that this rank adds to the sums, and that it updates
   std::int64_t moments = 0;                 // of all its tensors' rows and columns
-  std::int64_t first_moment = 0;            // where they stand among those of all units of the rank
-  bool writes = false;                      // this rank, what checkpoints have of them
+  std::int64_t first_moment = 0;            // where they stand among all moments of the rank's units
+  bool writes = false;                      // this rank writes them to checkpoints
 
   std::int64_t tensor_count() const { return std::ssize(tensors); }
 };
@@ -48,7 +48,7 @@ struct FactoredMoments {
 FactoredMoments factored_moments(const std::vector<LocalUnit>& units, const LocalLayout& layout);
 
 // Second moments of rows, and of columns, that a rank keeps for the whole run: of matrices that it owns
-// (WholeMatrices::kept), or of all whose parts it holds; with SOAP, all that it keeps of those that it owns.
+// (WholeMatrices::kept), or of all matrices whose parts it holds; with SOAP, all states of its own matrices.
 template <class A>
 struct LineMoments {
   View<A, 1> values;

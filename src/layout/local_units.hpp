@@ -12,8 +12,8 @@
 
 namespace forge {
 
-// How the ranks of a shard group (dp_shard x cp; of experts those of edp that shard) share a unit's state (Rajbhandari
-// et al. 2020, "ZeRO").
+// How the ranks of a shard group (dp_shard x cp; of experts the ranks of edp that shard) share a unit's state
+// (Rajbhandari et al. 2020, "ZeRO").
 struct Zero {
   int stage = 0;               // 1: optimizer state, 2: also gradients, 3: also parameters
   bool reduce_each = false;    // train.accumulate sharded: gradients are reduced after each microbatch into the shard
@@ -34,11 +34,11 @@ struct Zero {
 };
 
 // The model as one tensor-parallel rank computes it: its heads, feed-forward columns, vocabulary rows and, of `etp`
-// ranks, columns of experts. K heads on
-// more than K ranks: one each, held by tp / K neighbours. The vocabulary is padded to a multiple of tp.
+// ranks, columns of experts. More than K ranks have one of the K key and value heads each, tp / K neighbours the same
+// one. The vocabulary is padded to a multiple of tp.
 ModelSpec local_spec(const ModelSpec& spec, int tp, int etp = 1);
 
-// What a rank of a group holds of the rows or columns that are split so.
+// A rank's piece of rows or columns that a group of ranks splits.
 struct SplitPiece {
   Range range;          // of the tensor's; perhaps empty
   std::int64_t extent;  // of every rank's piece, padding included
@@ -63,8 +63,8 @@ struct LocalPiece {
   Range range() const { return {offset, offset + box.size()}; }  // of the unit's flat buffer
 };
 
-// A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, those that tp splits first, then
-// vectors, those that it splits last. A group (the pieces of one member) starts at a multiple of unit_alignment; gaps
+// A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, the ones split by tp first, then
+// vectors, the ones split by tp last. A group (the pieces of one member) starts at a multiple of unit_alignment; gaps
 // hold zeros and stay zero. ZeRO cuts the buffer into equal ranges.
 struct LocalUnit {
   UnitKind kind = UnitKind::block;
@@ -72,7 +72,7 @@ struct LocalUnit {
   ParameterList parameters;
   std::vector<LocalPiece> pieces;
   std::int64_t elements = 0;           // padding included: a multiple of shards · unit_alignment
-  std::int64_t vectors_begin = 0;      // from here: vectors; their gradients are summed over the step where they are
+  std::int64_t vectors_begin = 0;      // from here: vectors; their gradients are summed over the step in place
   std::int64_t replicated_begin = 0;   // from here up to replicated_end: the same on every tp rank, of experts on
   std::int64_t replicated_end = 0;     // every etp rank; gradients are summed over those
   std::vector<Range> copied;           // key and value heads that tp neighbours share; gradients are summed over those
@@ -89,22 +89,22 @@ struct LocalUnit {
     const std::int64_t size = elements / zero.shards;
     return {size * zero.shard, size * (zero.shard + 1)};
   }
-  // Of a piece, where rules are known.
+  // The rule of a piece, where rules are known.
   const UpdateRule& rule_of(std::size_t piece) const { return rules.at(pieces[piece].parameter); }
   // A piece with the gap behind it.
   Range range_of(std::size_t piece) const {
     return {pieces[piece].offset, piece + 1 < pieces.size() ? pieces[piece + 1].offset : elements};
   }
-  // What this rank updates.
+  // The elements that this rank updates.
   Range state() const { return zero.shards_state() ? shard() : Range{0, elements}; }
 };
 inline constexpr std::int64_t unit_alignment = 64;
 
 // The first elements of a unit, to whose gradients products alone add: its matrices, but for tables. The first product
-// of such a sum overwrites what stands there.
+// of such a sum overwrites the buffer.
 std::int64_t fresh_elements(const LocalUnit& unit);
 
-// Where a rank stands. Experts have groups of their own: of E experts it holds E / ep, of those Fe / etp columns.
+// Where a rank stands. Experts have groups of their own: a rank holds E / ep experts, and Fe / etp columns of each.
 struct LocalLayout {
   int tp = 1, tp_rank = 0;
   Zero zero{};

@@ -8,8 +8,8 @@
 
 namespace forge {
 
-// What the owner of a matrix (m, n) keeps of it: the states of the optimizer's list that are matrix owners', in its
-// order, one behind the other.
+// The states of a matrix (m, n) at its owner: the states of the optimizer's list that are matrix owners', in its order,
+// one behind the other.
 struct MatrixState {
   struct Part {
     const StateSpec* spec = nullptr;

@@ -16,7 +16,7 @@ enum class Axis : int { pp, dp_replicate, dp_shard, cp, tp };
 // The axes of the expert view of the same ranks; pp is the same coordinate in both.
 enum class ExpertAxis : int { pp, edp, ep, etp };
 
-// Of either view.
+// The bits of axes of either view.
 template <class A>
 constexpr AxisBits bits_of(std::initializer_list<A> axes) {
   AxisBits bits = 0;
@@ -38,8 +38,8 @@ struct MeshShape {
 
   int world() const { return pp * dp_replicate * dp_shard * cp * tp; }
   int data_parallel() const { return dp_replicate * dp_shard; }  // groups of ranks that read different data
-  // Data-parallel groups that exchange rows of experts with each other: those that an ep group lies in, with whole
-  // ones.
+  // Data-parallel groups that exchange rows of experts with each other: the least number that holds whole groups of ep
+  // and etp.
   int data_parallel_together() const;
   Grid dense() const { return Grid({pp, dp_replicate, dp_shard, cp, tp}); }
   Grid expert() const { return Grid({pp, edp, ep, etp}); }
@@ -54,8 +54,8 @@ struct MeshShape {
 
 // The deck's mesh on `world` ranks. dp_shard -1 takes the rest. A pinned dp_shard with which
 // pp dp_replicate dp_shard ep cp tp is the world counts ep as a factor of its own, and becomes dp_shard ep.
-// Reports every violated equation with the nearest legal values, of `experts` experts (0: of any number); nothing is
-// returned then.
+// Reports every violated equation with the nearest legal values, for `experts` experts (0: any number); then returns
+// nothing.
 std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report,
                                       std::int64_t experts = 0);
 // The deck's mesh on `world` ranks, or the report thrown as one BadInput.
@@ -64,8 +64,8 @@ MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world);
 // The fewest ranks that the deck's mesh asks for: dp_shard -1 counts as 1.
 std::int64_t ranks_of(const MeshDeck& deck);
 
-// A table for people: axis, extent, stride, the ranks of `rank`'s group, what the axis carries; both views (the expert
-// one only where it differs).
+// A table for people: axis, extent, stride, the ranks of `rank`'s group, the axis' traffic; both views (the expert one
+// only where it differs).
 std::string mesh_table(const MeshShape& mesh, int rank);
 
 // Groups of ranks that follow from the model beside the mesh's axes.
@@ -73,7 +73,7 @@ struct MeshGroups {
   int kv_copies = 1;              // tp neighbours that hold the same key and value heads
   std::vector<int> table_stages;  // pp coordinates that hold the token table
   bool experts = false;           // the expert view's groups are wanted
-  bool matrices = false;          // those of optimizers that update whole matrices
+  bool matrices = false;          // the groups of optimizers that update whole matrices
   bool whole = true;              // gradients are summed over all that hold a unit: ZeRO 0
   bool sharded = true;            // or over shards and replicas, and parameters are gathered: ZeRO 1 to 3
   bool expert_adapters = false;   // matrices of experts that all of etp have whole are trained

@@ -8,11 +8,11 @@
 
 namespace forge {
 
-// Who sends which rows to whom in two hops: a pure function of all sources' counts, so that every rank works it out
-// alone. Ranks of ep are numbered node · ranks of a node + place; etp is 1. A record is a row on its way to a node,
-// once whatever the number of its experts there, and goes to the rank of the source's place. Behind it the node's ranks
-// exchange assignments in the rounds of a DispatchPlan of their own, in which a source is a rank of the node with all
-// records that it has got.
+// The rows that each rank sends to each other in a dispatch of two hops: a pure function of all sources' counts, so
+// that every rank works it out alone. Ranks of ep are numbered node · ranks of a node + place; etp is 1. A record is a
+// row on its way to a node, once whatever the number of its experts there, and goes to the rank of the source's place.
+// Then the node's ranks exchange assignments in the rounds of a DispatchPlan of their own, in which a source is a rank
+// of the node with all its records.
 class NodeDispatchPlan {
  public:
   // counts: (ep, E + nodes), of each source its assignments of each expert and its records for each node. Rounds are of
@@ -21,7 +21,7 @@ class NodeDispatchPlan {
 
   // The most that any rank of ep needs, the same on all of them: a rail's ranks stay together.
   int rounds() const { return rounds_; }
-  // This rank's records, by node; and those that it gets, by the source's node: where each node's stand.
+  // This rank's records, by node; and the records that it gets, by the source's node: the range of each node.
   const std::vector<Range>& records_sent() const { return sent_; }
   const std::vector<Range>& records_staged() const { return staged_; }
   const DispatchPlan& of_node() const { return of_node_; }

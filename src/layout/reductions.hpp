@@ -7,7 +7,7 @@
 namespace forge {
 
 // A collective that sums gradients of a unit over ranks that share it. parallel/gradient_sync.hpp runs them,
-// plan/traffic.hpp adds up what they send.
+// plan/traffic.hpp adds up their bytes.
 struct Reduction {
   Group group;
   Collective collective;  // an all-reduce; a reduce-scatter is of the whole unit
@@ -16,8 +16,8 @@ struct Reduction {
 // Over the ranks that share the unit's state or, without ZeRO, all that hold the unit: after each microbatch
 // (Zero::reduce_each), or once a step.
 Reduction reduction_over_shards(const LocalUnit& unit);
-// Behind that, once a step, of the rank's state: over replicas, and over tp, of experts over etp, for what that
-// replicates or copies.
+// The reductions behind those over shards, once a step, of the rank's state: over replicas, and of elements that tp (of
+// experts etp) replicates or copies, over tp (etp).
 using StepReductions = ShortList<Reduction, 16>;
 StepReductions step_reductions(const LocalUnit& unit);
 

@@ -20,8 +20,8 @@ std::string_view name_of(ReplicaKind kind);
 // The group of a rank, as a number that its members share; negative: the rank is in none. `sharded`: ZeRO 1 to 3.
 int replica_group(ReplicaKind kind, const MeshShape& mesh, const MeshGroups& groups, bool sharded, int rank);
 
-// The parts of a unit's flat buffer that a rank holds as the others of its group do; of `matrices` and `routers`, which
-// stand in no unit, none.
+// The parts of a unit's flat buffer that a rank holds like the others of its group; none for `matrices` and `routers`,
+// which stand in no unit.
 std::vector<Range> alike(ReplicaKind kind, const LocalUnit& unit);
 
 }  // namespace forge

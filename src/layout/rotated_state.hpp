@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What the owner of a matrix (m, n) keeps of it with SOAP (Vyas et al. 2024, arXiv 2409.11321), by its place among the
+// The states of a matrix (m, n) at its owner with SOAP (Vyas et al. 2024, arXiv 2409.11321), by their place among the
 // owner's states (config/optimizer_table.hpp): the first moment, the second moment in the bases, and of rows and of
 // columns the covariance of gradients with its basis, whose rows are the basis' vectors.
 struct RotatedState {

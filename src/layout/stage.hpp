@@ -8,9 +8,9 @@
 
 namespace forge {
 
-// A stage of the pipeline as a list of layers: what it computes, in which order, with which units. Forward walks the
-// list from its begin, backward from its end. Between layers stand states (S, C): the residual stream, and normalised
-// states: number 0 is what the final norm makes, number d what the norm of multi-token prediction at depth d makes.
+// A stage of the pipeline as a list of layers: their order, and the units of each. Forward walks the list from its
+// begin, backward from its end. Between layers stand states (S, C): the residual stream, and normalised states: number
+// 0 is the final norm's output, number d the output of multi-token prediction's norm at depth d.
 enum class LayerKind : std::uint8_t {
   arrivals,    // normalised states from the stage before; backward hands their gradients back
   embedding,   // tokens → residual stream
@@ -18,7 +18,7 @@ enum class LayerKind : std::uint8_t {
   norm,        // residual stream → normalised state
   head,        // normalised state → loss; its W runs in F, while a chunk of logits is at hand
   mtp_input,   // shifted tokens and the normalised state before → input of a depth's block
-  departures,  // states → the stage behind; or, in a stage without layers, what arrived
+  departures,  // states → the stage behind; or, in a stage without layers, the arrivals
 };
 std::string_view name_of(LayerKind kind);
 
@@ -32,11 +32,11 @@ struct StageLayer {
   // table of mtp_input.
   std::size_t unit = no_unit, second = no_unit;
   std::size_t adapter = no_unit;               // of a block's adapters
-  std::size_t expert_adapter = no_unit;        // of those of its experts
-  bool frozen = false, second_frozen = false;  // no gradients of theirs are taken
+  std::size_t expert_adapter = no_unit;        // of its experts' adapters
+  bool frozen = false, second_frozen = false;  // they get no gradients
   bool idle = false;                           // nothing in or below it is trained: it has no backward
 
-  // Whether its pass W has anything to do; that of experts and of their adapters runs with B.
+  // Whether its pass W has anything to do; W of experts and of their adapters runs with B.
   bool has_weights() const { return !frozen || adapter != no_unit; }
   // Evaluation has the model's own loss alone.
   bool trains_only() const { return state > 0; }

@@ -8,14 +8,14 @@
 
 namespace forge {
 
-// The buffers of a stage, from the lists of its layers: what the slots of its edges and layers hold, and what a task
-// takes of the workspace. parallel/ allocates as many bytes and places each layer's struct there; plan/memory.hpp adds
-// them up.
+// The buffers of a stage, from the lists of its layers: the slots of its edges and layers, and a task's
+// workspace. parallel/ allocates as many bytes and places each layer's struct there; plan/memory.hpp adds them
+// up.
 
-// What a microbatch keeps in a stage between tasks.
+// A microbatch's memory in a stage between tasks.
 enum class Region : std::uint8_t {
-  saved,   // its batch, and what layers keep for backward: from forward until W
-  left,    // what B leaves for W where they are separate actions
+  saved,   // its batch, and layers' buffers for backward: from forward until W
+  left,    // buffers from B for W where they are separate actions
   input,   // states that reach the stage
   output,  // states that it hands on
   output_gradient,
@@ -26,7 +26,7 @@ using Regions = unsigned;  // a set of them
 constexpr Regions set_of(Region region) {
   return 1u << static_cast<unsigned>(region);
 }
-// Of a set with one.
+// The region of a set with one.
 constexpr Region only_of(Regions one) {
   return static_cast<Region>(std::countr_zero(one));
 }

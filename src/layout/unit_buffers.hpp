@@ -10,12 +10,12 @@
 
 namespace forge {
 
-// What a run keeps beside the weights.
+// The memory of a run beside the weights.
 struct StorageKind {
   bool gradients = true;
   OptimizerState optimizer{};
 };
-// What a rank does: evaluation needs no gradients, `gradients` no optimizer.
+// The work of a rank: evaluation needs no gradients, `gradients` no optimizer.
 enum class RunKind { training, gradients, evaluation };
 StorageKind storage_kind(RunKind kind, const OptimizerState& optimizer);
 
@@ -27,7 +27,7 @@ enum class UnitBuf {
   gradient,     // the shard, where microbatches are reduced into it
   accumulator,  // the whole unit: sums of this rank's microbatches
   vectors,      // sums of the vectors' gradients, where matrices of each microbatch have a buffer of a pool
-  optimizer,    // what the optimizer keeps of kept_ranges(), in the order of its declaration; perhaps empty
+  optimizer,    // the optimizer's states of kept_ranges(), in the order of its declaration; perhaps empty
   count_,
 };
 struct UnitBufferSpec {
@@ -43,8 +43,8 @@ std::vector<Range> kept_ranges(const LocalUnit& unit, KeptOf of);
 std::int64_t kept_elements(const LocalUnit& unit, KeptOf of);
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, StorageKind kind);
 
-// Units take turns in a few buffers of their largest one's size: gradients on their way into the shard, and gathered
-// parameters (in use, and ahead of use). Tables and the output matrix are much larger than a block, and seldom
+// Units take turns in a few buffers as large as the largest of them: gradients on their way into the shard, and
+// gathered parameters (in use, and ahead of use). Tables and the output matrix are much larger than a block, and seldom
 // used: they have fewer.
 enum class PoolClass { blocks, tables, experts, adapters, expert_adapters };
 inline constexpr int pool_classes = 5;

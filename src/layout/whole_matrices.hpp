@@ -11,11 +11,11 @@
 namespace forge {
 
 // Updates that need whole matrices (optimizer_table.hpp: MatrixWork). Every matrix of blocks and experts has an
-// owner among the ranks that hold parts of it: of dense units the shards of ZeRO x tp, of experts theirs x etp. In
+// owner among the ranks that hold parts of it: ZeRO's shards x tp for dense units, the experts' shards x etp. In
 // rounds, the ranks send their parts to the owners, which compute and send back. All of it is a pure function of the
 // layout. A tensor that is split in parts of their own (q, k and v in one) is as many matrices.
 
-// What a rank holds of matrices of a round: elements that follow each other in a unit's flat buffer, and from `at` on
+// A rank's part of the matrices of a round: elements that follow each other in a unit's flat buffer, and from `at` on
 // in the rank's buffer of the round.
 struct HeldPart {
   std::size_t unit = 0;
@@ -29,14 +29,14 @@ struct HeldPart {
   std::int64_t end() const { return at + elements.size(); }
 };
 
-// What rank `holder` of the group holds of a matrix that this rank owns: elements from `first` on of a piece of `width`
-// columns, row-major, whose first one is (row, column) of the matrix.
+// The part of rank `holder` of the group in a matrix that this rank owns: elements from `first` on of a piece of
+// `width` columns, row-major, whose first one is (row, column) of the matrix.
 struct OwnedPart {
   std::int64_t matrix = 0;  // in its stack
   int holder = 0;
   std::int64_t row = 0, column = 0, width = 0, first = 0, count = 0;
   bool sent = false;  // the holder sends it; the others have copies
-  bool held = false;  // this rank has it itself: `at` is a place in its buffer of held parts, not among those sent
+  bool held = false;  // this rank is the holder: `at` is a place in its buffer of held parts, not of sent ones
   std::int64_t at = 0;
 };
 
@@ -50,7 +50,7 @@ struct OwnedMatrix {
 struct MatrixStack {
   std::int64_t rows = 0, columns = 0;
   std::vector<OwnedMatrix> matrices;
-  std::int64_t first_kept = 0;  // where what is kept of them begins, among all that this rank keeps of matrices
+  std::int64_t first_kept = 0;  // where their states begin, among all states of matrices on this rank
   MatrixState state;            // of one of them
   bool rotates = false;         // with SOAP
   std::vector<OwnedPart> parts;
@@ -59,7 +59,7 @@ struct MatrixStack {
   std::int64_t kept() const { return state.elements; }
 };
 
-// Matrices of any shapes; whose, layout/matrix_rounds.hpp says.
+// Matrices of any shapes; layout/matrix_rounds.hpp chooses them.
 struct MatrixRound {
   bool experts = false;
   int rank = 0;  // this one's number in its group
@@ -69,27 +69,27 @@ struct MatrixRound {
   std::int64_t held_elements() const { return held.empty() ? 0 : held.back().end(); }
 };
 
-// Of one rank. Rounds are under way three at a time where there is anybody to send to: one on its way to the owners,
-// one computed, one on its way back.
+// The rounds of one rank. Three are under way at a time where there is anybody to send to: one on its way to the
+// owners, one computed, one on its way back.
 struct WholeMatrices {
   std::vector<MatrixRound> rounds;
   int buffers = 1;
-  // The most elements of a round on any rank of the groups: parts that it holds, matrices of an owner. Of a stack:
-  // matrices, their smaller squares, rows; its matrices.
+  // The most elements of a round on any rank of the groups: parts that it holds, matrices of an owner; of a stack:
+  // matrices, their smaller squares, rows; and its number of matrices.
   std::int64_t held = 0, received = 0, stack = 0, square = 0, rows = 0, batch = 0;
   bool rotates = false;    // with SOAP; its work has the sizes of …
   RotationSizes rotation;  // … one matrix, in the place of squares and rows
   std::int64_t kept = 0;   // elements kept of all matrices that this rank owns
 };
 
-// Where a rank stands in its groups: number `shard` of the shards, `tp` or `etp` of those.
+// Where a rank stands in its groups: number `shard` of the shards, `tp` or `etp` among the ranks with a shard.
 WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout, const OptimizerDeck& deck);
 
 // Newton and Schulz's iteration (optim/newton_schulz.hpp) of one matrix.
 inline constexpr int newton_schulz_steps = 5;
 double newton_schulz_flops(std::int64_t rows, std::int64_t columns);
-// The products of an update with SOAP, without those that refresh the bases: covariances, gradient and first moment to
-// the bases, and the update back.
+// The products of an update with SOAP, but for refreshing the bases: covariances, gradient and first moment to the
+// bases, and the update back.
 double rotated_flops(const RotatedState& state);
 // The products of a round on its owner, in their order.
 void list_round(Segments& list, const MatrixRound& round);

@@ -19,9 +19,9 @@ namespace forge {
 // Every buffer of a step is a member of a struct, a View of its type, and each struct has a function that lists its
 // members with their shapes (nn/*.plan.hpp). The arena allocates from these lists and from nothing else; plan/ sums
 // them: that is why the planned peak is the arena's high-water mark, to the byte. R = rows of a microbatch on this
-// rank; S = R / tp, those of the residual stream and the norms (sequence parallelism). H, K, F and V are this rank's.
+// rank; S = R / tp, rows of the residual stream and the norms (sequence parallelism). H, K, F and V are this rank's.
 
-// The last use of a buffer that outlives the forward pass: backward for inputs (B) or for weights (W).
+// The last reader of a forward pass's buffer: forward itself, or backward for inputs (B) or for weights (W).
 enum class Reader { forward, backward_input, backward_weight };
 
 struct BufferSpec {
@@ -29,13 +29,13 @@ struct BufferSpec {
   Array<std::int64_t, 2> extents;
   DType dtype;
   Reader last_reader;
-  // The View, and what points it to memory.
+  // The View, and the function that points it to memory.
   void* member;
   void (*place)(void* member, void* memory, const Array<std::int64_t, 2>& extents);
 
   std::size_t bytes() const { return to_size(extents[0] * extents[1]) * size_of(dtype); }
 };
-// Made anew wherever a layer works: no memory is asked for.
+// A list is made anew wherever a layer works, and takes no memory from the heap.
 using BufferList = ShortList<BufferSpec, 64>;
 
 // Arena bytes of a list: each buffer rounded up.
@@ -43,7 +43,7 @@ std::size_t aligned_bytes(const BufferList& list);
 // Points the members into memory of as many bytes, one buffer behind the other.
 void place(const BufferList& list, void* memory);
 
-// What one microbatch on one rank looks like.
+// The shape of one microbatch on one rank.
 struct Microbatch {
   std::int64_t sequences = 1;        // b
   std::int64_t sequence_tokens = 1;  // T
@@ -71,16 +71,16 @@ struct BufferContext {
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   RoundingOptions rounding{};
-  KernelChoice kernels{};         // those asked for
+  KernelChoice kernels{};         // the kernels asked for
   bool grouped = false;           // products of routed experts take one launch
-  bool cutlass = false;           // … by that library, behind one that describes the groups to it
-  bool row_scores = false;        // an evaluation keeps what its rows say of their labels
+  bool cutlass = false;           // … by CUTLASS, behind a launch that describes the groups to it
+  bool row_scores = false;        // an evaluation keeps its rows' scores of their labels
   bool pairs = false;             // a sample is a pair of texts of which the first is preferred
   bool checks_gradients = false;  // a step's gradients have a checksum (train/gradient_check.hpp)
   std::int64_t cache_tokens = 0;  // of each sequence whose keys and values a generation keeps; 0: it keeps none
-  double expert_load = 1;         // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
+  double expert_load = 1;         // rows of the busiest ranks' experts over the mean: for work, not for sizes
 
-  // Sums before those of the step's scalars: losses of sources; or margins of pairs, and how many are right.
+  // Sums before the step's scalars: losses of sources; or margins of pairs, and how many are right.
   std::int64_t leading_sums() const { return pairs ? 2 : sources; }
   // Texts of the pairs of a microbatch.
   std::int64_t texts() const { return 2 * microbatch.sequences; }
@@ -92,11 +92,11 @@ struct BufferContext {
 template <class T>
 inline constexpr bool rounds = !std::is_same_v<T, acc_t<T>>;
 
-// Lists the members of structs. What a forward pass makes is kept until its last reader, or recomputed, as the policy
-// says: products, attention and exchanges are saved, outputs of norms and activations recomputed.
+// Lists the members of structs. Results of a forward pass are kept until their last reader, or recomputed, as the
+// policy says: products, attention and exchanges are saved, outputs of norms and activations recomputed.
 class BufferLister {
  public:
-  enum class Part { all, saved, recomputed };  // of what forward makes
+  enum class Part { all, saved, recomputed };  // of forward's results
   static constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::backward_weight;
   explicit BufferLister(const BufferContext& context, Part part = Part::all) : c(context), part_(part) {}
 
@@ -109,7 +109,7 @@ class BufferLister {
   void add(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last = F) {
     list.push_back({name, {{rows, columns}}, dtype_of<P>, last, &member, place_view<P, N>});
   }
-  // A member that every policy saves; then one that full recomputation drops, and one that selective drops, too.
+  // Members: one that every policy saves; one that full recomputation drops; one that selective drops, too.
   template <class P, int N>
   void keep(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
     if (part_ != Part::recomputed) add(member, name, rows, columns, last);
@@ -164,7 +164,7 @@ std::size_t counted_bytes(const BufferContext& c, Args&... args) {
 
 // The types of a deck's run.
 Precision precision_of(const Deck& deck);
-// The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it; `kernels`: what is asked
+// The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it; `kernels`: those asked
 // for.
 BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const KernelChoice& kernels = asked_kernels());
 

@@ -12,17 +12,17 @@ struct FlopsLine {
   std::string part;
   double forward;
 };
-// By part of the model. Attention counts the keys that a query of a T-token sample sees on average (causal, window);
-// the embedding look-up counts nothing; of the experts those count that the token goes to; multi-token prediction
-// counts with its own uses of the head. Norms, rotations and activations are left out, as everybody's MFU does.
+// FLOPs by part of the model. Attention counts the keys that a query of a T-token sample sees on average (causal,
+// window); the embedding look-up counts nothing; experts count those that the token goes to; multi-token prediction its
+// own uses of the head, too. Norms, rotations and activations are left out, as everybody's MFU does.
 std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& spec, std::int64_t sequence_tokens);
 
-// Forward, of adapters, of experts only where the token goes there; 0: there are none.
+// FLOPs of adapters, forward, of experts only where the token goes there; 0: there are none.
 double adapter_flops_per_token(const ModelSpec& spec, const std::vector<Unit>& units);
 
-// Forward and backward, without recomputation, as which a pair's second run of the head counts: the figure that mfu
-// divides by. Frozen units of these, all of the model's, have no gradients, and below the lowest layer that is trained
-// nothing goes backward.
+// FLOPs forward and backward, without recomputation (a pair's second run of the head counts as such): mfu's figure.
+// Frozen units, among all of the model's `units`, have no gradients, and below the lowest trained layer there is no
+// backward pass.
 double training_flops_per_token(const ModelSpec& spec, const std::vector<Unit>& units, std::int64_t sequence_tokens);
 
 // Mean number of keys seen by the T queries of a sample.

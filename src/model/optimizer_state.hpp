@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// What an optimizer keeps beside the weights. Of what shards keep, layout/unit_buffers and parallel/storage lay out a
+// The states of an optimizer, beside the weights. Of shards' states, layout/unit_buffers and parallel/storage lay out a
 // number for every element that a rank updates, plan/memory adds it up, checkpoints save it, the optimizer reads it by
 // its place in the list.
 struct StateBuffer {
@@ -17,18 +17,18 @@ struct StateBuffer {
   DType type;
   KeptOf of = KeptOf::all;
   StateOwner owner = StateOwner::shards;
-  bool averages = false;  // of an optimizer whose weights to use are averages of those that are trained
+  bool averages = false;  // of an optimizer whose weights to use are averages of the trained ones
 
   bool is_of_elements() const { return owner == StateOwner::shards; }
 };
 using OptimizerState = ShortList<StateBuffer, most_states>;
 
-// Whether anything is kept of matrices, not of elements (LineMoments).
+// Whether the optimizer has states of matrices, not of elements (LineMoments).
 inline bool keeps_of_matrices(const OptimizerState& state) {
   return !state.empty() && !state.back().is_of_elements();
 }
 
-// That of the deck's optimizer; `standard`: the type where the deck doesn't name another.
+// The states of the deck's optimizer; `standard`: the type where the deck doesn't name another.
 OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard);
 
 }  // namespace forge

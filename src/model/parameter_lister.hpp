@@ -16,8 +16,8 @@ namespace forge {
 struct TensorNames;
 
 // The parameters of a layer are members of a struct, each a View of its type, and the struct has a function that lists
-// them (nn/*.plan.hpp). One list serves both ends: what the model's tensors are, and where the Views point in a rank's
-// flat buffer.
+// them (nn/*.plan.hpp). One list serves both ends: the model's tensors, and the places of the Views in a rank's flat
+// buffer.
 
 // A name in parts, which stand behind each other.
 using NameParts = ShortList<std::string_view, 4>;
@@ -34,7 +34,7 @@ inline Splits split_columns(std::int64_t granule = 1) {
 // One tensor of the checkpoint, as its layer declares it.
 struct TensorSpec {
   NameParts name;  // forge's own, behind the unit's
-  NameParts hf;    // in Hugging Face checkpoints; of a block's behind the block's; empty: no family has the tensor
+  NameParts hf;    // in Hugging Face checkpoints; behind the block's, if any; empty: no family has the tensor
   ShortList<std::int64_t, 2> shape;
   Splits split = {};  // empty: every tensor-parallel rank has it whole
   Initial initial = Initial::zeros;
@@ -47,7 +47,7 @@ struct TensorSpec {
   std::int64_t groups = 0;                   // Parameter::hf_groups
 };
 
-// A buffer with the elements of a unit from `begin` on: with all of them, or with those of its vectors, which stand
+// A buffer with the elements of a unit from `begin` on: with all of them, or with its vectors', which stand
 // behind the matrices.
 template <class P>
 struct UnitPart {
@@ -56,7 +56,7 @@ struct UnitPart {
 
   UnitPart() = default;
   UnitPart(P* first, std::int64_t first_element = 0) : data(first), begin(first_element) {}
-  // That of the unit's element `offset`; null where the buffer doesn't have it.
+  // The address of the unit's element `offset`; null where the buffer doesn't have it.
   P* at(std::int64_t offset) const { return data && offset >= begin ? data + (offset - begin) : nullptr; }
 };
 
@@ -66,7 +66,7 @@ class ParameterLister {
  public:
   // Declares the whole model's tensors.
   ParameterLister(const ModelSpec& whole, Unit& unit);
-  // Points Views of P into a unit's buffer, or into two: gradients of vectors may be summed elsewhere than those of
+  // Points Views of P into a unit's buffer, or into two: gradients of vectors may be summed elsewhere than gradients of
   // matrices. `local`: the model as this tensor-parallel rank computes it.
   template <class P>
   ParameterLister(const ModelSpec& local, UnitKind kind, std::int64_t layer, const std::vector<ParameterGroup>& groups,
@@ -95,16 +95,16 @@ class ParameterLister {
     start(member, extents);
     declare(tensor, section);
   }
-  // A member that is several tensors, which follow.
+  // A member that is several tensors; they follow.
   template <class P, int N>
   void start(View<P, N>& member, Array<std::int64_t, N> extents) {
     ++next_;
     if (declares()) return;
     const ParameterGroup& group = group_of<P>();
-    if constexpr (N == 3) extents[0] = group.elements / (extents[1] * extents[2]);  // of experts, those that are here
+    if constexpr (N == 3) extents[0] = group.elements / (extents[1] * extents[2]);  // of experts, the ones here
     point(member, group, extents);
   }
-  // A member of as many vectors: so long as their place in the unit says.
+  // A member of as many vectors as its place in the unit says.
   template <class P>
   void start_vectors(View<P, 2>& member, std::int64_t vectors) {
     ++next_;
@@ -124,7 +124,7 @@ class ParameterLister {
   double norm_offset() const;  // added to the files' weights of norms
   std::string_view hf(std::string_view others, std::string_view gpt2_name) const { return gpt2() ? gpt2_name : others; }
 
-  // Standard deviations of matrices, and of those that add to the residual stream.
+  // Standard deviations of matrices, and of the matrices that add to the residual stream.
   double matrix_std() const { return spec.options.initial_std; }
   double output_std() const;
 

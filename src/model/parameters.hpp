@@ -14,8 +14,8 @@
 namespace forge {
 
 // Where a parameter stands in its unit, from the front on. Matrices (out, in) stand before vectors, whose gradients are
-// taken with B, without a product of their own, and summed over the step where they are; what every tp rank has whole
-// stands together.
+// taken with B, without a product of their own, and summed over the step in place; parameters that every tp rank has
+// whole stand together.
 enum class Section { split_matrices, matrices, output_biases, stream_norms, vectors, split_vectors };
 constexpr bool holds_vectors(Section section) {
   return section >= Section::output_biases;
@@ -23,13 +23,13 @@ constexpr bool holds_vectors(Section section) {
 
 enum class Initial { zeros, ones, normal, uniform, log_uniform };
 
-// How ranks share a tensor's rows or columns: of dense units those of tp, of experts those of etp. Each has a piece of
+// How ranks share a tensor's rows or columns: tp ranks of dense units, etp ranks of experts. Each has a piece of
 // whole granules; where the granules don't divide, the last pieces end early, or are empty.
 struct Split {
   int dim = 0;               // 0: rows, 1: columns
   std::int64_t granule = 1;  // rows or columns of a head
-  bool copies = false;       // of fewer granules than ranks each has one, together with its neighbours
-  std::int64_t begin = 0;    // where the rows or columns begin that are shared so, …
+  bool copies = false;       // with fewer granules than ranks, each has one, together with its neighbours
+  std::int64_t begin = 0;    // where the rows or columns shared so begin, …
   std::int64_t extent = 0;   // … and their number; 0: up to the end
 };
 
@@ -41,8 +41,8 @@ struct Parameter {
   double hf_offset = 0;        // its values there are less by this
   std::int64_t hf_packed = 0;  // experts whose values stand in one tensor there (packed_place); 0: each has its own
   Section section;
-  // Which member of its layer's struct of parameters it belongs to: the tensors of one follow each other without a gap,
-  // q, k and v as one matrix of qkv_columns rows, gate and up as one of up_columns rows.
+  // The member of its layer's struct that it belongs to: the tensors of one member follow each other without a gap, q,
+  // k and v as one matrix of qkv_columns rows, gate and up as one of up_columns rows.
   std::size_t group;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> hf_shape;  // there, of as many elements in the same order; empty: shape
@@ -51,14 +51,14 @@ struct Parameter {
   std::vector<Split> split;  // of one part after the other; empty: every tp rank holds the whole tensor
   std::int64_t expert = -1;  // of an expert: its number
   Initial initial = Initial::zeros;
-  double std = 0;  // of Initial::normal; of uniform, and of the logarithms of such, the bound
+  double std = 0;  // of Initial::normal; the bound of uniform, and of log_uniform's logarithms
 
   std::int64_t elements() const;
   // Weight decay follows the rank of the checkpoint's tensor.
   bool decays() const { return shape.size() >= 2; }
 };
 
-// The tensors of a unit. All copies of a unit have one list between them, which nobody changes: of experts it is long.
+// The tensors of a unit. All copies of a unit share one constant list: for experts it is long.
 class ParameterList {
  public:
   ParameterList() = default;
@@ -121,12 +121,12 @@ struct RowRun {
 // Those of a parameter (hf_groups), in the files' order.
 std::vector<RowRun> row_runs(const Parameter& parameter);
 
-// Tensors without padding: what "a model of N parameters" counts. A tied matrix counts once.
+// Tensors without padding, as "a model of N parameters" counts them. A tied matrix counts once.
 std::int64_t parameter_count(const std::vector<Unit>& units);
 
 // Values of a parameter's elements at the start: the same on any layout.
 NormalNumbers initial_values(std::uint64_t seed, const Parameter& parameter);
-// Of one that is drawn from a uniform distribution.
+// Values of a parameter that is drawn from a uniform distribution.
 UniformNumbers uniform_values(std::uint64_t seed, const Parameter& parameter);
 
 }  // namespace forge

@@ -23,7 +23,7 @@ struct ModelSpec {
   std::int64_t kv_columns() const { return K() * D(); }
   std::int64_t v_columns() const { return K() * value_dim(); }
   std::int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
-  // Sigmoid gates of attention's output: of the projection that makes q, k and v, each query head has 2 D columns.
+  // Sigmoid gates of attention's output: the projection to q, k and v has 2 D columns for each query head.
   bool output_gate() const { return options.attention_output_gate; }
   std::int64_t q_rows() const { return output_gate() ? 2 * q_columns() : q_columns(); }
   std::int64_t projected_columns() const { return q_rows() + 2 * kv_columns(); }
@@ -32,11 +32,11 @@ struct ModelSpec {
   std::int64_t up_columns() const { return up_columns(F()); }
   std::int64_t up_columns(std::int64_t ffn) const { return gated() ? 2 * ffn : ffn; }
   bool layernorm() const { return options.norm == NormKind::layernorm; }
-  // Where attention and the feed-forward layer have norms: of their inputs, of their results, or of both.
+  // Whether attention and the feed-forward layer have norms before them, and behind them.
   bool norms_before() const { return options.norm_placement != NormPlacement::behind; }
   bool norms_behind() const { return options.norm_placement != NormPlacement::before; }
   bool rope() const { return options.positions == PositionKind::rope; }
-  // A layer's, counted from 1; those of multi-token prediction as the last one.
+  // A layer's number, counted from 1; layers of multi-token prediction have the last one's.
   std::int64_t number_of(std::int64_t layer) const { return (layer < L() ? layer : L() - 1) + 1; }
   // Whether a layer rotates its queries and keys.
   bool rotates(std::int64_t layer) const {
@@ -55,7 +55,7 @@ struct ModelSpec {
   bool scales_queries() const { return options.query_position_scale > 0; }
   // Rotary tables: one for each of those frequencies, or for its keys and then its queries.
   std::int64_t rotary_tables() const { return rotary_bases() * (scales_queries() ? 2 : 1); }
-  // Of a layer's keys, and of its queries, where they have one of their own.
+  // The table of a layer's keys, and of its queries, where they have one of their own.
   std::int64_t rotary_table_of(std::int64_t layer, bool queries = false) const {
     const std::int64_t base = window(layer) > 0 ? rotary_bases() - 1 : 0;
     return scales_queries() ? 2 * base + (queries ? 1 : 0) : base;
@@ -65,7 +65,7 @@ struct ModelSpec {
   // entries, values of value_dim. Without it a value's head is as wide as the others'.
   bool mla() const { return options.attention == AttentionKind::mla; }
   std::int64_t value_dim() const { return mla() ? options.value_dim : D(); }
-  std::int64_t o_columns() const { return H() * value_dim(); }  // what attention gives to its output projection
+  std::int64_t o_columns() const { return H() * value_dim(); }  // columns of attention's output, before its projection
   // Layers of gated DeltaNet (arXiv:2412.06464) in the place of attention: the channels of their convolution, q, k and
   // v of all heads; with them the gate z, and β's and g's inputs, the columns of their projection; and the output's.
   bool linear(std::int64_t layer) const {
@@ -87,13 +87,13 @@ struct ModelSpec {
   std::int64_t q_up_inputs() const { return q_lora() > 0 ? q_lora() : C(); }
   std::int64_t kv_down_columns() const { return kv_lora() + options.rope_dim; }
   std::int64_t kv_up_columns() const { return H() * (options.nope_dim + options.value_dim); }
-  // What tensor-parallel ranks gather for the up-projections: [input of q_up, kv latent, rope key].
+  // Columns that tensor-parallel ranks gather for the up-projections: [input of q_up, kv latent, rope key].
   std::int64_t latent_columns() const { return q_up_inputs() + kv_down_columns(); }
-  // What scores are multiplied by before the softmax: 1 / sqrt(D or query_pre_attn_scalar), and with mla the square of
-  // yarn's mscale_all_dim.
+  // The factor of scores before the softmax: 1 / sqrt(D or query_pre_attn_scalar), and with mla the square of yarn's
+  // mscale_all_dim.
   double softmax_scale() const;
 
-  // Mixture of experts. Layers L … L + mtp_depth − 1 are those of multi-token prediction: of the last layer's kind.
+  // Mixture of experts. Layers L … L + mtp_depth − 1 belong to multi-token prediction: of the last layer's kind.
   std::int64_t E() const { return options.experts; }
   std::int64_t experts_per_token() const { return options.experts_per_token; }
   std::int64_t Fe() const { return options.expert_ffn; }         // of an expert

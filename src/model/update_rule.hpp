@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// What the deck says of a tensor's updates: by the optimizer, and by the first of optimizer.groups that matches its
+// The deck's rule for a tensor's updates: by the optimizer, and by the first of optimizer.groups that matches its
 // name.
 struct UpdateRule {
   double learning_rate = 0;  // at its full height
@@ -17,11 +17,11 @@ struct UpdateRule {
 UpdateRule update_rule(const OptimizerDeck& deck, UnitKind kind, const Parameter& parameter);
 
 // Marks the units all of whose tensors match one of these patterns (train.frozen), by their own or Hugging Face's
-// names; beside adapters all other units. Throws BadInput where a pattern matches no tensor, a part of a unit alone is
-// matched, or nothing is left to train.
+// names; beside adapters all other units. Throws BadInput where a pattern matches no tensor, or only a part of a unit's
+// tensors match, or nothing is left to train.
 void freeze(const std::vector<std::string>& patterns, std::vector<Unit>& units);
 
-// Throws BadInput where a group's pattern matches no tensor, or its optimizer can't be that of one.
+// Throws BadInput where a group's pattern matches no tensor, or its optimizer isn't possible for one.
 void check_groups(const OptimizerDeck& deck, const std::vector<Unit>& units);
 
 }  // namespace forge

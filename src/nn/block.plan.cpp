@@ -7,7 +7,11 @@ namespace {
 // Workspace of attention, or of gated DeltaNet, in the passes of a block.
 template <class T>
 std::size_t attention_forward_bytes(const BufferContext& c, std::int64_t layer) {
-  if (c.spec.linear(layer)) return counted_bytes<DeltaForward<T>>(c);
+  if (c.spec.linear(layer)) {
+    const std::int64_t columns = delta_value_columns(c);
+    return std::max(counted_bytes<DeltaProjections<T>>(c),
+                    counted_bytes<DeltaHeads<T>>(c, columns) + counted_bytes<DeltaForward<T>>(c));
+  }
   return std::max({c.spec.mla() ? counted_bytes<LatentForward<T>>(c) : 0, counted_bytes<GatedProjection<T>>(c),
                    counted_bytes<ContextForward<T>>(c)});
 }

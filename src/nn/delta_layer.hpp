@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
+
 #include "nn/attend.hpp"
+#include "nn/delta_exchange.hpp"
 #include "nn/delta_layer.plan.hpp"
 #include "nn/delta_rule.hpp"
 
@@ -9,6 +12,8 @@ namespace forge {
 // The first half of a block with gated DeltaNet: with n = norm1(x) and q, k, v = silu(conv(n W_qkvᵀ)),
 //   h = x + (w ⊙ rule(q, k, v, β, g) / rms ⊙ silu(n W_zᵀ)) W_outᵀ,   β = σ(n W_bᵀ),  g = −e^{log_decay} softplus(n W_aᵀ
 //   + time_bias)
+// Of several cp ranks each has its rows of the projections, the norm and the gate, and of convolution and rule all rows
+// of its heads, with gradients of these heads' numbers alone.
 template <class T>
 struct DeltaLayer {
   const BlockPass<T>& p;
@@ -24,14 +29,27 @@ struct DeltaLayer {
   void backward(View<T, 2> dx, const RowScratch<T>& weights) const { backward(dx, &weights); }
 
  private:
-  // The parts of the projections or their gradients.
+  // The parts of the projections or their gradients; z is none of those that the rule works on, with several cp ranks.
   struct Parts {
     View<T, 2> qkv, z, b, a;
   };
   Parts parts(View<T, 2> in) const;
+  Parts rule_parts(View<T, 2> heads) const;
+  std::array<HeadColumns<T>, 5> kinds(const Parts& rows) const;
+  std::array<HeadColumns<T>, 1> values(View<T, 2> rows) const { return {{{rows, p.spec().options.linear_value_dim}}}; }
+  bool alone() const { return p.ctx.buffers.microbatch.cp == 1; }
+  // What convolution and rule read, and the gate.
+  Parts inputs() const { return alone() ? parts(b.in) : rule_parts(b.heads); }
+  View<T, 2> z() const { return alone() ? parts(b.in).z : b.z; }
+  Documents documents() const { return alone() ? p.batch.documents : p.batch.whole_documents; }
   DeltaGates<T> gates() const;
+  template <class A>
+  View<A, 1> own_heads(const View<A, 1>& of_heads) const;
+  void project(const RowOperand<T>& n) const;
+  void forward_rule() const;
   void backward(View<T, 2> dx, const RowScratch<T>* weights) const;
-  void backward_rule(const DeltaScratch<T>& s) const;
+  void backward_norm(const DeltaScratch<T>& s) const;
+  void backward_rule(const DeltaScratch<T>& s, View<const T, 2> d_rule, const Parts& d) const;
   void add_weights(View<const T, 2> n, const RowScratch<T>& rows) const;
 };
 

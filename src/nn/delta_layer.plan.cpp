@@ -71,26 +71,38 @@ MatrixSplit delta_in_split(const ModelSpec& s) {
 
 namespace {
 
+// Of this rank's rows and all heads, as many as of all rows and a cp rank's heads.
 std::int64_t bytes_of(const Segments& list, std::int64_t columns) {
   return list.R * columns * static_cast<std::int64_t>(size_of(list.c.precision.compute));
+}
+
+// The convolution of the channels of this cp rank: so many launches for each part of them.
+void list_conv(Segments& list, std::string_view name, std::int64_t reads, std::int64_t writes, std::int64_t launches) {
+  const std::int64_t channels = bytes_of(list, list.spec.linear_channels());
+  const std::int64_t parts = std::ssize(conv_parts(list.c, list.cp_rank));
+  list.add(RowKernel{name, list.c.microbatch.rows_of_all(), delta_shape(list.c).channels(), reads * channels,
+                     writes * channels, launches * parts});
 }
 
 // B up to this tp rank's part of the input's gradient.
 void list_delta_input(Segments& list, std::int64_t layer, Pass pass) {
   const ModelSpec& s = list.spec;
-  const std::int64_t values = bytes_of(list, s.linear_values()), channels = bytes_of(list, s.linear_channels());
+  const std::int64_t values = bytes_of(list, s.linear_values()), all = list.c.microbatch.rows_of_all();
   const bool sums = !list.frozen;
   list_output_gradient(list);
   list.gather_rows(s.C());
   if (pass == Pass::backward && !keeps_gathered(list.c)) list.gather_behind(s.C());
   list.block_linear(ProductOf::input_gradient, list.R, attention_out_split(s, layer));
   list.add(RowKernel{"gated_norm_backward", list.R, s.linear_values(), 6 * values, 2 * values, sums ? 3 : 1});
+  list_delta_heads(list, delta_value_columns(list.c), false);
   list_delta_rule(list, true);
   if (sums) {
-    list.over_rows("column_sum", list.R, s.options.linear_value_heads, 0, 0, 1).launches = 2;
-    list.column_sums("column_sum", list.R, s.options.linear_value_heads, 1);
+    const std::int64_t heads = delta_shape(list.c).value_heads;
+    list.over_rows("column_sum", all, heads, 0, 0, 1).launches = 2;
+    list.column_sums("column_sum", all, heads, 1);
   }
-  list.add(RowKernel{"delta_conv_backward", list.R, s.linear_channels(), 5 * channels, 2 * channels, sums ? 4 : 2});
+  list_conv(list, "delta_conv_backward", 5, 2, sums ? 4 : 2);
+  list_delta_heads(list, delta_head_columns(list.c), true);
   list.block_linear(ProductOf::input_gradient, list.R, delta_in_split(s));
 }
 
@@ -104,14 +116,17 @@ void list_delta_weight(Segments& list, std::int64_t layer) {
 
 void list_delta(Segments& list, std::int64_t layer, Pass pass) {
   const ModelSpec& s = list.spec;
-  const std::int64_t values = bytes_of(list, s.linear_values()), channels = bytes_of(list, s.linear_channels());
+  const std::int64_t values = bytes_of(list, s.linear_values());
   switch (pass) {
     case Pass::forward:
       if (s.norms_before()) list_norm(list, pass, list.S, s.C());
       list.gather_rows(s.C());
       list.block_linear(ProductOf::output, list.R, delta_in_split(s), list.c.tp == 1 && s.norms_before());
-      list.add(RowKernel{"delta_conv_forward", list.R, s.linear_channels(), channels, channels});
+      if (list.c.microbatch.cp > 1) list.over_rows("copy_rows", list.R, s.linear_values(), 1, 1);
+      list_delta_heads(list, delta_head_columns(list.c), false);
+      list_conv(list, "delta_conv_forward", 1, 1, 1);
       list_delta_rule(list, false);
+      list_delta_heads(list, delta_value_columns(list.c), true);
       list.add(RowKernel{"gated_norm_forward", list.R, s.linear_values(), 2 * values, values});
       list.block_linear(ProductOf::output, list.R, attention_out_split(s, layer));
       return list.reduce_rows(s.C());

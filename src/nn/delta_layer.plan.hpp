@@ -1,7 +1,7 @@
 #pragma once
 
 #include "nn/attend.plan.hpp"
-#include "nn/delta_rule.plan.hpp"
+#include "nn/delta_exchange.plan.hpp"
 
 namespace forge {
 
@@ -20,8 +20,11 @@ struct DeltaParameters : AttendParameters<P> {
 
 template <class T>
 struct DeltaBuffers : AttendBuffers<T> {
-  View<T, 2> in;      // (R, columns)
-  View<T, 2> mixed;   // (R, channels) q, k, v behind the convolution
+  View<T, 2> in;  // (R, columns), on one cp rank
+  // On several the gate of these rows, and what the rule reads of all rows and this rank's heads.
+  View<T, 2> z;       // (R, Hv Dv)
+  View<T, 2> heads;   // (R cp, channels + 2 Hv of it): q, k, v, b, a
+  View<T, 2> mixed;   // (R, channels) q, k, v behind the convolution; on several, as heads
   View<T, 2> rule;    // (R, Hv Dv) output of the rule; o is the norm's, behind it
   View<T, 2> d_in;    // (R, columns)
   View<T, 2> all_n1;  // (R, C) n1 of all tp ranks, where recomputation keeps it
@@ -30,8 +33,14 @@ struct DeltaBuffers : AttendBuffers<T> {
     const ModelSpec& s = l.spec;
     this->list_norm(l);
     this->list_n1(l);
-    l.save(in, "projections of DeltaNet", l.R, s.linear_columns(), l.B);
-    l.save(mixed, "q, k, v behind their convolution", l.R, s.linear_channels(), l.B);
+    const std::int64_t all = l.c.microbatch.rows_of_all();
+    if (l.c.microbatch.cp == 1) {
+      l.save(in, "projections of DeltaNet", l.R, s.linear_columns(), l.B);
+    } else {
+      l.save(z, "gate of DeltaNet", l.R, s.linear_values(), l.B);
+      l.save(heads, "heads of DeltaNet of all rows", all, delta_head_columns(l.c), l.B);
+    }
+    l.save(mixed, "q, k, v behind their convolution", all, delta_shape(l.c).channels(), l.B);
     l.save(rule, "output of the delta rule", l.R, s.linear_values(), l.B);
     l.save(this->o, "attention output", l.R, s.linear_values(), l.W);
     this->list_residual(l);
@@ -48,21 +57,25 @@ template <class T>
 struct DeltaScratch {
   RowScratch<T> rows;
   View<T, 2> d_o;           // (R, Hv Dv)
-  View<T, 2> d_mixed;       // (R, channels)
-  View<acc_t<T>, 2> decay;  // (R, Hv) gradient of log_decay, row by row
+  DeltaHeads<T> heads;      // of gradients
+  View<T, 2> d_mixed;       // (R, channels), as mixed
+  View<acc_t<T>, 2> decay;  // (R, Hv) gradient of log_decay, row by row, as mixed
   View<acc_t<T>, 2> sums;   // of columns: of the convolution's taps, of the norm, of the heads' numbers
   View<T, 2> d_n1;          // (S, C)
 
   void list(BufferLister& l) {
     const ModelSpec& s = l.spec;
-    const std::int64_t widest = std::max(
-        {s.linear_channels() * s.options.linear_conv_taps, s.options.linear_value_dim, s.options.linear_value_heads});
+    const DeltaShape shape = delta_shape(l.c);
+    const std::int64_t all = l.c.microbatch.rows_of_all();
+    std::int64_t widest = std::max(shape.value_dim, shape.value_heads);
+    for (const ConvPart& part : conv_parts(l.c, 0)) widest = std::max(widest, part.count * s.options.linear_conv_taps);
     rows.list_norm(l, s.C());
     rows.list_rows(l);
     l.add(d_o, "gradient of attention output", l.R, s.linear_values());
-    l.add(d_mixed, "gradient of q, k, v", l.R, s.linear_channels());
-    l.add(decay, "gradients of decays by row", l.R, s.options.linear_value_heads);
-    l.add(sums, "column sums of DeltaNet", norm_partial_rows(l.R), widest);
+    heads.list(l, delta_head_columns(l.c));
+    l.add(d_mixed, "gradient of q, k, v", all, shape.channels());
+    l.add(decay, "gradients of decays by row", all, shape.value_heads);
+    l.add(sums, "column sums of DeltaNet", norm_partial_rows(all), widest);
     l.add(d_n1, "gradient of norm output", l.S, s.C());
   }
 };

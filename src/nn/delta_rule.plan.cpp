@@ -102,10 +102,11 @@ class RuleLister {
   std::int64_t state() const { return s_.heads() * s_.key_dim * s_.value_dim * sum_bytes(); }
   // Bytes of so many numbers for each of the working rows, or of the batch's.
   std::int64_t of_rows(std::int64_t n) const { return s_.rows() * n * sum_bytes(); }
-  std::int64_t sums_of_batch(std::int64_t n) const { return list_.R * n * sum_bytes(); }
+  std::int64_t sums_of_batch(std::int64_t n) const { return batch_rows() * n * sum_bytes(); }
   std::int64_t of_batch(std::int64_t n) const {
-    return list_.R * n * static_cast<std::int64_t>(size_of(list_.c.precision.compute));
+    return batch_rows() * n * static_cast<std::int64_t>(size_of(list_.c.precision.compute));
   }
+  std::int64_t batch_rows() const { return s_.sequences * s_.tokens; }
   std::int64_t sum_bytes() const { return static_cast<std::int64_t>(size_of(list_.c.precision.accumulate)); }
 
   Segments& list_;

@@ -5,13 +5,15 @@
 
 namespace forge {
 
-// The pure half of nn/delta_rule.hpp: the recurrence of a gated DeltaNet layer, of this rank's heads.
+// The pure half of nn/delta_rule.hpp: the recurrence of a gated DeltaNet layer, of whole sequences and this rank's
+// heads: of several cp ranks each has a part of a tp rank's (nn/delta_exchange.hpp).
 
 inline DeltaShape delta_shape(const BufferContext& c) {
   const ModelDeck& o = c.spec.options;
-  return {c.microbatch.sequences, c.microbatch.sequence_tokens,
-          o.linear_key_heads,     o.linear_value_heads,
-          o.linear_key_dim,       o.linear_value_dim};
+  const int cp = c.microbatch.cp;
+  return {c.microbatch.sequences,  c.microbatch.sequence_tokens,
+          o.linear_key_heads / cp, o.linear_value_heads / cp,
+          o.linear_key_dim,        o.linear_value_dim};
 }
 
 // Workspace of both passes: the arrays of kernels/delta/delta.hpp, in the accumulation type.

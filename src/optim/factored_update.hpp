@@ -20,8 +20,8 @@ struct FactoredArgs {
   }
 };
 
-// What a rank adds to the sums of squares of gradients and weights; moments from the sums over all ranks; what it adds
-// to the squares of the updates; the updates (adafactor.cpp).
+// A rank's part of the sums of squares of gradients and weights; moments from the sums over all ranks; its part of the
+// squares of the updates; the updates (adafactor.cpp).
 template <class T>
 void add_squares(Stream& stream, const FactoredArgs<T>& run);
 template <class T>

@@ -7,14 +7,14 @@
 
 namespace forge {
 
-// QK-clip (nn/clipped_heads.plan.hpp) of the weights that a rank updates, behind the update: the weights alone, not
-// what the optimizer keeps. Nothing changes unless the step was finite.
+// QK-clip (nn/clipped_heads.plan.hpp) of the weights that a rank updates, behind the update: the weights alone, not the
+// optimizer's states. Nothing changes unless the step was finite.
 template <class T>
 class HeadClip {
  public:
   using A = acc_t<T>;
-  // What it reads and works with: the step's largest logits of all layers and heads (layers, H), and space for their
-  // factors (layers, 3 H); empty: nothing is clipped.
+  // Its input and workspace: the step's largest logits of all layers and heads (layers, H), and space for their factors
+  // (layers, 3 H); empty: nothing is clipped.
   struct Heads {
     View<A, 2> peaks, factors;
   };
@@ -37,8 +37,8 @@ class HeadClip {
   std::vector<Part> parts_;
 };
 
-// By layer (factors' rows): of each query head what its query is scaled by, then its γ, then of each key head what the
-// key is scaled by.
+// Factors by layer (rows): of each query head the factor of its query, then its γ, then of each key head the factor of
+// its key.
 template <class A>
 void head_factors(Stream& stream, View<const A, 2> peaks, std::int64_t kv_heads, double most,
                   View<const StepScalars, 1> scalars, View<A, 2> factors);

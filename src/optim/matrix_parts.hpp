@@ -11,7 +11,7 @@ struct MatrixPlace {
   std::int64_t columns = 0, row = 0, column = 0, width = 0, first = 0, count = 0;
 };
 
-// matrix ← part, at its place; part ← what the matrix has there.
+// matrix ← part, at its place; part ← the matrix's elements there.
 template <class T>
 void put_part(Stream& stream, const MatrixPlace& place, View<const T, 1> part, View<T, 1> matrix);
 template <class T>

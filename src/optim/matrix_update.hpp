@@ -13,15 +13,15 @@
 
 namespace forge {
 
-// Updates matrices whole, in the rounds of layout/whole_matrices.hpp: the ranks that hold parts of a matrix make what
-// its owner needs of them and send it there, behind the work on the round before; the owner computes and sends each
-// part of the result back; each rank updates its parts. Which rank computes makes no difference to the result.
+// Updates matrices whole, in the rounds of layout/whole_matrices.hpp: the ranks that hold parts of a matrix prepare the
+// owner's input from them and send it there, behind the work on the round before; the owner computes and sends each
+// part of the result back; each rank updates its parts. The owner's rank makes no difference to the result.
 template <class T>
 class MatrixUpdate {
  public:
   MatrixUpdate(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools);
 
-  // Memory for what follows, until finish(), which throws what went wrong in the background.
+  // Takes memory for the calls until finish(), which throws errors of work in the background.
   void start();
   void finish();
   // The tasks of matrices of plan/tasks.hpp, in their order: of a round, in a buffer of the memory.

@@ -22,12 +22,12 @@ class Optimizer {
   // The tasks of plan/tasks.hpp. Nothing changes unless update.scalars say that all is finite; updates that were
   // skipped have no number. Of elements that are updated one by one.
   void update_elements(Stream& stream, const Update& update) const;
-  // Of a unit whose second moments are of rows and columns (layout/factored_moments.hpp), with two sums over the ranks
-  // that share it.
+  // Updates a unit whose second moments are of rows and columns (layout/factored_moments.hpp), with two sums over the
+  // ranks that share it.
   void update_factored(Stream& stream, std::size_t unit, const Update& update) const;
   // QK-clip, behind all that.
   void clip_heads(Stream& stream, const Update& update) const { heads_(stream, update); }
-  // Matrices that are updated whole, between start() and finish(), which throws what went wrong in the background.
+  // Matrices that are updated whole, between start() and finish(), which throws errors of work in the background.
   void start() {
     if (matrices_) matrices_->start();
   }

@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What an owner does with SOAP (soap.cpp).
+// An owner's work with SOAP (soap.cpp).
 template <class T>
 class Rotation {
  public:
@@ -36,7 +36,7 @@ class Rotation {
 };
 
 // q ← Qᵀ of Aᵀ = Q R with Householder's reflections, where R's diagonal is positive, so that Q is unique: rows of q are
-// those of `a` (k, k) made orthonormal one after the other. `a` is used up. Memory: 2 k numbers of `reflections`.
+// the rows of `a` (k, k) made orthonormal one after the other. Uses `a` up. Memory: 2 k numbers of `reflections`.
 template <class A>
 void orthonormal_rows(Stream& stream, View<A, 2> a, View<A, 2> q, View<double, 1> reflections);
 

@@ -17,7 +17,7 @@ void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& 
 template <class T>
 void sgd(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run);
 
-// That of the deck, or of what stands beside its whole matrices.
+// The update of the deck's optimizer, or of the one beside its whole matrices.
 template <class T>
 void update_run(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run) {
   switch (deck.name) {
@@ -45,19 +45,19 @@ void schedule_free_averages(Stream& stream, const OptimizerDeck& deck, View<cons
 template <class A>
 void exchange_weights(Stream& stream, View<A, 1> trained, View<A, 1> averages);
 
-// What updates of whole matrices do with the elements that a rank holds: with what an owner needs of them, before it
-// computes, and with its result. `values`: of the run's elements, made by the first, read by the second. `scale`: of
-// the matrix's shape.
+// Updates of whole matrices, on the elements that a rank holds: the input that an owner needs of them, before it
+// computes, and the use of its result. `values`: of the run's elements, made by the first, read by the second. `scale`:
+// of the matrix's shape.
 template <class T>
 void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run,
                   View<T, 1> values);
 template <class T>
 void muon_apply(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateArgs<T>& run,
                 View<const T, 1> values, double scale);
-// Of SOAP, whose update an owner makes (optim/rotation.hpp), before it computes.
+// The preparation for SOAP, whose update an owner makes (optim/rotation.hpp), before it computes.
 template <class T>
 void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, View<T, 1> values);
-// What NorMuon does with the owner's orthogonal matrices o (B, m, n), before they are sent back.
+// NorMuon's scaling of the owner's orthogonal matrices o (B, m, n), before they are sent back.
 template <class T>
 void normuon_rows(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, View<T, 3> o,
                   View<acc_t<T>, 1> second_moments, View<double, 1> row_squares, View<double, 1> norms);

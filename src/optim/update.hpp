@@ -9,9 +9,9 @@
 
 namespace forge {
 
-// An update of one rate: its number (from 1, steps that were skipped don't count), its learning rate, and what the
-// update needs to know of the step; it must change nothing unless scalars.finite. leaves: what it has added to each
-// weight stands in the place of the gradient afterwards.
+// An update of one rate: its number (from 1, steps that were skipped don't count), its learning rate, and the step's
+// scalars; it must change nothing unless scalars.finite. leaves: afterwards its change of each weight stands in the
+// place of the gradient.
 struct UpdateStep {
   std::int64_t number;
   double rate;
@@ -40,7 +40,7 @@ struct UpdateArgs {
     DType type;
     void* data;
   };
-  ShortList<State, 4> state;  // what the optimizer has declared for these elements, in that order
+  ShortList<State, 4> state;  // the optimizer's states of these elements, in its order
   UpdateRule rule;
   ElementPlace place = {};  // where anything is rounded: of a part of one tensor
   View<T, 1> narrow_gradient = {};
@@ -68,7 +68,7 @@ struct UpdateArgs {
   }
 };
 
-// Whether an update rounds what it keeps of a unit: each tensor then has runs of its own.
+// Whether an update rounds states or weights of a unit: each tensor then has runs of its own.
 template <class T>
 bool rounds_state(const RankUnit<T>& unit) {
   if (unit.master_is_copy) return true;

@@ -39,8 +39,8 @@ FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, G* g, a
         static_cast<const G*>(g), in_place(p), in_place(states[I])...);
 }
 
-// The same with weights of type W and states of type M, of which at least one is bf16. What doesn't fit into bf16 is
-// rounded by `rounding` from element `begin` of the run on, and what is left for reports to nearest.
+// Likewise with weights of type W and states of type M, of which at least one is bf16. Numbers that don't fit into bf16
+// are rounded by `rounding` from element `begin` of the run on, and changes for reports to nearest.
 template <class G, class W, class M, class T, class F, int... I>
 FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, G* g, W* p, T* copy,
                                  bool leaves, const Array<M*, static_cast<int>(sizeof...(I))>& states,
@@ -97,7 +97,7 @@ void update_weights(Stream& stream, const UpdateStep& step, const UpdateArgs<T>&
 
 }  // namespace update_detail
 
-// f(std::type_identity<M>()) for the type M of a run's first state: that of the sums, or bf16.
+// f(std::type_identity<M>()) for the type M of a run's first state: the type of the sums, or bf16.
 template <class T, class F>
 void with_state_type(const UpdateArgs<T>& run, F f) {
   if constexpr (!std::is_same_v<T, double>)
@@ -105,7 +105,7 @@ void with_state_type(const UpdateArgs<T>& run, F f) {
   f(std::type_identity<acc_t<T>>());
 }
 
-// The same for the type of a run's master weights.
+// Likewise for the type of a run's master weights.
 template <class T, class F>
 void with_weight_type(const UpdateArgs<T>& run, F f) {
   if constexpr (!std::is_same_v<T, acc_t<T>>)
@@ -113,7 +113,7 @@ void with_weight_type(const UpdateArgs<T>& run, F f) {
   f(std::type_identity<acc_t<T>>());
 }
 
-// The same for the type of a run's gradient.
+// Likewise for the type of a run's gradient.
 template <class T, class F>
 void with_gradient_type(const UpdateArgs<T>& run, F f) {
   if constexpr (!std::is_same_v<T, acc_t<T>>)
@@ -122,9 +122,9 @@ void with_gradient_type(const UpdateArgs<T>& run, F f) {
 }
 
 // p ← new_weight(clip·g, p, states…) of every element of a run, and the copy of p in the compute type, in one pass;
-// nothing changes when scalars->finite is 0. new_weight takes two values and, by reference (A&), what the optimizer
-// keeps of the element: the first `count` of its states. All is computed in A, and what is kept in bf16 is rounded
-// stochastically (kernels/rows/rounding.hpp). Include it where kernels may stand (forge_device_sources).
+// nothing changes when scalars->finite is 0. new_weight takes two values and, by reference (A&), the element's states:
+// the first `count` of the optimizer's. All is computed in A, and numbers kept in bf16 are rounded stochastically
+// (kernels/rows/rounding.hpp). Include it where kernels may stand (forge_device_sources).
 template <int count, class T, class F>
 void update_weights(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, F new_weight) {
   with_state_type(run, [&]<class M>(std::type_identity<M>) {

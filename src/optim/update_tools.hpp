@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// What updates that know more than an element need of a rank, beside its parameters.
+// A rank's plans, memory and groups for updates that are not element by element.
 template <class T>
 struct UpdateTools {
   const WholeMatrices& matrices;
@@ -19,7 +19,7 @@ struct UpdateTools {
   Mesh& mesh;
   View<acc_t<T>, 1> line_moments;  // of rows and columns; perhaps empty
   const ModelSpec& spec;           // of the whole model
-  // Of optimizer.qk_clip (optim/head_clip.hpp): the step's largest logits and their factors; perhaps empty.
+  // For optimizer.qk_clip (optim/head_clip.hpp): the step's largest logits and their factors; perhaps empty.
   View<acc_t<T>, 2> peaks, head_factors;
   std::uint64_t seed = 0;  // train.seed, of rounding
 };

@@ -10,18 +10,18 @@
 
 namespace forge {
 
-// What the microbatches in flight keep on a rank, by chunk: allocated for the whole run, as many slots of each region
-// as lifetimes overlap. Layers place their structs there (layout/stage_buffers.hpp); plan/memory.cpp adds up the same
-// bytes.
+// The memory of the microbatches in flight on a rank, by chunk: allocated for the whole run, as many slots of each
+// region as lifetimes overlap. Layers place their structs there (layout/stage_buffers.hpp); plan/memory.cpp adds up the
+// same bytes.
 class ActivationSlots {
  public:
   // `lists`: the tables of lists of tasks that take turns, with the same counts (run_tasks).
   ActivationSlots(Arena& arena, const BufferContext& context, const RankShare& share, std::vector<SlotTables> lists,
                   bool training);
-  // Microbatches are those of another list from here on.
+  // Microbatches belong to another list from here on.
   void use(std::size_t list) { now_ = list; }
 
-  // Memory of a part of a region (slot_parts): of what layer l of the chunk's list keeps.
+  // Memory of a part of a region (slot_parts), for layer l of the chunk's list.
   void* part(Region region, int chunk, int m, std::size_t part) const;
   // The microbatch's rows as a normalised state sees them; 0: the model's own.
   Batch batch(int chunk, int m, int state) const;

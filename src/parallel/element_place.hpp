@@ -5,8 +5,8 @@
 
 namespace forge {
 
-// The place of elements of a unit's flat buffer from `begin` on, up to the next piece; `use`: what their numbers are
-// for.
+// The place of elements of a unit's flat buffer from `begin` on, up to the next piece; `use`: the purpose of the
+// numbers drawn for it.
 inline ElementPlace place_of(const LocalUnit& unit, std::int64_t begin, std::uint64_t seed,
                              RoundingUse use = RoundingUse::update) {
   std::size_t p = 0;

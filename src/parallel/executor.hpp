@@ -18,23 +18,23 @@
 
 namespace forge {
 
-// Puts the rows of a microbatch into a slot's.
+// A source of batches: puts the rows of a microbatch into a slot's.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
   virtual void load(Stream& stream, int microbatch, const Batch& to) = 0;
-  // What differs (Batch::list_shifted) at depth `depth`, from 1, of multi-token prediction.
+  // The inputs that differ (Batch::list_shifted) at depth `depth`, from 1, of multi-token prediction.
   virtual void load_shifted(Stream& stream, int microbatch, int depth, const Batch& to) = 0;
 };
 
-// Multi-token prediction in a step, by depth: what a label's loss weighs in total_loss, and where sums of loss and z go
-// (depths, 2).
+// Multi-token prediction in a step, by depth: the weight of a label's loss in total_loss, and where sums of loss and z
+// go (depths, 2).
 struct MtpLosses {
   ShortList<double, most_mtp_depths> per_label;
   View<double, 2> sums;
 };
 
-// Of samples that are pairs: their loss's values in the deck, and where sums go (2).
+// For samples that are pairs: their loss's values in the deck, and where sums go (2).
 struct PairInputs {
   double beta = 0, smoothing = 0;
   View<double, 1> sums;
@@ -52,15 +52,15 @@ struct StepInputs {
   PairInputs pairs = {};
 };
 
-// This rank's part of a pipeline, and the slots of the lists of tasks that it replays: steps' by their batches, else an
-// evaluation's.
+// This rank's part of a pipeline, and the slots of its lists of tasks: of training steps by their batches, or of an
+// evaluation.
 struct PipelinePart {
   const RankShare& share;
   std::vector<SlotTables> slots;
 };
 
-// Replays a rank's tasks (plan/tasks.hpp) on its part of the model. Slots hold what the microbatches in flight have
-// saved.
+// Replays a rank's tasks (plan/tasks.hpp) on its part of the model. Slots hold the saved activations of microbatches in
+// flight.
 template <class T>
 class Executor {
  public:
@@ -68,8 +68,8 @@ class Executor {
   Executor(const LayerServices<T>& services, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
            GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh);
 
-  // Of the tasks that follow, until the next begins: a step's, or an evaluation's of one microbatch of the source,
-  // without gradients, in the first slots. All stages' ranks call it together.
+  // Sets the inputs of the tasks that follow, until the next begins: a step's, or an evaluation's of one microbatch of
+  // the source, without gradients, in the first slots. All stages' ranks call it together.
   void begin_step(std::int64_t step, const StepInputs& inputs) {
     step_.step = step;
     step_.training = true;
@@ -79,7 +79,7 @@ class Executor {
     step_.training = false;
     inputs_ = inputs;
   }
-  // Of a step that has begun, until the next begins: rounded numbers are counted; an empty View: they are not.
+  // Counts rounded numbers in a step that has begun, until the next begins; an empty View: doesn't count them.
   void count_rounding(const RoundingCounts& counts) { step_.rounding.counts = counts; }
   // A fault on purpose, of forward passes from here on: a bit of each block's output is wrong.
   void miscompute(bool wrong) { miscomputes_ = wrong; }
@@ -88,17 +88,17 @@ class Executor {
     slots_.use(list);
     step_.router = scales;
   }
-  // All that follows generates texts: attention sees the rows before, and the head leaves logits.
+  // From here on tasks generate texts: attention sees the rows before, and the head leaves logits.
   void generate_with(const KvCache<T>* cache, const RowLogits<acc_t<T>>& logits) {
     step_.cache = cache;
     row_logits_ = logits;
   }
-  // Any task but those of the whole step's scalars and update.
+  // Runs any task but the tasks of the whole step's scalars and update.
   void run(const Task& task);
   std::vector<std::span<std::byte>> received(Region edge) const { return slots_.received(edge); }
   void set_routing_tape(RoutingTape* tape) { step_.routing = tape; }
   void set_operation_tape(OperationTape* tape) { step_.operations = tape; }
-  // Throws what went wrong in the background.
+  // Throws errors of work in the background.
   void finish() {
     transfers_.finish();
     gather_.finish();
@@ -122,13 +122,13 @@ class Executor {
   void run_layer(const Task& task);  // executor_layers.cpp
 
   const StageContent& content(int chunk) const { return share_.chunks[to_size(chunk)]; }
-  // What an edge holds now: in evaluation, the first state.
+  // The states on an edge now: in evaluation, the first state.
   View<T, 2> edge(Region region, int chunk, int m) const {
     return slots_.edge<T>(region, chunk, m, 0, step_.training ? states_on(region, content(chunk)) : 1);
   }
 
   const LayerServices<T> services_;
-  PassState<T> step_;  // as far as the tasks of a step have it in common
+  PassState<T> step_;  // the part common to the tasks of a step
   const ParameterStorage<T>& storage_;
   ParameterGather<T>& gather_;
   GradientSync<T>* sync_;
@@ -136,7 +136,7 @@ class Executor {
   VocabularyPart vocabulary_;
   ActivationSlots slots_;
   Transfers transfers_;
-  std::array<std::optional<OpenFrame>, layer_memory_count> frames_;  // by what stands there
+  std::array<std::optional<OpenFrame>, layer_memory_count> frames_;  // by their buffers
   StepInputs inputs_;
   RowLogits<acc_t<T>> row_logits_;
   bool miscomputes_ = false;

@@ -15,13 +15,13 @@ struct LayerParameters {
   const ModelSpec& spec;
   const LayerPass& run;
 
-  // Of a unit with one table: embedding, positions, output matrix. Frozen units have no gradients.
+  // The table of a unit with one: embedding, positions, output matrix. Frozen units have no gradients.
   View<const T, 2> table(std::size_t u) const { return table_of(spec, unit(u).local, unit(u).weights()); }
   View<acc_t<T>, 2> table_gradient(std::size_t u) const {
     return unit(u).local.frozen ? View<acc_t<T>, 2>() : table_of(spec, unit(u).local, unit(u).matrices());
   }
 
-  // What the pass reads of the parameters in the layer's unit, and of a block's experts and adapters.
+  // The parameters that the pass reads, of the layer's unit, and of a block's experts and adapters.
   BlockParameters<const T> weights() const {
     BlockParameters<const T> w;
     if (run.pass == Pass::backward_weight) return w;
@@ -31,8 +31,8 @@ struct LayerParameters {
       if (adapter != no_unit) bind_weights(w, adapter);
     return w;
   }
-  // What it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds
-  // exist only there.
+  // The gradients that it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of
+  // later rounds exist only there.
   BlockParameters<acc_t<T>> gradients() const {
     BlockParameters<acc_t<T>> g;
     if (run.pass == Pass::forward || run.recompute) return g;
@@ -51,7 +51,7 @@ struct LayerParameters {
     bind_adapter(run.layer->expert_adapter, of_experts);
     return g;
   }
-  // Both of the final norm, or of the norm behind a depth's block.
+  // Binds weights and gradients of the final norm, or of the norm behind a depth's block.
   void bind_norm(StateNorm<T>& norm) const {
     if (run.layer->state > 0) {
       norm.w = head_of_depth({}, weights().mtp);

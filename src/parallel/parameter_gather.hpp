@@ -28,13 +28,13 @@ class ParameterGather {
   // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
   void wait(Stream& compute, std::size_t u, int buffer);
   void release(std::size_t u) { storage_.unit(u).gathered_weights = nullptr; }
-  // Of weights that products round: behind every change of the weights, and collective.
+  // Takes the amaxes of weights that products round: behind every change of the weights, and collective.
   void take_amaxes(Stream& compute) { coded_.take_amaxes(compute, storage_, mesh_); }
   CodedGather<T>& coded() { return coded_; }
-  // For a rank without its peers: gives whole units, and the buffers of those that take turns, initial values, one
-  // unit's for all that are alike, and returns that memory. Units that travel as codes are left out.
+  // For a rank without its peers: draws initial values into whole units, and into the buffers that units share, one
+  // unit's for all alike, and returns that memory. Units that travel as codes are left out.
   std::vector<std::span<const std::byte>> draw_gathered(Stream& compute, std::uint64_t seed);
-  // Throws what went wrong in the background.
+  // Throws errors of work in the background.
   void finish();
 
  private:

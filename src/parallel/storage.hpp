@@ -14,7 +14,7 @@ namespace forge {
 
 // A unit on this rank: its layout, its flat buffers, and where layers find its weights and add to its gradients now.
 // Gradients have the accumulation type, and so have master weights, or they are those in the compute type
-// (optimizer.master_weights; optimizer.gradients, of sums over microbatches). What a run doesn't keep is empty.
+// (optimizer.master_weights; optimizer.gradients, of sums over microbatches). Buffers without a use in a run are empty.
 template <class T>
 struct RankUnit {
   using A = acc_t<T>;
@@ -22,7 +22,7 @@ struct RankUnit {
 
   const LocalUnit& local;
   Range state;                 // the part of the unit that this rank updates
-  std::vector<Range> counted;  // what it adds to norms
+  std::vector<Range> counted;  // the elements that it adds to norms
   bool master_is_copy;         // master weights are `copy`, and `master` is empty
   View<A, 1> master;           // (state) master weights
   View<T, 1> copy;             // (state) in the compute type; `master` itself where the types agree
@@ -31,15 +31,15 @@ struct RankUnit {
   View<A, 1> sums;             // (elements) sums of this rank's microbatches; `gradient` is a part of it
   View<T, 1> narrow_gradient;  // in the place of `gradient`, which is then a part of a pool's buffer for a time only
   View<T, 1> narrow_sums;      // in the place of `sums`
-  View<A, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices have a buffer of a pool
-  // What the optimizer keeps, in the order of its declaration; `kept`: the unit's elements that it has.
+  View<A, 1> vectors;  // (elements − vectors_begin) sums of the vectors, where matrices have a buffer of a pool
+  // The optimizer's states, in the order of its declaration; `kept`: the unit's elements that it has.
   struct OptimizerBuffer {
     StateBuffer declared;
     std::vector<Range> kept;
     void* data;
 
     bool has(std::int64_t element) const { return at(element) != nullptr; }
-    // Null: it has nothing of the element.
+    // The element's state; null: the buffer hasn't the element.
     std::byte* at(std::int64_t element) const {
       std::int64_t before = 0;
       for (const Range& range : kept) {
@@ -52,8 +52,8 @@ struct RankUnit {
   };
   std::vector<OptimizerBuffer> optimizer;
 
-  // What tasks change: where gathered weights and places for gradients are now, null: nowhere; when the last gather
-  // ends.
+  // State that tasks change: where gathered weights and places for gradients are now, null: nowhere; when the last
+  // gather ends.
   const T* gathered_weights = nullptr;
   A* matrix_sums = nullptr;
   Event gathered;
@@ -84,13 +84,13 @@ struct RankUnit {
   UnitPart<A> vector_sums() const {
     return sums.empty() ? UnitPart<A>{vectors.data, local.vectors_begin} : UnitPart<A>{sums.data};
   }
-  // Of what tasks add to over the step.
+  // Clears the sums that tasks add to over the step.
   void zero_gradients(Stream& stream) const;
   // Copies the master weights into the compute type, where that is another.
   void convert_master(Stream& stream) const;
 
  private:
-  // Null: not that buffer, or none.
+  // Sets where gradients are; null: nowhere.
   void set_gradients(void* whole_unit, void* shard);
 };
 
@@ -110,9 +110,9 @@ class ParameterStorage {
   std::size_t size() const { return storage_.size(); }
   void zero_gradients(Stream& stream) const;
   // Sets the master weights of unit u, all of its state, and their copies. values_of(parameter, elements) gives a
-  // function of an element of the whole tensor, which is called within that range only; a parameter comes in several
-  // ranges, one after the other. Host work in pieces of bounded size, so that no second unit is ever in memory. Whoever
-  // calls it tells the ParameterGather.
+  // function of an element of the whole tensor, which is called within this range only; a parameter comes in several
+  // ranges, one after the other. Host work in pieces of bounded size, so that no second unit is ever in memory. The
+  // caller tells the ParameterGather.
   template <class F>
   void fill(Stream& stream, std::size_t u, F values_of);
   // Gives the state of unit u, as the first of these ranks has filled it, to the others, which hold the same part of
@@ -120,7 +120,7 @@ class ParameterStorage {
   void share(Stream& stream, std::size_t u, Communicator& ranks);
   // Draws the initial values of every parameter, or of adapters alone.
   void initialise(Stream& stream, std::uint64_t seed, bool adapters_only = false);
-  // The same of all of unit u, also of other ranks' parts: to(elements). Gaps get zeros.
+  // Likewise of all of unit u, also of other ranks' parts: to(elements). Gaps get zeros.
   void draw_whole(Stream& stream, std::size_t u, std::uint64_t seed, View<T, 1> to) const;
   // Sets the copies in the compute type from master weights that were written from outside.
   void update_copies(Stream& stream);

@@ -10,8 +10,8 @@
 
 namespace forge {
 
-// What the compute stream of a rank does, or waits for: on a GPU by its own clock, which goes on while the host is
-// ahead. On CPUs stream and host are one.
+// The work or waits of a rank's compute stream: on a GPU by its own clock, which goes on while the host is ahead. On
+// CPUs stream and host are one.
 enum class Phase { data, forward, backward, reduce, optimizer, validation, output };
 inline constexpr int phase_count = 7;
 std::string_view name_of(Phase phase);
@@ -38,7 +38,7 @@ class PhaseTimers {
   [[nodiscard]] Scope start(Phase phase) { return Scope(*this, phase); }
   // Counts the scopes that have ended, all of which the stream must have passed: behind a wait for it.
   void count_ended();
-  // Of the scopes counted so far.
+  // Seconds of the scopes counted so far.
   double seconds(Phase phase) const { return seconds_[to_size(phase)]; }
 
  private:
@@ -49,7 +49,7 @@ class PhaseTimers {
 
   Stream& compute_;
   std::array<double, phase_count> seconds_{};
-  std::vector<Span> spans_;  // of which `used_` wait to be counted; the others' marks are taken again
+  std::vector<Span> spans_;  // the first `used_` wait to be counted; the others' marks are reused
   std::size_t used_ = 0;
   bool open_ = false;  // the last of them has not ended
 };

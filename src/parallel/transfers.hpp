@@ -10,8 +10,8 @@
 
 namespace forge {
 
-// Activations and their gradients between pipeline stages, in a stream of their own. What stands between begin_group
-// and end_group proceeds together.
+// Activations and their gradients between pipeline stages, in a stream of their own. Transfers between begin_group and
+// end_group proceed together.
 class Transfers {
  public:
   explicit Transfers(Communicator& pipeline);
@@ -19,7 +19,7 @@ class Transfers {
   // begin_group, end_group; a post, which names direction, chunk, microbatch and peer: `data` is ready in the compute
   // stream or, to receive, free there; a wait: work given to `compute` from here on comes after the transfer.
   void run(Stream& compute, const Action& action, void* data = nullptr, std::int64_t count = 0, DType type = {});
-  // Throws what went wrong in the background.
+  // Throws errors of work in the background.
   void finish();
 
  private:

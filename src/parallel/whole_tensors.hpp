@@ -14,9 +14,9 @@ namespace forge {
 
 enum class TensorSource { parameters, gradients };
 
-// Brings whole tensors to the first rank's host, one at a time and in pieces, through the ranks' hosts: devices hold
-// nothing for it. For files of people's own tools, not for checkpoints. All ranks call it for the same tensors in the
-// same order.
+// Brings whole tensors to the first rank's host, one at a time and in pieces, through the ranks' hosts: it takes no
+// memory of devices. For files of people's own tools, not for checkpoints. All ranks call it for the same tensors in
+// the same order.
 template <class T>
 class WholeTensors {
  public:
@@ -27,7 +27,7 @@ class WholeTensors {
                std::int64_t piece_elements = most_elements)
       : storage_(storage), mesh_(mesh), heartbeat_(heartbeat), piece_elements_(piece_elements) {}
 
-  // Called on all ranks before each piece: may throw on all of them, where what the tensors are for is broken off.
+  // Called on all ranks before each piece: may throw on all of them, where their user breaks off.
   void set_pause(std::function<void()> pause) { pause_ = std::move(pause); }
   bool receives() const { return mesh_.rank() == 0; }
   Heartbeat* heartbeat() const { return heartbeat_; }
@@ -38,7 +38,7 @@ class WholeTensors {
   struct Piece {
     std::int64_t state_begin, global, count;  // in the unit's state, in the tensor
   };
-  // The rank's own unit; as many as it has: none.
+  // The number of the rank's own unit; the number of its units: it has none.
   std::size_t index_of(const Unit& unit) const;
   std::vector<Piece> pieces_of(const Unit& unit, std::size_t parameter) const;
   static std::vector<Piece> pieces_within(const std::vector<Piece>& pieces, const Range& elements);

@@ -10,7 +10,7 @@
 
 namespace forge {
 
-// What a library may take of a GPU besides the planned memory: an allowance, not a measurement.
+// A library's memory on a GPU besides the planned one: an allowance, not a measurement.
 struct Allowance {
   std::string name;
   std::size_t bytes;
@@ -19,10 +19,10 @@ struct Allowance {
 
 // CUDA's context: taken before a program can ask how much memory is free.
 Allowance context_allowance();
-// What a rank of a processor build has resident besides the planned memory.
+// Resident memory of a rank of a processor build besides the planned memory.
 Allowance process_allowance();
-// What the libraries take later: kernels that are loaded at their first use, and NCCL's buffers for each group that a
-// rank uses, by what it does there. `traffic`: of plan_traffic(), `sizes`: the ranks of those groups. Sources:
+// Later memory of the libraries: kernels that are loaded at their first use, and NCCL's buffers for each group that a
+// rank uses, by its collectives there. `traffic`: of plan_traffic(), `sizes`: the ranks of those groups. Sources:
 // docs/parallelism.md.
 std::vector<Allowance> library_allowances(const std::vector<std::pair<std::string, Traffic>>& traffic,
                                           const GroupSizes& sizes);

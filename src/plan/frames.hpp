@@ -10,20 +10,20 @@
 
 namespace forge {
 
-// The frames of the workspace along a list of tasks: those that are open, and what a task takes for itself.
+// The frames of the workspace along a list of tasks: open frames, and each task's own.
 class Frames {
  public:
-  // Both outlive this object.
+  // Both must live longer than this object.
   Frames(const BufferContext& c, const RankShare& share) : c_(c), share_(share) {}
 
-  // Of the next task: the bytes while it runs.
+  // Goes on to the next task: the bytes while it runs.
   std::size_t run(const Task& task);
 
   std::size_t most = 0;
-  Task task{};  // the first that reaches it, where anything is taken at all
+  Task task{};  // the first that reaches `most`, where that isn't 0
 
  private:
-  // Beside the open ones; none of tasks that compute nothing in the workspace.
+  // The task's bytes beside the open frames; none where it computes nothing in the workspace.
   std::optional<std::size_t> own_bytes(const Task& task);
 
   const BufferContext& c_;

@@ -12,11 +12,11 @@
 
 namespace forge {
 
-// Which units' gathered parameters stand where: in a buffer of their own (−1), or in one of a few of their class, of
-// which the free one that was used longest ago is taken.
+// The places of units' gathered parameters: a buffer of the unit's own (−1), or one of a few of its class, of which the
+// free one with the oldest use is taken.
 class GatherPool {
  public:
-  // `whole`: what has a buffer of its own stands there from the start, as ZeRO 1 and 2 gather behind the update.
+  // `whole`: units with a buffer of their own stand there from the start, as ZeRO 1 and 2 gather behind the update.
   GatherPool(const std::vector<LocalUnit>& units, bool whole) : units_(units), states_(units.size()) {
     for (std::size_t k = 0; k < pools_.size(); ++k)
       pools_[k].resize(to_size(parameter_pool(units, static_cast<PoolClass>(k)).buffers));
@@ -41,9 +41,9 @@ class GatherPool {
     unit.waited = false;
     return unit.buffer;
   }
-  // Of a unit that was taken.
+  // The buffer of a unit that was taken.
   int buffer_of(std::size_t u) const { return states_[u].buffer; }
-  // Keeps a unit where it is until its release; whether the first reader must wait for it.
+  // Keeps a unit where it is until its release; returns whether the first reader must wait for it.
   bool hold(std::size_t u) {
     UnitState& unit = states_[u];
     require(unit.there, "a layer uses more units at a time than the parameter pool has places");

@@ -22,8 +22,8 @@ struct MemoryPlan {
   std::size_t total() const;
 };
 
-// What stays for the whole run, but for slots of microbatches: units and pools, buffers of the run, libraries'
-// workspace, and that of rounded products.
+// Memory of the whole run, but for slots of microbatches: units and pools, buffers of the run, libraries' workspace,
+// and the workspace of rounded products.
 MemoryPlan resident_memory(const BufferContext& c, const RankShare& share, RunKind kind, std::size_t library_bytes);
 
 }  // namespace forge

@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What is known of the passes of a rank's layers, worked out once for all microbatches: they are alike.
+// Values of the passes of a rank's layers, worked out once for all microbatches: they are alike.
 template <class Value>
 class PassMemo {
  public:

@@ -22,8 +22,8 @@ struct Placement {
 std::array<Placement, group_count> placements(const MeshShape& mesh, int rank, const MeshGroups& groups,
                                               int ranks_per_node);
 
-// Of each kind of group the one of a pipeline stage that lies worst: on most nodes, with fewest ranks beside each
-// other. Where sizes of groups and nodes divide one another all lie alike.
+// The worst placement of each kind of group in a pipeline stage: on most nodes, with fewest ranks beside each other.
+// Where sizes of groups and nodes divide one another all lie alike.
 std::array<Placement, group_count> worst_placements(const MeshShape& mesh, int stage, const MeshGroups& groups,
                                                     int ranks_per_node);
 

@@ -12,14 +12,14 @@
 
 namespace forge {
 
-// What one rank of a mesh holds of a model: a pure function of deck, mesh and rank, so that any rank can ask it of any
-// other.
+// One rank's part of a model on a mesh: a pure function of deck, mesh and rank, so that any rank can compute any
+// other's.
 struct RankShare {
   int pp_rank = 0, tp_rank = 0, cp_rank = 0;
   int data_rank = 0;                 // among the ranks that read different data
   std::vector<StageContent> chunks;  // by chunk of the schedule
   std::vector<LocalUnit> units;
-  std::vector<std::vector<StageLayer>> layers;  // by chunk: what it computes, in order
+  std::vector<std::vector<StageLayer>> layers;  // by chunk: its layers, in order
   int table_stages = 1;                         // stages that hold the token table, where this rank's does
   WholeMatrices matrices;                       // none where the optimizer doesn't need them
   FactoredMoments factored;                     // likewise
@@ -28,13 +28,13 @@ struct RankShare {
   CodedUnits coded;                             // of weights that products round
   int tp = 1;                                   // tensor-parallel ranks
 
-  // What the rank keeps of rows and columns of matrices, or of matrices that it owns.
+  // Moments of rows and columns of matrices, or states of matrices that it owns, on the rank.
   std::int64_t line_moments() const { return matrices.kept + factored.moments; }
   // The model's own blocks, and whether its head is here.
   KeptShare kept() const;
 };
 
-// `places`: of the schedule's stages; `stages`: what each holds (split_layers).
+// `places`: of the schedule's stages; `stages`: the contents of each (split_layers).
 struct ModelShare {
   const Deck& deck;
   const ModelSpec& spec;

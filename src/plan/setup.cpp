@@ -24,7 +24,8 @@ RowShare RunSetup::rows() const {
           static_cast<int>(spec.options.mtp_depth),
           !deck.data.sources.empty(),
           deck.data.restarts_positions(),
-          deck.preference.on()};
+          deck.preference.on(),
+          spec.options.full_attention_interval > 0};
 }
 
 std::size_t RunSetup::schedule_number(std::int64_t step) const {

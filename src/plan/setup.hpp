@@ -27,15 +27,15 @@ struct RunSetup {
   std::vector<StageContent> stages;  // by stage
   RankShare share;                   // of this rank
   BufferContext buffers;
-  int capability = 0;  // of the ranks' devices, 90 of sm_90; 0: processors, or not known
+  int capability = 0;  // of the ranks' devices, 90 for sm_90; 0: processors, or not known
 
   int replicas() const { return mesh.data_parallel(); }
-  // Of the largest batch, and of a step.
+  // Tokens of the largest batch, and of a step's batch.
   std::int64_t tokens_per_step() const { return deck.train.global_batch_sequences * deck.train.sequence_tokens; }
   std::int64_t tokens_of(std::int64_t step) const { return batches.of(step) * deck.train.sequence_tokens; }
-  // Of all steps as far as one.
+  // Tokens of all steps up to this one.
   std::int64_t tokens_through(std::int64_t step) const { return batches.before(step + 1) * deck.train.sequence_tokens; }
-  // Which schedule a step has: 0, or 1 + its place in `smaller`.
+  // The number of a step's schedule: 0, or 1 + its place in `smaller`.
   std::size_t schedule_number(std::int64_t step) const;
   const Schedule& schedule_of(std::int64_t step) const;
   // Scopes of the routers' auxiliary loss in a step, over all ranks: sequences or microbatches.
@@ -46,11 +46,11 @@ struct RunSetup {
 
 // `deck` has passed check_deck for its number of ranks.
 RunSetup make_setup(const Deck& deck, int rank = 0, const KernelChoice& kernels = asked_kernels());
-// The same, with the deck's schedule, lowered, or one of few microbatches (schedule/repetition.hpp), and perhaps with
-// parameter_units of its model, for who makes many setups.
+// Like the other one, with the deck's schedule, lowered, or one of few microbatches (schedule/repetition.hpp), and
+// perhaps with parameter_units of its model, for callers that make many setups.
 RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels = asked_kernels(),
                     const std::vector<Unit>* units = nullptr);
-// A setup on devices of this compute capability, with what multiplies rounded operands there.
+// A setup on devices of this compute capability, with the products of rounded operands there.
 RunSetup on_devices(RunSetup setup, int capability);
 
 // The groups of a mesh that follow from the model.

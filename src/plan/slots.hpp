@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// Which slot of a region holds which microbatch. The executor and the memory planner share it.
+// The slot of each microbatch in a region. The executor and the memory planner share it.
 struct SlotTable {
   int microbatches = 0;
   std::vector<int> counts;  // slots by chunk
@@ -18,7 +18,7 @@ struct SlotTable {
 };
 using SlotTables = std::array<SlotTable, region_count>;
 
-// From the first to the last of a rank's tasks that reads or writes a region of (chunk, microbatch).
+// The span from the first to the last of a rank's tasks that read or write a region of (chunk, microbatch).
 struct Lifetime {
   Region region{};
   int chunk = 0, microbatch = 0;
@@ -31,7 +31,7 @@ std::vector<Lifetime> lifetimes_of(const std::vector<Task>& tasks);
 // the next one begins, in the order of the list.
 SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbatches);
 // The lists of tasks of a rank's run, which take turns: training steps by the schedule of the largest batch, then by
-// those of smaller ones; or an evaluation's. Their tables have the same counts, the largest of any.
+// the schedules of smaller ones; or an evaluation's. Their tables have the same counts, the largest of any.
 struct RunTasks {
   std::vector<std::vector<Task>> tasks;
   std::vector<SlotTables> tables;
@@ -39,7 +39,7 @@ struct RunTasks {
 RunTasks run_tasks(const RankShare& share, const Schedule& schedule, const std::vector<Schedule>& smaller,
                    Recompute recompute, bool training);
 
-// Of the workspace, from a task on that opens a frame until its close.
+// The workspace of a frame, from the task that opens it until its close.
 std::size_t frame_bytes(const BufferContext& context, const RankShare& share, const Task& task);
 
 }  // namespace forge

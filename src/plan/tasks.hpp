@@ -8,13 +8,13 @@
 
 namespace forge {
 
-// What a rank does, one by one: a step of the schedule with its layers and units. The executor replays the list;
-// memory, slots and traffic are sums over it.
+// A rank's work, one task after the other: a step of the schedule with its layers and units. The executor replays the
+// list; memory, slots and traffic are sums over it.
 enum class TaskOp : std::uint8_t {
   load_batch,  // of a microbatch: takes its slots
-  retire,      // all that W reads has been read: frees them
+  retire,      // W has read all of them: frees them
   forward,     // of a layer, like the next four
-  recompute,   // what the policy did not save
+  recompute,   // activations that the policy did not save
   backward_input,
   backward_weight,
   backward,  // of a block with tp: the last two at once
@@ -28,22 +28,22 @@ enum class TaskOp : std::uint8_t {
   clear_gradients,   // of a buffer that units share, before a microbatch adds to it
   reduce_gradients,  // in the stream of gradients: over the ranks that share the unit
   // Edges of a stage.
-  transfer,    // what its action says, in the stream of transfers
+  transfer,    // as its action says, in the stream of transfers
   local_copy,  // to the next or previous stage, on the same rank
-  // Around the passes. What follows `update` happens where training goes on.
+  // Around the passes. Tasks behind `update` run where training goes on.
   clear_sums,      // gradients and losses of the step
   reduce_tied,     // of a token table on two stages, in the stream of gradients
   wait_gradients,  // the compute stream waits for all reductions
-  norm,            // what the rank adds to the squared norm
+  norm,            // the rank's part of the squared norm
   clip,            // losses, norm and routers' sums over all ranks; coefficient, and whether all is finite
   update,          // the optimizer, on the rank's part of each unit, but for matrices that it updates whole
   read,            // losses and norm come to the host
   update_biases,   // of routers, where the step was finite
   // Matrices that are updated whole, in rounds (layout/whole_matrices.hpp).
-  gather_matrices,   // what the update needs of the rank's parts; in the stream of matrices to the owners
+  gather_matrices,   // the update's input from the rank's parts; in the stream of matrices to the owners
   compute_matrices,  // behind that, the owner's work
   return_matrices,   // in the stream of matrices: the result's parts to the ranks that hold them
-  update_matrices,   // behind that, of the rank's parts
+  update_matrices,   // then the update of the rank's parts
   update_factored,   // of a unit whose second moments are of rows and columns, with the sums over its ranks
   clip_heads,        // QK-clip, on the rank's part of each unit
   unit_norms,        // of weights and their updates, over all ranks, in steps that report them
@@ -62,33 +62,33 @@ struct Task {
   int round = -1;                 // of matrices
   LayerMemory frame{};            // of open and close
 
-  // Whether it is about the step, not about an action of the schedule.
+  // Whether it belongs to the step, not to an action of the schedule.
   bool of_step() const { return op >= TaskOp::clear_sums; }
-  // B directly followed by W, layer by layer: what B leaves for W stands in frames, else in slots.
+  // B directly followed by W, layer by layer: B's buffers for W stand in frames, else in slots.
   bool fused() const { return action.op == Op::backward; }
 };
 
-// What a rank does for the gradients of a step of a lowered schedule, up to the clip coefficient. Within a pass a unit
-// is gathered while the layer before computes, and the first unit of a chunk's pass while another chunk's pass is under
+// A rank's tasks for the gradients of a step of a lowered schedule, up to the clip coefficient. Within a pass a unit is
+// gathered while the layer before computes, and the first unit of a chunk's pass while another chunk's pass is under
 // way. Where microbatches are reduced or rounded one by one (Zero::adds_in_buffers), matrices take turns in buffers of
 // a pool.
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
 
-// What a rank does for the update with the gradients. The scalars are read first: the host then reports, and prepares
-// the next step, behind the update. Of matrices one round is gathered, and one goes back, while
-// another one is computed.
+// A rank's tasks for the update with the gradients. The scalars are read first: the host then reports, and prepares the
+// next step, behind the update. While one round of matrices is computed, the next is gathered and the one before goes
+// back.
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
-// Of those the optimizer's own, up to the new weights of the rank's parts.
+// The optimizer's own tasks among these, up to the new weights of the rank's parts.
 std::vector<Task> optimizer_tasks(const RankShare& share);
-// Gathers of all sharded units that have a buffer of their own: what an update, or an evaluation under ZeRO 3, needs.
+// Gathers of all sharded units that have a buffer of their own: for an update, or for an evaluation under ZeRO 3.
 std::vector<Task> gather_tasks(const RankShare& share);
 
 // Losses of one microbatch, of the model alone, without gradients; behind gather_tasks.
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule);
 
-// The layer that a task of a layer is about.
+// The layer of a layer's task.
 const StageLayer& layer_of(const Task& task, const RankShare& share);
-// The pass of a layer that a task is; null layer: it is none. `recompute`: what the policy dropped is made anew.
+// The pass of a layer's task; null layer: another task. `recompute`: it makes dropped activations anew.
 struct LayerPass {
   const StageLayer* layer = nullptr;
   Pass pass{};
@@ -100,7 +100,7 @@ LayerPass pass_of(const Task& task, const RankShare& share);
 // Exchanges within a layer, and behind it, are part of its task.
 std::string_view stream_of(const Task& task);
 
-// What a task is about: "block with experts", or a unit's kind; "" of others.
+// A task's subject: "block with experts", or a unit's kind; "" of others.
 std::string subject_of(const Task& task, const RankShare& share, const ModelSpec& whole);
 // "forward of a block": where memory is at its fullest.
 std::string phase_of(const Task& task, const RankShare& share);

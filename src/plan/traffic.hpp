@@ -16,14 +16,14 @@ std::vector<Sent> sends_of(const BufferContext& context, const RankShare& share,
 // The distinct calls of a training step and its update, once each, in order of groups; the schedule is lowered.
 std::vector<Sent> distinct_calls(const BufferContext& context, const RankShare& share, const Schedule& schedule);
 
-// What one rank sends in a training step (gradients, update, gathering of the updated parameters) on each of a mesh's
-// groups, under the names of Mesh::traffic(), from the deck alone; equal to what is counted, to the byte. The figures
-// and their derivation: docs/notes/bytes.md. `schedule` is lowered.
+// One rank's bytes in a training step (gradients, update, gathering of the updated parameters) on each of a mesh's
+// groups, under the names of Mesh::traffic(), from the deck alone; equal to the counted bytes. The figures and their
+// derivation: docs/notes/bytes.md. `schedule` is lowered.
 std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& context, const ModelSpec& whole,
                                                           const MeshShape& mesh, const RankShare& share,
                                                           const Schedule& schedule);
 
-// The same of other ranks of the share's stage, which differ in the shard of the units that data-parallel ranks share:
+// Likewise of other ranks of the share's stage, which differ in the shard of the units that data-parallel ranks share:
 // one for each of `shards`. Only reductions of replicated parameters differ.
 std::vector<std::vector<std::pair<std::string, Traffic>>> plan_traffic_of_shards(const BufferContext& context,
                                                                                  const ModelSpec& whole,

@@ -13,7 +13,7 @@ struct Site {
   std::size_t usable_bytes = 0;  // of a rank's GPU; 0: not known, and nothing is said of memory
 };
 
-// What of a deck is legal and rarely wise, a sentence each: the key, what it costs, and what would be better. The rules
+// Settings of a deck that are legal and rarely wise, a sentence each: the key, its cost, and a better value. The rules
 // and their reasons: docs/choosing.md.
 std::vector<std::string> warnings_of(const RunSetup& setup, const Site& site);
 

@@ -9,15 +9,15 @@ namespace forge {
 
 // How fast an operation of the simulation goes on.
 struct Pace {
-  double computing = 0, other = 0;  // speeds of what it computes, and of its latencies and wires
-  double granted = 1;               // of its wire besides, by what its rivals leave
+  double computing = 0, other = 0;  // speeds of its computation, and of its latencies and wires
+  double granted = 1;               // of its wire besides: the part that its rivals leave
   bool rival = false;               // whether another one runs that takes a link of its
   std::size_t part = 0;             // at whose end it is looked at again: with a rival that it is at, else the last
   bool operator==(const Pace&) const = default;
 };
 
-// An operation's way through its parts: of each wire what is computed before it, its latency and its seconds; then what
-// is computed behind all.
+// An operation's way through its parts: of each wire the computation before it, its latency and its seconds; then the
+// computation behind all.
 class Course {
  public:
   Course(const Instruction& of, bool shares_links);
@@ -34,7 +34,7 @@ class Course {
   // Ends the parts up to the one that the pace is about, whatever rounding has left of them.
   void reach_part();
 
-  // Whether it is at a wire, and what share of a link that needs to be as fast as alone.
+  // Whether it is at a wire, and the share of a link that the wire needs to be as fast as alone.
   bool is_wire() const { return part_ % 3 == 2; }
   double use_of(std::size_t link) const { return wire_at()->links[link] / wire_at()->seconds; }
   void grant(double speed) { granted_ = speed; }

@@ -8,7 +8,7 @@
 namespace forge {
 
 // Fits of factors to measurements: least squares of log(predicted / measured) in the logarithms of the factors, with a
-// weak pull of all to 1, so that what measurements can't tell apart gets the smallest change. Gauss-Newton.
+// weak pull of all to 1, so that factors which the measurements can't tell apart change least. Gauss-Newton.
 
 // A run on the machine, and the median of its steps.
 struct MeasuredRun {
@@ -16,7 +16,7 @@ struct MeasuredRun {
   double seconds = 0;
 };
 
-// What runs say of a machine's file: one factor for all that ranks compute, one for all that they send.
+// A machine's file fitted to runs: one factor for all that ranks compute, one for all that they send.
 struct MachineFit {
   Machine machine;                    // with the factors
   std::vector<double> before, after;  // predicted seconds of each run
@@ -31,7 +31,7 @@ struct CallTime {
 };
 
 // The machine with the collectives that calls have measured: of each a factor of its latencies and one of its rates
-// inside nodes, and one of its rate between them; one of the network's latencies. What no call tells stays.
+// inside nodes, and one of its rate between them; one of the network's latencies. Figures without a call don't change.
 Machine fit_calls(const Machine& machine, const std::vector<CallTime>& calls);
 
 }  // namespace forge

@@ -16,8 +16,8 @@
 
 namespace forge {
 
-// What a cluster, or this machine, does in which time. Read from a file (inputs/machines), which has a source for each
-// figure; times are seconds, rates per second.
+// The speeds of a cluster, or of this machine. Read from a file (inputs/machines), which has a source for each figure;
+// times are seconds, rates per second.
 
 // Matrix products of a GPU: the tiles of the result are computed in waves, one tile a multiprocessor at a time, by
 // whichever size of tile is fastest; never faster than their operands come from memory.
@@ -49,7 +49,7 @@ struct ExpertRates {
   std::array<std::vector<double>, 3> rates;  // by ProductOf
 };
 
-// What a rank computes in one of the types.
+// A rank's rates in one of the types.
 struct ComputeRates {
   WaveRates waves;  // peak 0: the table is used
   ProductTable table;
@@ -61,14 +61,14 @@ struct ComputeRates {
   bool known() const { return waves.peak > 0 || !table.rates[0].empty(); }
 };
 
-// A collective by one protocol: latency + per_rank · ranks + bytes / bandwidth + part / own, where bytes are what a
-// rank sends, and part is one of the group's equal parts of the data: the rank's own, which isn't sent but copied.
+// A collective by one protocol: latency + per_rank · ranks + bytes / bandwidth + part / own, where bytes are those that
+// a rank sends, and part is one of the group's equal parts of the data: the rank's own, which isn't sent but copied.
 struct ProtocolRates {
   double latency = 0, per_rank = 0, bandwidth = 0;
   double own = 0;  // bandwidth of the copy; 0: it takes no time
 };
 
-// Between nodes: what leaves and enters a node, when so many nodes take part.
+// Between nodes: bytes that leave and enter a node, when so many nodes take part.
 struct NodesRates {
   int nodes = 2;
   std::array<double, collective_count> bandwidth{};
@@ -94,7 +94,7 @@ struct Program {
   double score_bytes = 0;         // of each element of a T x T score matrix, in each pass: attention that is not fused
   double logit_bytes = 0;         // of each logit, in all: a loss that is not fused
   double row_traffic = 1;         // bytes of kernels over rows, of forge's: kernels that are not fused
-  double tp_traffic = 1;          // of forge's tensor-parallel collectives, which gather again what backward needs
+  double tp_traffic = 1;          // of forge's tensor-parallel collectives, which gather again for backward
   double tp_wait = 0;             // seconds of each of them, besides: for the last of its ranks
   double accumulate_bytes = 0;    // of each parameter, in each microbatch: gradients that are added to fp32 sums
   double host_forward = 0, host_backward = 0;  // seconds of the host for a layer's pass, besides
@@ -169,30 +169,30 @@ Machine read_machine(const std::string& name);
 // "all_reduce": a collective's name in these files.
 std::string key_of(Collective collective);
 
-// Reads a program's file; `name` as that of a machine, in inputs/programs.
+// Reads a program's file; `name` as a machine's, in inputs/programs.
 Program read_program(const std::string& name);
 
-// Of one product (m, k) (k, n); `count` of them one after the other. `codes`: of 8-bit codes.
+// Seconds of one product (m, k) (k, n); `count` of them one after the other. `codes`: of 8-bit codes.
 double product_seconds(const Machine& machine, DType type, ProductOf of, double m, double n, double k, double count = 1,
                        bool codes = false);
-// Of products of so many experts in one launch by a kernel, of `rows` rows each with weights (n, k), or of the sums of
-// such weights; nothing where the file has no rates of it.
+// Seconds of products of so many experts in one launch by a kernel, of `rows` rows each with weights (n, k), or of the
+// sums of such weights; nothing where the file has no rates of it.
 std::optional<double> expert_seconds(const Machine& machine, DType type, std::string_view kernel, ProductOf of,
                                      double experts, double rows, double n, double k);
-// Of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the file has
-// rates of.
+// Seconds of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the
+// file has rates of.
 double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
                          bool backward);
-// Of a kernel that reads and writes so many bytes; `name`: at its own rates, where forge's has some.
+// Seconds of a kernel that reads and writes so many bytes; `name`: at its own rates, where forge's has some.
 double row_seconds(const Machine& machine, double bytes, std::string_view name = {});
 
-// Seconds of a collective that is alone: a latency, in which it needs no link, and what its bytes take, in which it
+// Seconds of a collective that is alone: a latency, in which it needs no link, and the time of its bytes, in which it
 // needs the links of the rank's node and its fraction of the node's network for so many.
 struct WireTime {
   double latency = 0, seconds = 0, nvlink = 0, nic = 0;
   double total() const { return latency + seconds; }
 };
-// Of one call; `count` and type as the call takes them (core/collectives.hpp).
+// The time of one call; `count` and type as the call takes them (core/collectives.hpp).
 WireTime collective_time(const Machine& machine, const Sent& call, const Placement& place);
 inline double collective_seconds(const Machine& machine, const Sent& call, const Placement& place) {
   return collective_time(machine, call, place).total();

@@ -7,8 +7,8 @@
 
 namespace forge {
 
-// A legal deck that differs from another one in one choice, and in what follows from it there: etp that was as tp, ep,
-// the microbatch or the split where they no longer divide.
+// A legal deck that differs from another one in one choice, and in the keys that follow from it: etp that was as tp,
+// ep, the microbatch or the split where they no longer divide.
 struct Neighbour {
   std::string kind;    // of the choice: "tp", "pp", "cp", "dp", "ep", "etp", "microbatch", "recompute", "zero", …
   std::string change;  // "mesh.dp_shard=2 mesh.tp=8", as --set takes it
@@ -16,8 +16,8 @@ struct Neighbour {
 };
 std::vector<Neighbour> neighbours_of(const Deck& resolved, int ranks);
 
-// The keys of layouts whose values differ, as "key=value key=value"; of experts alone etp. What `from` may leave open,
-// etp and accumulate, is said where it isn't as it would then be.
+// The keys of layouts whose values differ, as "key=value key=value"; of experts alone etp. Keys that `from` may leave
+// open, etp and accumulate, are there where their values aren't the ones that would follow.
 std::string layout_difference(const Deck& from, const Deck& to);
 
 // A neighbour with its step and the memory of the rank that needs most.

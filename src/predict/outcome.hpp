@@ -23,7 +23,7 @@ Outcome outcome_of(const Machine& machine, const RunSetup& setup,
 // Memory of the rank that needs most, as the machine's program needs it; each(): of each pipeline rank.
 using EachStage = std::function<void(const MemoryPlan&, const RankShare&)>;
 RankMemory memory_on(const Machine& machine, const RunSetup& setup, const EachStage& each = {});
-// Of the first and the last stage: most microbatches are in flight on the one, and the head is on the other.
+// Bytes of the first and the last stage: most microbatches are in flight on the one, and the head is on the other.
 std::size_t bytes_of_ends(const Machine& machine, const RunSetup& setup);
 
 // Memory of a rank: of its GPU, or its part of the node's.

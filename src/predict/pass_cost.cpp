@@ -180,7 +180,8 @@ class PassCost {
     cost_.of(part_of(call.group)) += time.total();
     const Wire wire = wire_of(time, Way::both);
     if (call.group == Group::tp_behind && machine_.program.is_forge()) return begin_behind(wire);
-    if (call.group != Group::cp || !behind_attention_) return send(wire);
+    const bool of_keys = call.group == Group::cp && call.collective != Collective::all_to_all;
+    if (!of_keys || !behind_attention_) return send(wire);
     Wire& all = attention();
     for (std::size_t l = 0; l < all.links.size(); ++l) all.links[l] += wire.links[l];
   }

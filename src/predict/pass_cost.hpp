@@ -26,7 +26,7 @@ void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& 
 // end.
 double load_of_busiest(const BufferContext& busiest);
 
-// What layers cost on one rank of a mesh.
+// The costs of layers on one rank of a mesh.
 struct LayerCosts {
   const Machine& machine;
   const BufferContext& context;
@@ -34,7 +34,7 @@ struct LayerCosts {
   const std::array<Placement, group_count>& places;  // of the rank's groups
   int cp_rank = 0;
 
-  // Of a pass: what it computes and sends.
+  // The cost of a pass, its collectives included.
   TaskCost of(const LayerPass& pass) const;
 };
 

@@ -12,14 +12,14 @@
 
 namespace forge {
 
-// What a step of a deck takes on a machine, by a simulation of the tasks that the executor runs.
+// The time of a step of a deck on a machine, by a simulation of the tasks that the executor runs.
 struct Prediction {
   double seconds = 0, low = 0, high = 0;  // of a step; the interval is the machine's uncertainty
   double tokens_per_second = 0;           // of a rank
-  double mfu = 0, hfu = 0;                // without and with what is recomputed, of the peak
-  // Of the pipeline rank whose compute stream is busy longest, in a step.
+  double mfu = 0, hfu = 0;                // without and with recomputation, of the peak
+  // The pipeline rank whose compute stream is busy longest in a step, and its times.
   int stage = 0;
-  std::array<double, cost_part_count> part{};  // seconds of its compute stream alone, by what they are spent on
+  std::array<double, cost_part_count> part{};  // seconds of its compute stream alone, by purpose
   double slowed = 0;                           // and beyond them, for links, multiprocessors or cores that others take
   std::array<double, lane_count> behind{};     // of its other streams
   std::array<double, lane_count> waited{};     // its compute stream idle for: the host (compute), and other streams
@@ -30,11 +30,11 @@ struct Prediction {
   double expert_load = 1;
   std::int64_t expert_rounds = 1;
   std::vector<std::vector<Span>> spans;  // by pipeline rank; of the simulation
-  std::vector<std::vector<Task>> tasks;  // by pipeline rank; what the spans' numbers count
+  std::vector<std::vector<Task>> tasks;  // by pipeline rank; the list that the spans' numbers index
 };
 
-// Seconds that a rank of a stage was measured to compute in a task (train/replay.hpp), by its name and what it is
-// about, without collectives.
+// Measured seconds of a task's computation on a rank of a stage (train/replay.hpp), by the task's name and subject,
+// without collectives.
 using MeasuredTasks = std::map<std::pair<std::string, std::string>, double>;
 
 // `setup`: of any rank. All ranks of a stage do the same. `measured`: of each pipeline rank, in the place of the

@@ -15,7 +15,7 @@
 
 namespace forge {
 
-// Seconds by the clock, or, of a single thread, of its processor: other programs take nothing of that.
+// Seconds by the clock, or, of a single thread, of its processor, which leaves other programs' time out.
 inline double rate_clock(const Stream& stream) {
   timespec t{};
   clock_gettime(stream.threads() == 1 && !stream.native() ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);

@@ -11,7 +11,7 @@
 
 namespace forge {
 
-// Rates of kernels over rows in a type, by the names of nn/segments.plan.hpp; the first is that of a copy. Operands
+// Rates of kernels over rows in a type, by the names of nn/segments.plan.hpp; the first is a copy's rate. Operands
 // are in memory, not in caches.
 std::vector<std::pair<std::string, KernelRates>> measure_row_kernels(Stream& stream, DType type, Heartbeat& heartbeat);
 

@@ -27,9 +27,9 @@ struct SearchResult {
 };
 
 // The layouts of a deck's model and batch on so many ranks of a machine. A layout is left out where a bound of its
-// memory is beyond the machine's, or where a bound of its time (what a rank must compute and wait for in its layers
-// without bubble, what its gathers or its reductions take, or what all of it takes of a link) is above the best that
-// were simulated. `resolved`: check_deck has completed its model; its own mesh doesn't matter.
+// memory is beyond the machine's, or where a bound of its time (a rank's computation and waits in its layers without
+// bubble, its gathers or its reductions, or its time on a link) is above the best that were simulated. `resolved`:
+// check_deck has completed its model; its own mesh doesn't matter.
 SearchResult search(const Machine& machine, const Deck& resolved, const SearchOptions& options);
 
 }  // namespace forge

@@ -51,7 +51,7 @@ class Bounds {
   std::vector<Candidate> on_mesh(std::size_t index, const MeshDeck& mesh);
 
  private:
-  // What a microbatch costs in the layers of the whole model, on one rank of a mesh.
+  // The costs of a microbatch in the layers of the whole model, on one rank of a mesh.
   struct LayersCost {
     Taken taken;       // by all passes of all layers and of the head
     double saved = 0;  // bytes that all layers keep
@@ -76,8 +76,8 @@ class Bounds {
   ModelSize size_;
   std::size_t state_bytes_ = 0;  // that the optimizer keeps of an element, with the weights in storage
   std::mutex mutex_;
-  // By microbatch, recomputation, dispatch, codes that are gathered, which are rounded once, and the mesh as far as
-  // layers know it: tp, cp, ep, etp and how their groups lie. Many meshes are alike there.
+  // The key of known costs: microbatch, recomputation, dispatch, codes that are gathered, codes that are rounded once,
+  // and the mesh as far as layers know it: tp, cp, ep, etp and how their groups lie. Many meshes are alike there.
   using Key = std::tuple<std::array<std::int64_t, 5>, Recompute, DispatchMethod, std::array<bool, 2>,
                          std::array<std::array<int, 4>, 5>>;
   std::map<Key, LayersCost> known_;

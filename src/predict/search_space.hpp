@@ -8,19 +8,19 @@
 
 namespace forge {
 
-// The meshes of a model on `ranks` ranks whose groups divide what they share out: pp, dp_replicate, dp_shard, cp, tp,
-// ep and etp (docs/parallelism.md). Shards take whole nodes before replicas begin. `resolved`: a deck that check_deck
-// has completed.
+// The meshes of a model on `ranks` ranks whose groups divide the tensors and rows that they split: pp, dp_replicate,
+// dp_shard, cp, tp, ep and etp (docs/parallelism.md). Shards take whole nodes before replicas begin. `resolved`: a deck
+// that check_deck has completed.
 std::vector<MeshDeck> meshes_of(const Deck& resolved, int ranks, int ranks_per_node);
 
-// What can be chosen beside the mesh.
+// The choices beside the mesh.
 struct Choice {
   ScheduleName schedule;
   std::int64_t chunks, microbatch, zero_stage;
   Recompute recompute;
   DispatchMethod dispatch;
 };
-// Those whose numbers divide.
+// The choices whose numbers divide.
 std::vector<Choice> choices_of(const Deck& resolved, const MeshDeck& mesh);
 
 // The deck with a mesh and a choice; check_deck says whether it is legal.

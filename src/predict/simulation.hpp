@@ -7,20 +7,20 @@
 
 namespace forge {
 
-// A discrete simulation of ranks that each have a host, which walks a list of instructions, and streams, which run what
-// the host gives them in order. It knows nothing of models: predict/step_program.hpp writes the lists.
+// A discrete simulation of ranks that each have a host, which walks a list of instructions, and streams, which run the
+// host's work in order. It knows nothing of models: predict/step_program.hpp writes the lists.
 
 // The streams of a rank, as the executor has them.
 enum class Lane : std::uint8_t { compute, parameters, gradients, transfers };
 inline constexpr int lane_count = 4;
 
-// What a rank sends and receives through: NVLink (or what else carries collectives inside a node) and its share of the
-// node's network, each in both directions.
+// The links of a rank: NVLink (or another carrier of collectives inside a node) and its share of the node's network,
+// each in both directions.
 enum class Link : std::uint8_t { nvlink_out, nvlink_in, nic_out, nic_in };
 inline constexpr int link_count = 4;
 using LinkSeconds = std::array<double, link_count>;
 
-// A collective of an operation: what is computed before it, its latency, and the `seconds` that it takes with all links
+// A collective of an operation: the computation before it, its latency, and the `seconds` that it takes with all links
 // to itself, in which it needs each for so many; of these `computed` are attention, which runs beside it.
 struct Wire {
   double before = 0, latency = 0, seconds = 0;
@@ -32,12 +32,12 @@ using Wires = std::vector<Wire>;
 struct Instruction {
   enum class Kind : std::uint8_t {
     run,          // `seconds` on `lane`
-    follow,       // `lane` waits for what `other` was given so far
-    record,       // event `event` stands for what `lane` was given so far
+    follow,       // `lane` waits for the work of `other` so far
+    record,       // event `event` stands for the work of `lane` so far
     wait,         // `lane` waits for event `event`; none before its first record
     meet,         // `seconds` on `lane`, once all `members` ranks have come to the meeting `event`
-    host_wait,    // the host waits for what `lane` was given so far
-    begin_group,  // what follows on `lane` runs at the same time, up to
+    host_wait,    // the host waits for the work of `lane` so far
+    begin_group,  // the next ones on `lane` run at the same time, up to
     end_group,    // here
   };
   Kind kind;
@@ -53,15 +53,15 @@ struct Instruction {
 
 struct SimulatedMachine {
   double cores = 0;            // that all streams share, where processors compute; 0: each stream has its own
-  double per_stream = 1;       // of them, what a stream that runs takes: the ranks that do the same at the same time
+  double per_stream = 1;       // of them, taken by a running stream: as many as ranks that do the same at once
   bool host_computes = false;  // the compute stream is the host (CPU build)
-  double overlap = 1;          // speed of what the compute stream computes while another stream of the rank runs
+  double overlap = 1;          // speed of the compute stream while another stream of the rank runs
   // Whether the operations of a rank share its links: none is used for more than a second a second, and all that need
   // the one that limits them are slowed alike.
   bool shares_links = true;
 };
 
-// What a stream did, and why the compute stream was idle before it.
+// A stream's span of work, and why the compute stream was idle before it.
 struct Span {
   int task = -1;
   Lane lane = Lane::compute;

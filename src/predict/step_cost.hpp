@@ -19,13 +19,13 @@ bool takes_cutlass_on(const Machine& machine, const Deck& deck, GroupedProducts 
 // The buffers of a run there.
 BufferContext buffers_on(const Machine& machine, const RunSetup& setup);
 
-// Seconds of the tasks of a step on a machine: what a task computes (nn/segments.plan.hpp) and sends
+// Seconds of the tasks of a step on a machine: of a task's computation (nn/segments.plan.hpp) and collectives
 // (plan/traffic.hpp), at the machine's rates. Tasks of layers that are alike are computed once.
 class StepCost {
  public:
   StepCost(const Machine& machine, const RunSetup& setup);
 
-  // Of a rank of stage `pp_rank`, whose groups lie as those of the stage's first rank.
+  // The cost of a task of a rank of stage `share.pp_rank`, whose groups lie as the first rank's of the stage.
   TaskCost operator()(const RankShare& share, const Task& task);
 
  private:
@@ -47,7 +47,7 @@ class StepCost {
   const RunSetup& setup_;
   BufferContext busiest_;                                   // of the layers, with the machine's imbalance
   std::vector<std::array<Placement, group_count>> places_;  // by pp rank
-  // By stage, operation, kind and number of the layer where it matters, unit.
+  // The key of known costs: stage, operation, kind and number of the layer where it matters, unit.
   using Key = std::tuple<int, TaskOp, int, int, bool, std::int64_t, std::size_t, bool>;
   std::map<Key, TaskCost> known_;
 };

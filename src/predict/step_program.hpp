@@ -11,11 +11,11 @@
 
 namespace forge {
 
-// What the time of a task is spent on.
+// The parts of a task's time.
 enum class CostPart : std::uint8_t {
   products,
   attention,
-  rows,  // kernels over rows, of which the memory decides
+  rows,  // kernels over rows, whose time the memory decides
   tp,    // collectives of a layer, which its kernels wait for
   cp,
   ep,
@@ -32,25 +32,25 @@ struct TaskCost {
   std::array<double, cost_part_count> seconds{};
   double host = 0;   // of the host, for launches
   double flops = 0;  // of products and attention
-  // Of the collectives, in their order; what is computed behind the last is what they leave of all seconds.
+  // The collectives, in their order; the rest of all seconds is computed behind the last.
   std::shared_ptr<const Wires> wires = nullptr;
 
   double& of(CostPart part) { return seconds[static_cast<std::size_t>(part)]; }
   double of(CostPart part) const { return seconds[static_cast<std::size_t>(part)]; }
   double total() const;
 };
-// Of a task that begins with what another one does: the rest.
+// The rest of a task that begins with another one's work.
 TaskCost operator-(TaskCost a, const TaskCost& b);
 using CostOf = std::function<TaskCost(const RankShare& share, const Task& task)>;
 
 // A rank's tasks as instructions: on the streams that the executor, parameter_gather, gradient_sync and transfers of
 // parallel/ give them to, with the events that they record and wait for. `world`: ranks of the mesh. Of other programs
-// (Program of predict/machine.hpp): what runs behind computation, and what a transfer takes of the compute stream.
+// (Program of predict/machine.hpp): work that runs behind computation, and a transfer's part of the compute stream.
 struct StreamUse {
   bool gradients_behind = true, shards_at_once = false;
   double transfer = 0;
 };
-// Whether shards_at_once takes a unit's gathers and sums together with those of others: each comes once a step.
+// Whether shards_at_once takes a unit's gathers and sums together with other units': each comes once a step.
 bool is_shared_at_once(const LocalUnit& unit);
 // The task whose cost the instruction of a task has. With shards_at_once: the gather of all such units, where one is
 // gathered, and their sum, where sums are waited for, as tasks without a unit.

@@ -28,7 +28,11 @@ function shape(tag, attributes = {}, ...children) {
   made.append(...children);
   return made;
 }
-const chip = (colour) => node("span", { class: "chip", style: `background: ${colour}` });
+const chip = (colour, dash = "") => {
+  const [on, off] = dash.split(" ").map(Number);
+  const fill = dash ? `repeating-linear-gradient(90deg, ${colour} 0 ${on}px, transparent ${on}px ${on + off}px); width: 24px` : colour;
+  return node("span", { class: "chip", style: `background: ${fill}` });
+};
 
 function short(value) {
   if (value === null || value === undefined) return "–";
@@ -165,7 +169,7 @@ function chart(title, lines, options = {}) {
   const body = node("div"), card = node("div", { class: "card" }, node("h3", {}, title), body);
   const named = lines.length > runs.length || new Set(lines.map((l) => l.name)).size > 1;
   if (named)
-    card.append(node("div", { class: "legend" }, ...lines.map((l) => node("span", {}, chip(l.colour),
+    card.append(node("div", { class: "legend" }, ...lines.map((l) => node("span", {}, chip(l.colour, l.dash),
       (runs.length > 1 ? l.run.name + ": " : "") + l.name))));
   const draw = () => {
     body.replaceChildren();

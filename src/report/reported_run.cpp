@@ -1,6 +1,7 @@
 #include "report/reported_run.hpp"
 
 #include <filesystem>
+#include <fstream>
 
 #include "config/directory_lock.hpp"
 #include "config/text.hpp"
@@ -59,6 +60,15 @@ void read_if_there(const fs::path& path, const char* without, ReportedRun& run, 
   run.notes.push_back(path.filename().string() + (there ? " is no file: " : " is missing: ") + without + ".");
 }
 
+// A note where a file's last line has no end, as in a copy that was cut.
+void note_cut(const std::string& file, const char* without, ReportedRun& run) {
+  std::ifstream text(file, std::ios::binary | std::ios::ate);
+  if (text.tellg() <= 0) return;
+  text.seekg(-1, std::ios::end);
+  if (text.get() != '\n')
+    run.notes.push_back(fs::path(file).filename().string() + " ends in the middle of a line: " + without + ".");
+}
+
 // One that is cut, as a copy under way is, leaves machine, layout and planned memory unknown.
 void read_job(const std::string& file, ReportedRun& run) {
   try {
@@ -71,11 +81,17 @@ void read_job(const std::string& file, ReportedRun& run) {
 void read_directory(const fs::path& directory, ReportedRun& run) {
   read_if_there(directory / "metrics.jsonl", "there are no curves", run,
                 [&](const std::string& file) { read_run_metrics(file, run); });
+  if (run.steps == 0 && is_file(directory / "metrics.jsonl"))
+    run.notes.push_back("metrics.jsonl has no step: there are no curves.");
   read_if_there(directory / "log.txt", "there are no saves, signals, phases and samples", run,
-                [&](const std::string& file) { read_run_log(file, run); });
+                [&](const std::string& file) {
+                  note_cut(file, "later saves, signals, phases and samples are unknown", run);
+                  read_run_log(file, run);
+                });
   read_if_there(directory / "job_info.json", "machine, layout and planned memory are unknown", run,
                 [&](const std::string& file) { read_job(file, run); });
   read_if_there(directory / "deck.yaml", "the deck is unknown", run, [&](const std::string& file) {
+    note_cut(file, "later keys are unknown", run);
     run.deck = replace_ill_formed(read_text_file(file, most_yaml_bytes, "the deck"));
     read_deck_keys(run);
   });

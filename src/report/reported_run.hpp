@@ -39,13 +39,13 @@ class RunEvents {
   std::int64_t added_ = 0;
 };
 
-// What the routers of a layer say: of each step, thinned.
+// Series of a layer's routers: of each step, thinned.
 struct LayerLoads {
   static constexpr std::size_t most_columns = 256;
   ThinnedSeries load_max{most_columns}, load_min{most_columns}, entropy{most_columns}, dropped_share{most_columns};
 };
 
-// Norms of a unit's weights, and of what updates add to them.
+// Norms of a unit's weights, and of their changes by updates.
 struct UnitNorms {
   static constexpr std::size_t most_values = 200;
   ThinnedSeries weights{most_values}, update{most_values};
@@ -54,15 +54,15 @@ struct UnitNorms {
 // All that a report shows of a run, in memory that doesn't grow with its length.
 struct ReportedRun {
   std::string name, path;          // as the page calls it; as it was given
-  std::vector<std::string> notes;  // sentences: what is missing, torn, or still being written
-  // Of metrics.jsonl: numbers of a line by their keys ("loss", "validation_loss/books", "sources/web/loss").
+  std::vector<std::string> notes;  // sentences: files missing, torn, or still being written
+  // From metrics.jsonl: numbers of a line by their keys ("loss", "validation_loss/books", "sources/web/loss").
   std::map<std::string, ThinnedSeries> series;
   ThinnedSeries tokens, seconds;  // where the steps are on other axes
   std::map<std::int64_t, LayerLoads> loads;
   std::map<std::string, UnitNorms> norms;
   std::int64_t first_step = 0, last_step = 0, steps = 0;  // with lines
   RunEvents events;
-  // Of log.txt: seconds of rank 0 by phase, and lines about memory, of the last start that came to its end.
+  // From log.txt: seconds of rank 0 by phase, and lines about memory, of the last start that came to its end.
   std::vector<std::pair<std::string, double>> phases;
   std::string memory_line;
   std::vector<std::string> samples;
@@ -79,7 +79,7 @@ ReportedRun read_reported_run(const std::string& path);
 void read_run_metrics(const std::string& file, ReportedRun& run);
 void read_run_log(const std::string& file, ReportedRun& run);
 
-// A JSON object of the run: what the page draws.
+// A JSON object of the run, for the page's drawings.
 std::string json_of_run(const ReportedRun& run);
 
 }  // namespace forge

@@ -37,8 +37,13 @@ class LogReader {
  public:
   explicit LogReader(ReportedRun& run) : run_(run) {}
 
-  void end() { end_head(); }
+  // The last stop may have come behind steps that have no line in the log.
+  void end() {
+    end_head();
+    end_stop(run_.last_step);
+  }
   void add(const std::string& line) {
+    end_stop(0);
     const bool starts = line.starts_with("  started ") && before_.starts_with("forge ");
     if (starts && in_sample_) end_sample(before_);
     before_ = line;
@@ -110,6 +115,17 @@ class LogReader {
     run_.events.add(std::move(e));
   }
 
+  void saved(std::string_view text, std::int64_t step) {
+    event("save", text, step);
+    step_ = std::max(step_, step);
+  }
+  // The event of a stop whose line names no step: of the last step that is known.
+  void end_stop(std::int64_t last_step) {
+    if (stop_.empty()) return;
+    event("stop", stop_, std::max(step_, last_step));
+    stop_.clear();
+  }
+
   bool add_event(const std::string& line) {
     constexpr std::string_view space = "            ", save = "            saved step_", step = "step_";
     struct Beginning {
@@ -123,11 +139,15 @@ class LogReader {
                                         {"  note ", "note", 7},
                                         {"            validation broken off", "stop", 0}};
     const std::string_view text = line;
-    if (text.starts_with(save)) return event("save", trimmed(text), number_of(text.substr(save.size()))), true;
+    if (text.starts_with(save)) return saved(trimmed(text), number_of(text.substr(save.size()))), true;
     if (text.starts_with(space) && text.substr(space.size()).starts_with(step) &&
         text.find(" is being written ") != text.npos)
-      return event("save", trimmed(text), number_of(text.substr(space.size() + step.size()))), true;
-    if (text.starts_with("stopped: ")) return event("stop", trimmed(text.substr(9)), step_in(text)), true;
+      return saved(trimmed(text), number_of(text.substr(space.size() + step.size()))), true;
+    if (text.starts_with("stopped: ")) {
+      if (const std::int64_t at = step_in(text); at >= 0) return event("stop", trimmed(text.substr(9)), at), true;
+      stop_ = trimmed(text.substr(9));
+      return true;
+    }
     if (text.starts_with("restarted from ")) {
       if (const std::size_t at = text.find(", step "); at != text.npos) step_ = number_of(text.substr(at + 7));
       if (head_.empty()) return event("job", trimmed(text)), true;
@@ -152,6 +172,7 @@ class LogReader {
   std::string before_;  // the line before
   bool in_sample_ = false, in_times_ = false;
   std::int64_t step_ = 0;       // of the last line that names one
+  std::string stop_;            // of the line before, where it names no step
   std::vector<RunEvent> head_;  // of a job that has begun, with the job itself
 };
 

@@ -15,7 +15,7 @@ namespace forge {
 std::string write_schedule_csv(const Schedule& schedule);
 
 // Reads that text, which is not trusted, and validates the schedule. `source` is the file's name. Throws BadInput with
-// "source:line: ", the rule, and what would be legal; at most 2^20 (stage, microbatch) pairs.
+// "source:line: ", the rule, and the legal values; at most 2^20 (stage, microbatch) pairs.
 Schedule read_schedule_csv(std::string_view text, const std::string& source);
 
 }  // namespace forge

@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// What a generator is asked for. All of them work with one rank.
+// The arguments of a generator. All of them work with one rank.
 struct ScheduleRequest {
   ScheduleName name = default_schedule();
   int ranks = 1;         // pp
@@ -15,7 +15,7 @@ struct ScheduleRequest {
 };
 
 // The compute actions (F, B, W, or B and W in one) of one step; lower() completes them. Throws BadInput, naming key,
-// rule and nearest legal values, for what the schedule's rule (config/schedule_name.hpp) does not allow.
+// rule and nearest legal values, for numbers that the schedule's rule (config/schedule_name.hpp) does not allow.
 Schedule generate(const ScheduleRequest& request);
 
 }  // namespace forge

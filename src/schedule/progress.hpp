@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// How far the ranks of a schedule have come, and what each can do next: the data dependencies between stages.
+// How far the ranks of a schedule have come, and the next action of each: the data dependencies between stages.
 //   F(s, m) reads F(s-1, m); B(s, m) reads F(s, m) and B(s+1, m); W(s, m) reads B(s, m);
 //   a wait for a receive reads its send's post; the rest is the order of the list.
 class Progress {
@@ -20,7 +20,7 @@ class Progress {
   bool finished() const;
   int position(int rank) const { return position_[to_size(rank)]; }
   const Action& next(int rank) const { return list(rank)[to_size(position(rank))]; }
-  bool ready(int rank) const;  // not finished, and what next(rank) reads is there
+  bool ready(int rank) const;  // not finished, and next(rank) has its operands
   void advance(int rank);      // next(rank) is done
   // "rank 1 at action 4, F c0 m1, waits for F of stage 0, microbatch 1": why next(rank) is not ready.
   std::string reason(int rank) const;
@@ -36,7 +36,7 @@ class Progress {
 };
 
 // Walks all ranks in an order that respects every dependency, each rank as far as it can go: visit(rank, position,
-// action). Returns false where the ranks wait for each other; what was reached is in `progress`.
+// action). Returns false where the ranks wait for each other; `progress` then shows how far they came.
 template <class Visit>
 bool walk_all_ranks(const Schedule& schedule, Progress& progress, Visit&& visit) {
   bool moved = true;

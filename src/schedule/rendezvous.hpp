@@ -7,7 +7,7 @@
 namespace forge {
 
 // Check 5 of validate.hpp alone: runs all launches of a lowered schedule with blocking rendezvous semantics. "" when
-// every rank reaches its end, else who waits for what, or which send met the wrong receive. Groups must be well formed.
+// every rank reaches its end, else the ranks' waits, or a send with the wrong receive. Groups must be well formed.
 std::string find_rendezvous_violation(const Schedule& schedule);
 
 }  // namespace forge

@@ -12,7 +12,7 @@ struct Repetition {
   int few = 1, period = 1;
   std::int64_t times = 0;
 };
-// Of a resolved deck's schedule with so many microbatches. tests/plan/repetition_test.cpp compares it with whole ones.
+// For a resolved deck's schedule with so many microbatches. tests/plan/repetition_test.cpp compares it with whole ones.
 Repetition repetition_of(const Deck& deck, std::int64_t microbatches);
 
 // The deck's schedule of so many microbatches, lowered.

@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What a rank does next. Generators write the first four; lower() (lower.hpp) adds the rest. `chunk` and `microbatch`
+// An action's kind. Generators write the first four; lower() (lower.hpp) adds the rest. `chunk` and `microbatch`
 // name the rank's own chunk, also in transfers: the chunk whose output or gradient leaves, or whose input arrives.
 enum class Op : std::uint8_t {
   forward,          // F
@@ -55,7 +55,7 @@ constexpr bool is_send_post(Op op) {
 constexpr bool is_send(Op op) {
   return is_send_post(op) || op == Op::wait_send_forward || op == Op::wait_send_backward;
 }
-// Of a transfer or local copy: true for activations, false for gradients.
+// For a transfer or local copy: true for activations, false for gradients.
 constexpr bool is_forward_transfer(Op op) {
   return (op >= Op::post_send_forward && op <= Op::wait_recv_forward) || op == Op::copy_forward;
 }
@@ -80,7 +80,7 @@ struct StagePlacement {
   friend bool operator==(const StagePlacement&, const StagePlacement&) = default;
 };
 
-// One optimizer step of a pipeline: which rank does what in which order. A value; nothing in it refers to a model.
+// One optimizer step of a pipeline: the actions of every rank, in order. A value; nothing in it refers to a model.
 // Stage s of ranks * chunks_per_rank lives at places[s]; the activations flow from stage 0 to the last one.
 struct Schedule {
   std::string name;

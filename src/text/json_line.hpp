@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// What a line of a .jsonl file says.
+// The result of reading a line of a .jsonl file.
 enum class JsonLineKind {
   found,       // the field is a text
   no_json,     // not one JSON map (RFC 8259), or nested deeper than 256

@@ -9,14 +9,14 @@
 
 namespace forge {
 
-// A place in the inputs: all of what stands before it is in the output.
+// A place in the inputs: everything before it is in the output.
 struct TokenizePosition {
   std::size_t file = 0;
   std::uint64_t offset = 0;  // in the file, decompressed
   std::int64_t line = 1;     // there, of a .jsonl file
 };
 
-// Removes what a killed run left to go on with (OUTPUT.partial, OUTPUT.progress), for who writes the output otherwise.
+// Removes the files of a killed run (OUTPUT.partial, OUTPUT.progress), for callers that write the output otherwise.
 void remove_notes(const std::string& output);
 
 // Writes a token file beside its name, with a note of how far it is, by which the same call goes on after a kill.
@@ -28,7 +28,7 @@ class ResumableTokens {
   ResumableTokens(const ResumableTokens&) = delete;
   ResumableTokens& operator=(const ResumableTokens&) = delete;
 
-  // Where a killed run of the same call stopped, and what it had done.
+  // Where a killed run of the same call stopped, and its result until there.
   const TokenizePosition& position() const { return position_; }
   const TokenizeTextResult& resumed() const { return resumed_; }
 
@@ -42,7 +42,7 @@ class ResumableTokens {
   std::string partial() const { return output_ + ".partial"; }
   std::string note() const { return output_ + ".progress"; }
 
-  std::string output_, call_;  // call_: what must be the same for a run to go on
+  std::string output_, call_;  // call_: equal where a run may go on
   bool npy_, wide_;
   TokenizePosition position_;
   TokenizeTextResult resumed_;

@@ -21,7 +21,7 @@ struct TextTask {
   std::int64_t first_line = 0;  // 0: a text
 };
 
-// What is worked on at a time.
+// The texts that are tokenized at a time.
 struct TextRound {
   std::vector<std::unique_ptr<std::string>> buffers;
   std::vector<TextTask> tasks;
@@ -54,11 +54,11 @@ class RoundReader {
 
 using UseDocument = std::function<void(std::string_view)>;
 
-// Calls `use` for the text of a whole file as it is tokenized, valid UTF-8, and counts what was ill-formed. False:
-// there is none.
+// Calls `use` for the text of a whole file as it is tokenized, valid UTF-8, and counts ill-formed bytes. False: there
+// is none.
 bool use_text(const TokenizeTextOptions& options, const TextTask& task, IllFormedBytes& ill_formed,
               const UseDocument& use);
-// The same for each document of some lines; empty lines have none. BadInput: a line that is no map with the field.
+// Likewise for each document of some lines; empty lines have none. BadInput: a line that is no map with the field.
 void use_lines(const TokenizeTextOptions& options, const TextTask& task, IllFormedBytes& ill_formed,
                const UseDocument& use);
 

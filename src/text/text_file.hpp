@@ -8,9 +8,9 @@
 
 namespace forge {
 
-// How a file's text is stored. Compression is told by the file's first bytes, lines of JSON by its name (.jsonl,
-// .ndjson, .jl, .json; any case, a number or a compression's ending behind it) or by its first lines: maps that have
-// the field.
+// How a file's text is stored. The file's first bytes show compression; its name shows lines of JSON (.jsonl, .ndjson,
+// .jl, .json; any case, a number or a compression's ending behind it), or its first lines do: maps that have the
+// field.
 struct TextFileKind {
   bool json_lines = false;  // a document a line; else the file is one
   enum class Compression { none, gzip, zstd } compression = Compression::none;
@@ -28,7 +28,7 @@ class TextFile {
 
   // Appends up to `most` bytes; false at the end. BadInput: compressed data that is broken or ends too early.
   bool read(std::string& to, std::size_t most);
-  // Of the file's own bytes, those that were read.
+  // The bytes of the file that were read, compressed where it is, and all of them.
   std::uint64_t position() const { return offset_; }
   std::uint64_t size() const { return size_; }
   const TextFileKind& kind() const { return kind_; }
@@ -54,7 +54,7 @@ class TextFile {
   FileHandle file_;
   std::uint64_t offset_ = 0, size_ = 0;
   std::string head_;            // the first bytes, decompressed
-  std::size_t head_begin_ = 0;  // of what is unread of them
+  std::size_t head_begin_ = 0;  // of their unread part
   std::unique_ptr<Decompressor> decompressor_;
 };
 

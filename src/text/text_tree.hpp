@@ -12,7 +12,7 @@ struct TextTree {
 };
 
 // All files below a folder whose names have one of the endings ("txt", any case; "all": whatever they have), as they
-// are or compressed (.gz, .gzip, .zst, .zstd behind it). Without endings: those of texts and of lines of JSON, txt,
+// are or compressed (.gz, .gzip, .zst, .zstd behind it). Without endings: the usual ones of texts and JSON lines, txt,
 // text, md, rst, jsonl, ndjson, jl. Files and folders whose names begin with a dot are left out, and so are links to
 // folders; links to files are taken. BadInput: a folder that can't be read, or no such file.
 TextTree text_tree(const std::string& folder, const std::vector<std::string>& endings);

@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// The kinds of token files, by what tells them apart (docs/data.md).
+// The kinds of token files, each with its mark of recognition (docs/data.md).
 enum class TokenFormat {
   raw,       // nothing: little-endian uint16 or uint32
   npy,       // its name and header
@@ -17,7 +17,7 @@ constexpr std::string_view name_of(TokenFormat format) {
   constexpr std::string_view names[] = {"raw", ".npy", "Megatron", "llm.c", ".ds"};
   return names[static_cast<int>(format)];
 }
-// Of the magic that begins Megatron's .idx file.
+// The length of the magic that begins Megatron's .idx file.
 inline constexpr std::size_t megatron_magic_bytes = 9;
 
 }  // namespace forge

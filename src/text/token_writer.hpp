@@ -9,12 +9,12 @@
 
 namespace forge {
 
-// What an .npy file of tokens begins with, npy_header_bytes long; `wide`: of uint32.
+// The header of an .npy file of tokens, npy_header_bytes long; `wide`: of uint32.
 inline constexpr std::size_t npy_header_bytes = 128;
 std::string npy_header(std::uint64_t tokens, bool wide);
 
-// Writes one token file, of any format that TokenFile reads, piece by piece. The output, and what belongs beside it,
-// appears under its name when it is complete and on the disk; a failure leaves nothing, and an older one as it was.
+// Writes one token file, of any format that TokenFile reads, piece by piece. The output, and files that belong beside
+// it, appear under their names when complete and on the disk; a failure leaves nothing, and an older one as it was.
 class TokenWriter {
  public:
   // Ids are 0 … vocabulary − 1: uint16 where they fit, else uint32; in Megatron's files int32, which has no uint32.

@@ -39,8 +39,8 @@ struct TokenizeTextResult {
 };
 
 // Writes the token file of texts: each file a document, or each of its lines of JSON (text/text_file.hpp). Ill-formed
-// UTF-8 becomes U+FFFD. The output appears under its name when it is complete and on the disk. What a killed run has
-// written stays beside it (output.partial, output.progress), and the same call goes on there; the result is the same. A
+// UTF-8 becomes U+FFFD. The output appears under its name when it is complete and on the disk. The files of a killed
+// run stay beside it (output.partial, output.progress), and the same call goes on there; the result is the same. A
 // failure leaves nothing.
 TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextOptions& options);
 

@@ -65,7 +65,7 @@ class Bpe : public TokenModel {
   Bpe(TokenTable vocabulary, const std::vector<BpeMerge>& merges, const std::array<std::int32_t, 256>& byte_tokens,
       BpeOptions options, const std::vector<std::string>& frozen = {});
 
-  // Merges by the rank of what they make (tiktoken, SentencePiece): of each token, every cut into two known texts.
+  // Merges by the rank of their results (tiktoken, SentencePiece): of each token, every cut into two known texts.
   // `ranks`: of each id, or -1 for a text that no merge makes. Characters of tokens that are no tokens themselves get
   // ids from `next_id` on, which stand for unknown text.
   static std::vector<BpeMerge> merges_of_ranks(TokenTable& vocabulary, const std::vector<std::int64_t>& ranks,

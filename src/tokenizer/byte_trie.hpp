@@ -23,11 +23,11 @@ class ByteTrie {
     const std::int32_t child = nodes_[static_cast<std::size_t>(node)].base + byte;
     return nodes_[static_cast<std::size_t>(child)].parent == node ? child : none;
   }
-  // Of the string that ends at a node, or none.
+  // The value of the string that ends at a node, or none.
   std::int32_t value(std::int32_t node) const { return nodes_[static_cast<std::size_t>(node)].value; }
   // Puts weights[value] beside each value.
   void weigh(const std::vector<float>& weights);
-  // Beside the value of a node that has one.
+  // The weight beside the value of a node that has one.
   float weight(std::int32_t node) const { return nodes_[static_cast<std::size_t>(node)].weight; }
 
  private:

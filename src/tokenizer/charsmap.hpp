@@ -24,7 +24,7 @@ class Charsmap {
   // The longest, or the shortest, key that `text` begins with.
   Rule longest(std::string_view text) const { return match(text, true); }
   Rule shortest(std::string_view text) const { return match(text, false); }
-  // Whether some key begins with all of `text`, or is what `text` begins with: else no rule applies there.
+  // Whether some key begins with all of `text`, or `text` begins with some key: else no rule applies there.
   bool touches(std::string_view text) const;
   // Adds the bytes that stand behind `start` in a key.
   void add_followers(std::string_view start, std::bitset<256>& bytes) const;

@@ -24,8 +24,8 @@ DecoderStep make_strip_decoder(const std::string& content, std::size_t start, st
 DecoderStep make_metaspace_decoder(const std::string& replacement, PrependScheme scheme);
 // `suffix` at a word's end becomes a space, but in the last part.
 DecoderStep make_suffix_decoder(const std::string& suffix);
-// All of a SentencePiece model. `unknown`: what its unknown piece is written as. `strips`: the space that begins a
-// text's first piece; `strips_all`: of all pieces until the text has begun.
+// All of a SentencePiece model. `unknown`: the text of its unknown piece. `strips`: the space that begins a text's
+// first piece; `strips_all`: of all pieces until the text has begun.
 DecoderStep make_sentencepiece_decoder(const std::string& unknown, bool strips, bool strips_all);
 
 // The byte that "<0x41>" names; -1: it is another text.

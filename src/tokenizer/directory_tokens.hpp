@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What the files beside a tokenizer say, as transformers' AutoTokenizer reads them: tokenizer_config.json, and where
+// The keys of the files beside a tokenizer, as transformers' AutoTokenizer reads them: tokenizer_config.json, and where
 // that has no added_tokens_decoder, special_tokens_map.json and added_tokens.json.
 struct DirectoryConfig {
   DirectoryConfig() = default;
@@ -28,7 +28,7 @@ struct DirectoryConfig {
   const char* prefix_scheme() const;
 };
 
-// Makes of a tokenizer.json what the directory's class makes of it. Most take it as it is (false); GPT2Tokenizer and
+// Changes a tokenizer.json as the directory's class does. Most classes take it as it is (false); GPT2Tokenizer and
 // LlamaTokenizer take vocabulary and merges, and have a normalizer and a pre-tokenizer of their own.
 bool adapt_to_class(const DirectoryConfig& directory, nlohmann::json& root);
 

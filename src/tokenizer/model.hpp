@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What turns a piece of text into ids. Const, and shared by threads; what changes is a ModelScratch of each.
+// The workspace of a TokenModel, one for each thread: the model turns pieces of text into ids, is const and shared.
 class ModelScratch {
  public:
   virtual ~ModelScratch() = default;

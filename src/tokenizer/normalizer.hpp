@@ -13,8 +13,8 @@ namespace forge {
 struct Normalizer {
   // Changes the text in place.
   std::function<void(std::string& text, RegexScratch& scratch)> apply;
-  // Whether the text's first character stays or becomes others: where it is dropped, what follows isn't the first piece
-  // of its text to the library, which keeps the place of each character.
+  // Whether the text's first character stays or becomes others: where it is dropped, the next piece isn't the text's
+  // first one to the library, which keeps the place of each character.
   std::function<bool(std::string_view text, RegexScratch& scratch)> keeps_start = [](const auto&...) { return true; };
   // Parts of the text may be normalised apart between two letters a … z or spaces.
   bool local = false;
@@ -35,7 +35,7 @@ Normalizer make_strip_accents();
 Normalizer make_nmt();
 Normalizer make_strip(bool left, bool right);
 Normalizer make_prepend(const std::string& prefix);
-// Of all occurrences of a text, or matches of a pattern.
+// Replaces all occurrences of a text, or matches of a pattern.
 Normalizer make_replace(const std::string& pattern, const std::string& content);
 Normalizer make_replace(const Regex& pattern, const std::string& content);
 // `charsmap`: the bytes as SentencePiece has them. BadInput names `where`.

@@ -10,17 +10,17 @@
 
 namespace forge {
 
-// Encoders of several threads. Long texts are dealt out to all of them; the ids are those of one thread.
+// Encoders of several threads. Long texts are dealt out to all of them; the ids are the same as with one thread.
 class ParallelEncoder {
  public:
   // `threads` 0: as many as the process may use.
   ParallelEncoder(const Tokenizer& tokenizer, int threads);
 
   int threads() const { return static_cast<int>(encoders_.size()); }
-  // Calls work(encoder, i) for each i below `count`, in any order, on all threads. What one throws is thrown again: of
-  // several, that of the least i.
+  // Calls work(encoder, i) for each i below `count`, in any order, on all threads. Throws an exception of a call again:
+  // of several, the one of the least i.
   void run(std::size_t count, const std::function<void(Encoder&, std::size_t)>& work);
-  // Appends the ids of a long text. `chunk_bytes`: what a thread takes at a time.
+  // Appends the ids of a long text. `chunk_bytes`: a thread's part at a time.
   void encode(std::string_view text, std::vector<std::int32_t>& ids, std::size_t chunk_bytes = 1 << 20);
 
  private:

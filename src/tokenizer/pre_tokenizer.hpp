@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// What becomes of a match: of "the-final--count" at "-": Removed the|final|count, Isolated the|-|final|-|-|count,
+// The treatment of a match: of "the-final--count" at "-": Removed the|final|count, Isolated the|-|final|-|-|count,
 // MergedWithPrevious the-|final-|-|count, MergedWithNext the|-final|-|-count, Contiguous the|-|final|--|count.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
@@ -23,9 +23,9 @@ struct TextPiece {
 struct PreTokenizer {
   using Emit = std::function<void(TextPiece)>;
 
-  // Calls `emit` for each piece that isn't empty, in order. `made`: memory for what the step makes of the piece.
+  // Calls `emit` for each piece that isn't empty, in order. `made`: memory for a changed text of the piece.
   std::function<void(TextPiece piece, std::string& made, RegexScratch& regex, const Emit& emit)> split;
-  // The pattern, where all that this step does is to isolate its matches, and none depends on what stands before it.
+  // The pattern, where all that this step does is to isolate its matches, and none depends on the text before it.
   std::optional<Regex> cutting_pattern = {};
   // Whether the text becomes one piece, which is all that the model sees.
   bool keeps_whole = false;

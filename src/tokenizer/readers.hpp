@@ -16,7 +16,7 @@ namespace forge {
 inline constexpr JsonLimits tokenizer_json_limits{32, 1 << 26};
 TokenizerParts read_tokenizer_json(const std::string& text, const std::string& name);
 TokenizerParts read_tokenizer_json(const nlohmann::json& root, const std::string& name);
-// Instead of a SentencePiece model's own rules, those of transformers' classes.
+// Rules of transformers' classes in the place of a SentencePiece model's own.
 struct SentencePieceUse {
   bool normalizes = true;               // by the model's rules
   std::optional<PrependScheme> prefix;  // where a space is put before a text; none: the model says it, of each part

@@ -20,12 +20,12 @@ struct TranslatedPattern {
   bool forward = true;
 };
 
-// Rewrites what the dialects mean by other characters than PCRE2 with UCP: \s, \w, \h, \v, \b, \u, classes in classes
-// and their intersections, (?m), names of properties, x{n}+ and x{n}?. Throws BadInput that names `where` and what it
-// doesn't know.
+// Rewrites the parts of a pattern that the dialects and PCRE2 with UCP read differently: \s, \w, \h, \v, \b, \u,
+// classes in classes and their intersections, (?m), names of properties, x{n}+ and x{n}?. Throws BadInput that names
+// `where` and the unknown part.
 TranslatedPattern translate_pattern(std::string_view pattern, RegexDialect dialect, const std::string& where);
 
-// What a thread needs to match with any regex.
+// A thread's workspace for matching with any regex.
 class RegexScratch {
  public:
   RegexScratch();
@@ -60,7 +60,7 @@ class Regex {
   bool forward_ = true;
 };
 
-// All matches in order, as the crates' iterators have them: an empty one right behind the last match is none.
+// All matches in order, as the crates' iterators have them: an empty one right behind the last match doesn't count.
 class RegexMatches {
  public:
   RegexMatches(const Regex& regex, RegexScratch& scratch, std::string_view text, std::size_t from = 0)

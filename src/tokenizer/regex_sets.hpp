@@ -13,7 +13,7 @@ inline constexpr const char* regex_words = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\
 inline constexpr const char* regex_rust_words = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}";
 inline constexpr const char* regex_hexadecimal = "0-9a-fA-F";
 
-// A set of characters: what stands between brackets, and further expressions of one character each.
+// A set of characters: the text between brackets, and further expressions of one character each.
 struct CharacterSet {
   std::string items;
   std::vector<std::string> others;
@@ -22,7 +22,7 @@ struct CharacterSet {
   std::string negated() const;
 };
 
-// What PCRE2 calls a property of Unicode, by its long name in lower case without separators; "": it is not known.
+// PCRE2's name of a property of Unicode, by its long name in lower case without separators; "": it is not known.
 std::string short_property(const std::string& name);
 // The items of [:name:]; with `ascii` of ASCII alone. nullptr: there is no such class.
 const char* posix_class(const std::string& name, bool ascii);

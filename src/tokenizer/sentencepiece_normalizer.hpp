@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// What a SentencePiece model says of its normalisation (sentencepiece_model.proto).
+// The normalisation of a SentencePiece model (sentencepiece_model.proto).
 struct SentencePieceRules {
   std::string_view charsmap;              // precompiled_charsmap; empty: no rules
   std::vector<std::string_view> symbols;  // user-defined ones, which stay as they are

@@ -22,8 +22,8 @@ class TokenList {
   std::int32_t largest_ = -1;  // of the added tokens' ids
 };
 
-// Makes the added tokens of a list known: texts, ids, and what finds them in a text. May be called again after more
-// have been added.
+// Makes the added tokens of a list known: texts, ids, and their finders in a text. May be called again after more have
+// been added.
 void install_added_tokens(TokenizerParts& parts);
 
 }  // namespace forge

@@ -27,7 +27,7 @@ constexpr std::int64_t most_ids_of(std::size_t tokens) {
 // Names of special tokens (eos_token) and their texts.
 using SpecialNames = std::vector<std::pair<std::string, std::string>>;
 
-// What a tokenizer file says, in the order in which a text passes it.
+// The parts of a tokenizer file, in the order in which a text passes them.
 struct TokenizerParts {
   AddedTokenFinder raw_tokens;  // added tokens that are looked for in the text as it is
   Normalizers normalizers;
@@ -56,15 +56,15 @@ class Tokenizer {
  public:
   explicit Tokenizer(TokenizerParts parts);
   // `path` is a tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one of them; a tiktoken
-  // file has no pattern: `pattern` is the name of a known one or a file with one. BadInput: no such file, or what it
-  // holds is not available, with its part named.
+  // file has no pattern: `pattern` is the name of a known one or a file with one. BadInput: no such file, or a part of
+  // it is not available, and named.
   static Tokenizer open(const std::string& path, const std::string& pattern = "");
 
   // One more than the largest id.
   std::int64_t vocabulary() const { return static_cast<std::int64_t>(parts_.texts.size()); }
-  // Of a token by its text; -1: there is none.
+  // The id of a token by its text; -1: there is none.
   std::int32_t id_of(const std::string& text) const;
-  // Of the tokens that begin and end a document: tokenizer_config.json's or the model's own; -1: none is named.
+  // The tokens that begin and end a document: tokenizer_config.json's or the model's own; -1: none is named.
   std::int32_t document_begin() const { return id_of(parts_.document_begin); }
   std::int32_t document_end() const { return id_of(parts_.document_end); }
   const TokenizerParts& parts() const { return parts_; }
@@ -106,7 +106,7 @@ class Encoder {
   // noted. False: the pattern matches nothing somewhere; `ids` is of no use.
   struct Range {
     std::size_t from, head_end, tail_begin, until;
-    std::size_t most_end;  // a piece that ends behind it is left out, and so is what follows: a boundary stands before
+    std::size_t most_end;  // a piece that ends behind it is left out, and all later ones: a boundary stands before
   };
   // `seen`: the text with stand-ins.
   bool encode_range(std::string_view text, std::string_view seen, const Range& range, std::vector<std::int32_t>& ids,
@@ -126,13 +126,13 @@ class Encoder {
   std::vector<std::int32_t>* ids_ = nullptr;
 };
 
-// Ids to text as they come: what may still change waits.
+// Ids to text as they come: the part that may still change waits.
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  // What is certain now, behind what was returned before.
+  // The text that is certain now, behind the text returned before.
   std::string add(std::int32_t id);
-  // What is left.
+  // The rest of the text.
   std::string finish();
 
  private:

@@ -20,7 +20,7 @@ class UnicodeNormalizer {
   void append_normalised(std::string_view part, std::string& to) const;
 
   UnicodeForm form_;
-  // Of each code point: it is its own form, and neither combines with what stands before it nor moves.
+  // Of each code point: it is its own form, and neither combines with characters before it nor moves.
   std::vector<bool> inert_;
 };
 

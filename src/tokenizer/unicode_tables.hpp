@@ -2,8 +2,8 @@
 
 namespace forge {
 
-// Where the library tokenizers takes characters for something else than Unicode 14 (that of PCRE2 10.42 and
-// utf8proc 2.8) does: its pattern engine knows version 16, its other tables are older.
+// Where the library tokenizers classifies characters otherwise than Unicode 14 (the version of PCRE2 10.42 and utf8proc
+// 2.8): its pattern engine knows version 16, its other tables are older.
 struct CodeRange {
   char32_t first, last;
 };
@@ -16,7 +16,7 @@ struct StandIn {
 char32_t stand_in(char32_t code);
 // Its lower case letter by a later version. 0: as Unicode 14 says.
 char32_t later_lowercase(char32_t code);
-// What the library says, given what Unicode 14 says.
+// The library's answer, given Unicode 14's.
 bool library_punctuation(char32_t code, bool unicode_14);
 bool library_mark(char32_t code, bool unicode_14);
 bool library_nonspacing_mark(char32_t code, bool unicode_14);

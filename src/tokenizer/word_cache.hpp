@@ -17,7 +17,7 @@ class WordCache {
 
   WordCache() : entries_(places) {}
 
-  // Of a word of at most most_bytes, padded with zeros.
+  // The key of a word of at most most_bytes, padded with zeros.
   struct Key {
     std::array<std::uint64_t, 4> words;  // the last byte is the length
     std::size_t place;
@@ -32,7 +32,7 @@ class WordCache {
     std::memcpy(key.words.data(), word.data(), word.size());
     return finished(key, word);
   }
-  // Of a word behind which its text goes on: a load of fixed size, of which the word's bytes are kept.
+  // The key of a word that its text goes on behind: a load of fixed size, of which the word's bytes are kept.
   static Key key_of(std::string_view word, std::string_view text_from_word) {
     Key key{};
     if (text_from_word.size() < sizeof key.words) return key_of(word);

@@ -34,6 +34,7 @@ void BatchFeed::load(Stream& stream, int microbatch, const Batch& to) {
   copy(stream, microbatch, to.key_positions, batch_.key_positions);
   copy(stream, microbatch, to.key_documents, batch_.key_documents);
   copy(stream, microbatch, to.key_samples, batch_.key_samples);
+  copy(stream, microbatch, to.whole_documents, batch_.whole_documents);
 }
 
 }  // namespace forge

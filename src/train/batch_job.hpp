@@ -12,8 +12,8 @@ struct BatchJob {
 BatchJob batch_job();
 
 // Tells the job script where the run's checkpoints stand, which counts by them whether a job that fails again and again
-// gets on: one line with the absolute path, in the file that FORGE_JOB_FILE names, if it names one. What went wrong, or
-// "".
+// gets on: one line with the absolute path, in the file that FORGE_JOB_FILE names, if it names one. Returns the error,
+// or "".
 std::string write_job_file(const std::string& checkpoint_directory);
 
 }  // namespace forge

@@ -7,15 +7,15 @@
 
 namespace forge {
 
-// Watches whether the cores of a rank have other work, and lets its threads wait for each other in sleep for as long as
-// they have.
+// Watches whether the cores of a rank have other work, and as long as they have lets its threads sleep while they wait
+// for each other.
 class BusyCores {
  public:
   explicit BusyCores(int threads) : threads_(threads) {}
 
   // After a step: a line for the log, the first time that other work is found; else empty.
   std::string after_step();
-  // The same, from seconds on a clock, and of waiting for cores until then.
+  // The same with the seconds of a clock, and the seconds of waiting for cores until then.
   std::string at(double seconds, double waited);
   bool sleeps() const { return waits_ != nullptr; }
 

@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// A timeline in Chrome's trace format, which ui.perfetto.dev reads: processes, their threads, and what ran in them.
+// A timeline in Chrome's trace format, which ui.perfetto.dev reads: processes, their threads, and spans in them.
 class ChromeTrace {
  public:
   void name_process(std::int64_t process, const std::string& text) { name("process_name", process, 0, text); }

@@ -10,17 +10,17 @@
 
 namespace forge {
 
-// Of a run that generates train.microbatch_sequences texts at a time on each data-parallel rank, each of at most
-// train.sequence_tokens tokens, with `piece` tokens of each in a pass, or some more where tensor-parallel ranks share
-// rows. What the deck says of its data has no part in that, and no expert's capacity acts.
+// The setup of a run that generates train.microbatch_sequences texts at a time on each data-parallel rank, each of at
+// most train.sequence_tokens tokens, with `piece` tokens of each in a pass, or some more where tensor-parallel ranks
+// share rows. The deck's keys of data have no part in that, and no expert's capacity acts.
 RunSetup generation_setup(Deck deck, int rank, std::int64_t piece);
 
 // A part of a text for one pass.
 struct TextPart {
   std::int64_t text = 0;              // 0 … Generator::texts() − 1
-  std::int64_t first = 0;             // position of the first of the tokens, up to which all were given before
+  std::int64_t first = 0;             // position of the first of the tokens; all before it were given earlier
   std::vector<std::int32_t> tokens;   // 1 … Generator::piece()
-  std::optional<TokenChoice> choice;  // of the token behind them; none: more of the text is known
+  std::optional<TokenChoice> choice;  // for the token behind them; none: the text goes on
 };
 
 // Texts on any layout: each pass gives the model some tokens of each and chooses the next ones. A text is one
@@ -29,13 +29,13 @@ template <class T>
 class Generator {
  public:
   explicit Generator(Session<T>& session);
-  // Of all data-parallel ranks, at a time.
+  // Texts of all data-parallel ranks, at a time.
   std::int64_t texts() const { return slots_ * session_.setup().replicas(); }
   std::int64_t piece() const { return piece_; }
   // All ranks give the same parts, of different texts. By text on rank 0 of the world: the chosen token; −1: a logit
   // isn't finite (choose_token), or none was to be chosen. Elsewhere empty.
   std::vector<std::int32_t> pass(const std::vector<TextPart>& parts);
-  // Behind the last pass.
+  // To be called behind the last pass.
   void finish() { session_.evaluated_loss(); }
 
  private:

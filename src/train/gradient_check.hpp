@@ -23,7 +23,7 @@ class GradientCheck {
   // Collective: the gradients of the step from the samples of the next data-parallel group, and their checksum. The
   // step's own gradients follow, then compare().
   void compute_next(const SampleStream& stream, std::int64_t step, const LabelCounts& labels);
-  // Collective. Throws with `replicas_differ` on every rank, naming those that must have gone wrong, or may have.
+  // Collective. Throws with `replicas_differ` on every rank, naming the ranks that went wrong for certain, or perhaps.
   void compare(std::int64_t step);
 
  private:

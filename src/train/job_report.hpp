@@ -14,10 +14,10 @@
 
 namespace forge {
 
-// When, where and how a job was started: what its log and job_info begin with, so that it is found again.
+// When, where and how a job was started: the beginning of its log and of job_info, so that it is found again.
 struct JobRecord {
   std::int64_t started = 0;            // seconds since 1970
-  std::vector<std::string> arguments;  // of the program's call, its name first
+  std::vector<std::string> arguments;  // the program's call, its name first
   std::string directory;               // where relative paths start
   std::string deck;                    // its path
   std::string batch_system, job;       // "Slurm", "1234"; both empty without one
@@ -30,7 +30,7 @@ JobRecord job_record(const std::string& deck, const World& world);
 
 // "2026-11-28T02:10:11+01:00", in the zone of this process.
 std::string iso_time(std::int64_t seconds);
-// As a shell would take them, in one line.
+// The arguments as a shell would take them, in one line.
 std::string command_text(const std::vector<std::string>& arguments);
 // The lines of the log's head.
 std::string record_lines(const JobRecord& record);
@@ -50,7 +50,7 @@ struct JobFacts {
   std::vector<std::pair<std::string, std::string>> libraries;  // "HDF5", "1.10.8"
 };
 std::string job_header(const RunSetup& setup, const JobFacts& facts);
-// The same for programs, as one object: job_info.json.
+// The facts for programs, as one object: job_info.json.
 std::string job_json(const RunSetup& setup, const JobFacts& facts);
 
 // Lines of it that need no job: "9.23 G parameters; L 24, …", "16.98 GFLOP a token, …", "256 sequences of …",
@@ -71,7 +71,7 @@ std::string step_line(const StepRecord& record, std::int64_t steps, double secon
 std::string validation_line(const ValidationRecord& record);
 std::string task_line(const TaskRecord& record);
 
-// Where the time went: of the start by its parts, and by phase.
+// The table of a run's time: of the start by its parts, and by phase.
 std::string time_table(const PhaseTimers& timers, const StartTimes& start, double total_seconds);
 
 }  // namespace forge

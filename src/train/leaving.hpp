@@ -21,21 +21,21 @@ class LeftOnInterrupt : public LeftOnSignal {
 // have reached some of them only, and their clocks differ; then it stays so.
 class Leaving {
  public:
-  // `margin`: seconds before the time limit in which nothing begins any more. `ranks` outlive this object.
+  // `margin`: seconds before the time limit in which nothing begins any more. `ranks` must live longer than this.
   Leaving(Communicator& ranks, double margin) : ranks_(ranks), margin_(margin) {}
 
-  // Of this rank alone: a signal has arrived; or, on the first one, what takes so many seconds more ends too late.
+  // Whether this rank has reason to leave: a signal; or, on the first one, work of so many seconds more ends too late.
   bool asked(double seconds) const { return signal_here() != 0 || late(seconds); }
   // All ranks. Returns the largest of their `other`.
   std::int64_t agree(double seconds, std::int64_t other = 0);
   bool agreed() const { return signal_ != 0 || late_; }
 
-  // Once they have: "SIGTERM".
+  // The reason, once they have agreed: "SIGTERM".
   std::string why() const;
   // All ranks: throws LeftOnInterrupt or another LeftOnSignal, "TEXT: SIGTERM".
   [[noreturn]] void leave(const std::string& text) const;
 
-  // Half of what was left of the job's time at the start: no estimate of what never ran is longer. 0: there is no
+  // Half of the job's time left at the start: no estimate of work that never ran is longer. 0: there is no
   // limit.
   double most_of_estimates() const { return most_; }
 
@@ -50,11 +50,11 @@ class Leaving {
   bool late_ = false;
 };
 
-// Where in a long loop the ranks ask whether they leave: behind the first part, and then about every second, alike on
-// all ranks. A part of a pipeline waits there for the last stage.
+// The points of a long loop at which the ranks ask whether they leave: behind the first part, and then about every
+// second, the same on all ranks. A part of a pipeline waits there for the last stage.
 class StopPoints {
  public:
-  // All ranks, behind each part of the loop. `seconds`: what leaving itself takes.
+  // All ranks, behind each part of the loop. `seconds`: the time of leaving itself.
   bool stop(Leaving& leaving, double seconds);
 
  private:

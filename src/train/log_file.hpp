@@ -18,10 +18,10 @@ class LogFile {
 
   // Throws IoFailed, as all below; BadInput where the name is a link, a device or a pipe.
   void open(const std::string& path);
-  // What can't be written waits and goes first the next time, instead of an error: the disk may be full for a while.
+  // Text that can't be written waits and goes first the next time, without an error: the disk may be full for a while.
   void keep_what_fails() { keeps_ = true; }
   void write(const std::string& text);
-  // Forces what is written to the disk; beside write(), of any thread. What may wait may fail here, too.
+  // Forces the text to the disk; beside write(), of any thread. After `keep_what_fails()` it throws nothing.
   void sync() const;
   // Whether the file is there still, under its name.
   bool has_name() const;
@@ -32,16 +32,16 @@ class LogFile {
   }
   // Tries again; throws where something waits still.
   void finish();
-  // What a person should know since the last call: writing has begun to fail, or works again. "": nothing.
+  // News for a person since the last call: writing has begun to fail, or works again. "": nothing.
   std::string take_news();
 
  private:
-  void try_to_write();  // what waits
+  void try_to_write();  // the waiting text
 
   std::string path_, waiting_, failure_, news_;
   int descriptor_ = -1;
   bool keeps_ = false;
-  std::uint64_t lost_ = 0;  // bytes that found no room among what waits
+  std::uint64_t lost_ = 0;  // bytes that found no room in `waiting_`
 };
 
 }  // namespace forge

@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// What a step says of one layer's router.
+// A step's report on one layer's router.
 struct RouterReport {
   std::int64_t layer = 0;
   std::vector<double> load;  // assignments of each expert over the whole step, before any were dropped
@@ -32,7 +32,7 @@ std::string to_json(const std::vector<RouterReport>& routers);
 // One line for people, over all layers; empty where there are none.
 std::string routers_line(const std::vector<RouterReport>& routers);
 
-// What a step says of a mixture's source.
+// A step's report on a mixture's source.
 struct SourceReport {
   std::string name;
   double loss = 0;          // cross-entropy per label of the step's samples of it; NaN where it gave none
@@ -41,7 +41,7 @@ struct SourceReport {
   double epochs = 0;        // of its samples, so far
 };
 
-// Of pairs of texts: the mean margin of the preferred text's reward, beta (log p − log p of the reference), over the
+// Means over pairs of texts: the margin of the preferred text's reward, beta (log p − log p of the reference), over the
 // other text's, and the share of pairs where it is above 0.
 struct PairReport {
   double margin = 0, accuracy = 0;
@@ -55,20 +55,20 @@ struct LogitReport {
   std::int64_t clipped_heads = 0;
 };
 
-// Norms of a unit's weights behind an update, and of what it has added to them.
+// Norms of a unit's weights behind an update, and of their change by it.
 struct NormReport {
   std::string unit;
   double weights = 0, update = 0;
 };
 
-// Shares of a product's numbers that are beyond the format's largest, and of those other than 0 that became 0, among
-// all that were rounded: of tensor x, dy or weights, over all layers.
+// Shares of a product's rounded numbers, of tensor x, dy or weights over all layers: beyond the format's largest
+// number, and rounded to 0 without being 0.
 struct RoundingReport {
   std::string product, tensor;
   double overflow = 0, underflow = 0;
 };
 
-// A rank whose computation takes longer than that of others: on which node ("" in one process), and how many times the
+// A rank whose computation takes longer than others': on which node ("" in one process), and how many times the
 // median's of the ranks of its stage.
 struct SlowRank {
   int rank = 0;
@@ -82,7 +82,7 @@ struct ComputationReport {
 // A line for the log; "" where none is slow.
 std::string slow_ranks_line(const std::vector<SlowRank>& slow);
 
-// A held-out set's result, as the log and metrics.jsonl say it.
+// A held-out set's result, for the log and metrics.jsonl.
 struct ValidationRecord {
   std::string set;  // "": of data.validation_files
   double loss = 0;  // per label
@@ -101,11 +101,11 @@ struct TaskRecord {
 // Sums of one step over all ranks, read back once the step is done.
 struct StepResult {
   double loss = 0;                 // cross-entropy per label, or the loss of a pair, before the update
-  double total_loss = 0;           // with z-loss, and what multi-token prediction and routers add
+  double total_loss = 0;           // with z-loss, and the losses of multi-token prediction and routers
   std::optional<double> mtp_loss;  // mean over the depths of multi-token prediction, per label of their own
   double grad_norm = 0;            // before clipping
   bool finite = true;              // false: NaN or Inf, the parameters stay as they are
-  bool held_back = false;          // they do for a spike (train/spikes.hpp)
+  bool held_back = false;          // likewise, for a spike (train/spikes.hpp)
   bool updated() const { return finite && !held_back; }
   std::vector<RouterReport> routers;     // of the layers with experts
   std::vector<double> source_losses;     // cross-entropy per label of each source's; NaN without labels
@@ -115,7 +115,7 @@ struct StepResult {
   std::vector<RoundingReport> rounding;  // likewise, where products are rounded
 };
 
-// What metrics.jsonl keeps of every step.
+// The record of every step in metrics.jsonl.
 struct StepRecord : StepResult {
   std::int64_t step = 0;
   double time = 0, elapsed_seconds = 0;     // since 1970, and of the run (train/training_log.hpp): when it is written
@@ -128,8 +128,8 @@ struct StepRecord : StepResult {
   std::int64_t peak_bytes = 0;                     // the largest of any rank
   std::vector<SourceReport> sources{};             // of a mixture
   std::optional<ComputationReport> computation{};  // every output.every_steps steps of several ranks
-  StartTimes start{};                              // of the first step of a start: what was before it
-  std::string spike{};                             // of it, or, of the first step behind a return, of that one's
+  StartTimes start{};                              // of the first step of a start: the times before it
+  std::string spike{};                             // of this step; or, of the first step behind a return, of the return
 };
 std::string to_json(const StepRecord& record);
 std::string to_json(const StartTimes& start);

@@ -10,18 +10,18 @@
 namespace forge {
 
 // Log-probabilities of the texts of preference pairs by the reference, the weights that a run starts with: Σ log p of
-// each text's labels. In a file: "forgelp1", keys of data and weights, number of values (u64 each); the values, those
-// of all training pairs and then of each held-out set's (float64); the sum of the values' bits (u64). Until it is whole
+// each text's labels. In a file: "forgelp1", keys of data and weights, number of values (u64 each); the values of all
+// training pairs and then of each held-out set (float64); the sum of the values' bits (u64). Until it is whole
 // it is PATH.partial, which the next start goes on with.
 
 // preference.reference, or its default.
 std::string reference_path(const Deck& deck);
 
-// Texts of pairs in all sets of a run: of each set the texts of its samples.
+// Texts of pairs in all sets of a run: the texts of each set's samples.
 std::int64_t text_count(const TrainingData& data);
-// Of all that training and validation read, in this order; reads the token files.
+// The key of all that training and validation read, in this order; reads the token files.
 std::uint64_t key_of_texts(const TrainingData& data, Heartbeat* heartbeat);
-// Of the session's weights, the same on any layout; adapters whose B is 0 do not change it. All ranks.
+// The key of the session's weights, the same on any layout; adapters whose B is 0 do not change it. All ranks.
 template <class T>
 std::uint64_t key_of_weights(Session<T>& session);
 
@@ -33,11 +33,11 @@ void score_texts(Session<T>& session, const TrainingData& data, std::int64_t fir
 
 // Gives the sets their parts of all texts' log-probabilities.
 void give_references(TrainingData& data, const std::vector<double>& all);
-// Those of the file. Returns its last word, by which a restart knows it again. BadInput: it isn't
+// Gives them the file's values. Returns its last word, by which a restart knows it again. BadInput: it isn't
 // whole, or of other data.
 std::uint64_t read_references(const std::string& path, TrainingData& data);
 
-// Of a run that starts with step 1 and these weights: makes the file where there is none, else compares its keys. A
+// For a run that starts with step 1 and these weights: makes the file where there is none, else compares its keys. A
 // line for the log. All ranks.
 template <class T>
 std::string make_references(Session<T>& session, const TrainingData& data, const std::string& path);

@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// A step of a replayed rank: seconds of the host until the device is done, the timeline's spans, and what the rank has
+// A step of a replayed rank: seconds of the host until the device is done, the timeline's spans, and the rank's bytes
 // sent, by group.
 struct ReplayedStep {
   double seconds = 0;
@@ -17,14 +17,14 @@ struct ReplayedStep {
   std::vector<std::pair<std::string, Traffic>> sent;
 };
 
-// Tasks of one kind in a step: how often, how long in the compute stream, and how much of that is collectives there.
+// Tasks of one kind in a step: how often, their seconds in the compute stream, and the collectives' part of these.
 struct TaskTime {
   std::string task, of;  // name_of(task.op), subject_of(task)
   std::int64_t calls = 0;
   double seconds = 0, collectives = 0;
   bool waits = false;  // for another stream
 };
-// In the order of the first ones.
+// The times in the order of each kind's first task.
 std::vector<TaskTime> task_times(const RunSetup& setup, const std::vector<Task>& tasks,
                                  const std::vector<Timeline::Span>& spans);
 // When the compute stream had nothing to do between the first of these tasks and the last.
@@ -39,7 +39,7 @@ Gaps gaps_of(const std::vector<Timeline::Span>& spans);
 template <class T>
 class Replay {
  public:
-  // Fills what would be received, and tells the wire.
+  // Fills the memory for receives with numbers, and tells the wire.
   Replay(Session<T>& session, ReplayWire& wire);
 
   ReplayedStep step();

@@ -24,14 +24,14 @@ class ReplicaCheck {
   // Collective, behind a step: check() where train.check_replicas_steps says so, or behind the run's last one. Before
   // it the fault `upset`.
   std::string after_step(std::int64_t step, bool last);
-  // Collective, before a save of the step: check(), if it hasn't been made behind it. No checkpoint has a fault that a
-  // later comparison would find.
+  // Collective, before a save of the step: check(), if it hasn't been made behind the step: a checkpoint then has no
+  // fault that a later comparison would find.
   std::string before_save(std::int64_t step);
 
  private:
-  // "" where all agree. Else, on every rank, which ranks differ in which tensors; with train.replicas_differ = repair
-  // these have been given the value of most of their group, and where no value has a majority, or the ranks differ once
-  // more, that is thrown with `replicas_differ`, as everything is without it.
+  // "" where all agree. Else, on every rank, the ranks that differ and their tensors; with train.replicas_differ =
+  // repair these tensors then have the value of most of their group. Throws with `replicas_differ` where no value has a
+  // majority, or the ranks differ once more; without repair for any difference.
   std::string check(std::int64_t step);
   void upset(std::int64_t tensor);
   struct GroupOf {
@@ -48,7 +48,7 @@ class ReplicaCheck {
   bool differ(const GroupOf& group) const;
   Found compare(bool repair);
   void compare_tensors(const GroupOf& group, bool repair, Found& found);
-  // The part's bytes of the group's rank `from`, on those of `odd`.
+  // Copies the part's bytes of the group's rank `from` to the ranks in `odd`.
   void give(const GroupOf& group, const ReplicaPart& part, int from, const std::vector<int>& odd);
   // The texts of all ranks, on every rank.
   std::string told_by_all(const std::string& text);

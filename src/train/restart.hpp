@@ -12,10 +12,10 @@
 
 namespace forge {
 
-// What a command line says of earlier checkpoints.
+// A command line's options of earlier checkpoints.
 struct RestartRequest {
   std::string from;    // "latest", a step's directory, a directory of steps; "" = not given
-  bool fresh = false;  // begin anew: what stands in checkpoint.directory is moved aside
+  bool fresh = false;  // begin anew: contents of checkpoint.directory are moved aside
 };
 
 // A checkpoint itself, or those of a directory, the newest first; also the one that a file `latest` names. `asked`: who
@@ -24,7 +24,7 @@ struct RestartRequest {
 std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked,
                                         const std::string& directory = "");
 
-// The rest of a message, beginning with "; ", on a path that is no checkpoint: what it is, or which one is meant.
+// The rest of a message, beginning with "; ", on a path that is no checkpoint: its kind, or which one is meant.
 std::string no_checkpoint_hint(const std::string& path, const std::string& directory = "");
 
 // Whether there is such a checkpoint.
@@ -32,31 +32,31 @@ bool holds_checkpoints(const std::string& path);
 
 // How a run starts.
 struct RunStart {
-  std::vector<std::string> candidates;  // what it may continue from, the best first; none: it begins with step 1
+  std::vector<std::string> candidates;  // it may continue from these, the best first; none: it begins with step 1
   std::string model_from;               // checkpoint.model_from; elsewhere where the job's first start has moved it
   bool goes_on = false;                 // the candidates stand in checkpoint.directory
   RunMarker marker;                     // of checkpoint.directory from now on
   std::vector<std::string> notes;       // for the log
 };
 
-// Of one rank; looks at names only. A job that its batch system starts again, and whose first start took effect, goes
-// on from what checkpoint.directory holds, which is its own, whatever the command line says. Throws BadInput where
-// checkpoints stand and the command line doesn't say what shall become of them, BadCheckpoint where it asks for one and
-// there is none.
+// The start of a run, on one rank; looks at names only. A job that its batch system starts again, and whose first start
+// took effect, goes on from the contents of checkpoint.directory, which are its own, whatever the command line says.
+// Throws BadInput where checkpoints stand and the command line doesn't say whether to use them, BadCheckpoint where it
+// asks for one and there is none.
 RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck, const BatchJob& job);
 
 // When nothing can be wrong with the start any more; of the same rank. `step`: the one that the run goes on behind.
-// Moves aside the steps behind it, or all where the run goes on from elsewhere or begins anew, and marks what is left
-// as this job's. Lines for the log.
+// Moves aside the steps behind it, or all where the run goes on from elsewhere or begins anew, and marks the others as
+// this job's. Lines for the log.
 std::vector<std::string> take_effect(const RunStart& start, const CheckpointDeck& deck, std::int64_t step);
 
-// What the training files hold, in short: two sets of files with the same samples have the same. Of a mixture, of each
+// A fingerprint of the training files: two sets of files with the same samples have the same. Of a mixture, of each
 // source.
 std::string data_fingerprint(const SampleStream& data);
 std::string data_fingerprint(const TokenSet& set);
 
-// The training files that were written behind `time`: a fingerprint looks at 64 samples of a source, and these may
-// differ from what the checkpoint of that time has seen, elsewhere.
+// The training files that were written behind `time`: a fingerprint looks at 64 samples of a source, and elsewhere
+// these may differ from the files at the checkpoint's time.
 std::vector<std::string> younger_files(const DataDeck& data, std::filesystem::file_time_type time);
 
 // How a run's deck differs from its checkpoint's. Layout, paths, length and rates may change, the model's function,
@@ -69,13 +69,13 @@ struct DeckChanges {
 DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
                          std::int64_t step, const std::string& section = "");
 
-// checkpoint.reset_optimizer: whether a run that goes on from a checkpoint takes nothing of its optimizer. Checkpoints
-// of the run itself, whose deck says so, too, are gone on from as ever.
+// checkpoint.reset_optimizer: whether a run that goes on from a checkpoint takes nothing of its optimizer. From its own
+// checkpoints, whose deck has the key, too, a run goes on with the optimizer.
 bool resets_optimizer(const Deck& now, const std::string& checkpoint_deck, const std::string& where);
 
-// Loads the first candidate that is whole into the session, on every rank what it holds. All ranks; `candidates` and
-// `data` are the first rank's. Damaged ones are left out and noted. Throws BadInput where the deck changed what may not
-// change, BadCheckpoint where no candidate is usable.
+// Loads the first candidate that is whole into the session, on every rank its own part. All ranks; `candidates` and
+// `data` are the first rank's. Damaged ones are left out and noted. Throws BadInput where a fixed part of the deck
+// changed, BadCheckpoint where no candidate is usable.
 template <class T>
 RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std::string>& candidates,
                     const std::string& data, std::vector<std::string>& notes);
@@ -86,7 +86,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
 // one.
 template <class T>
 std::string load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes);
-// Reads a model into `state`, what this rank holds of parameters and biases; whoever calls it updates their copies.
+// Reads a model into `state`, this rank's parameters and biases; whoever calls it updates their copies.
 std::string load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
                        std::vector<std::string>& notes, Heartbeat* heartbeat = nullptr);
 

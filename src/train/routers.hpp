@@ -26,18 +26,18 @@ class Routers {
   using A = acc_t<T>;
   Routers(Stream& stream, const BufferContext& context, const RowShare& rows, const RouterState<T>& state);
 
-  // Of a step's losses; scopes (sequences or microbatches) and documents' tokens of the step over all ranks.
+  // Scales of a step's losses; scopes (sequences or microbatches) and documents' tokens of the step over all ranks.
   RouterScales scales(double scopes, double tokens) const;
   void start_step(Stream& stream);
   // Sums over all ranks; every rank calls it.
   void reduce(Stream& stream, Communicator& all);
   // bias += rate · sign(mean load − load); not after a step that was not finite.
   void update_biases(Stream& stream);
-  // On its way to the host: reports() of it once the stream has been waited for.
+  // Copies the reading to the host: reports() takes it once the stream has been waited for.
   RouterReading<A> copy(Stream& stream, Readback& readback) const;
-  // Of the layers with experts, in order.
+  // Reports on the layers with experts, in order.
   std::vector<RouterReport> reports(const RouterReading<A>& read, double scopes, double tokens) const;
-  // What the routers' losses add to total_loss.
+  // The routers' part of total_loss.
   double loss(const std::vector<RouterReport>& reports) const;
 
   // Biases of all layers, (layers, E) in one line; empty: the model has none. For files.

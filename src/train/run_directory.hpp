@@ -21,7 +21,7 @@ class RunDirectory {
   // BadInput where its files are links, devices or pipes. Temporaries that a dead job has left are removed. One of the
   // two below comes next.
   explicit RunDirectory(const std::string& path, const LockTimes& times = {});
-  // Event files are written, too; before one of the two below.
+  // Writes event files, too; to be called before one of the two below.
   void track(const TensorboardOptions& options) { tensorboard_ = std::make_unique<Tensorboard>(options); }
   // A new run: metrics, log and event files of an earlier one are moved aside (metrics.1.jsonl, …).
   void begin();
@@ -32,7 +32,7 @@ class RunDirectory {
   void go_back(std::int64_t step);
   // elapsed_seconds of the last line that resume() has kept, 0: there is none.
   double elapsed_before() const { return elapsed_before_; }
-  // The log and the metrics that can't be written wait for the disk, instead of an error (LogFile).
+  // Log and metrics that can't be written wait for the disk, without an error (LogFile).
   void keep_what_fails();
 
   // A whole file, under its name only when it is complete.
@@ -50,13 +50,13 @@ class RunDirectory {
   // Sends the run to a tracker, too (output.track); behind one of the two above, with deck.yaml and job_info.json
   // there.
   void send(TrackTo to) { tracker_ = std::make_unique<Tracker>(to, path_); }
-  // At the end of a run: throws where some of it waits still, or the metrics are lost. Waits for the tracker, beating,
+  // At the end of a run: throws where some of it still waits, or the metrics are lost. Waits for the tracker, beating,
   // at most a minute.
   void finish(Heartbeat* heartbeat = nullptr);
-  // For the screen: what has begun to fail, or works again; why nothing is sent to a tracker.
+  // For the screen: files that begin to fail, or work again; why nothing is sent to a tracker.
   std::string take_news();
   const DirectoryLock& lock() const { return lock_; }
-  // Of a run that has written nothing and won't (DirectoryLock).
+  // For a run that has written nothing and won't (DirectoryLock).
   void give_back() { lock_.give_back(); }
 
  private:
@@ -67,7 +67,7 @@ class RunDirectory {
   std::string path_;
   DirectoryLock lock_;
   LogFile log_, metrics_;
-  bool keeps_ = false, named_ = false;  // keep_what_fails(); the files' names are on the disk
+  bool keeps_ = false, named_ = false;  // `keep_what_fails()`; the files' names are on the disk
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // in lost()
   double elapsed_before_ = 0;
   std::unique_ptr<Tensorboard> tensorboard_;

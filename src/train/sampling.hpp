@@ -26,8 +26,8 @@ TokenChoice choice_of(const SamplingOptions& options, std::int64_t position, std
 std::int32_t checked_token(std::int32_t token, std::int64_t position);
 
 // Continues a prompt by `count` tokens: fewer when the decoder is full, behind an end, when `each`, if any, which gets
-// each token at once, says no, or when `stops`, if any, says so before one. The result holds only the new ones. The
-// heartbeat, if any, beats behind each.
+// each token at once, returns false, or when `stops`, if any, returns true before one. The result holds only the new
+// ones. The heartbeat, if any, beats behind each.
 template <class T>
 std::vector<std::int32_t> continue_tokens(Decoder<T>& decoder, const std::vector<std::int32_t>& prompt,
                                           std::int64_t count, const SamplingOptions& options,

@@ -12,7 +12,7 @@
 
 namespace forge {
 
-// Tokens of which the last `labels` are scored, each by those before it. The first token is none of them.
+// Tokens whose last `labels` are scored, each by the tokens before it. The first token is never scored.
 struct ScoredPiece {
   std::vector<std::int32_t> tokens;
   std::int64_t labels = 0;
@@ -20,7 +20,7 @@ struct ScoredPiece {
   std::int64_t inputs() const { return static_cast<std::int64_t>(tokens.size()) - 1; }
 };
 
-// Of a piece's labels: the natural logarithm of each one's probability, in their order, and whether every one of them
+// Scores of a piece's labels: the natural logarithm of each one's probability, in order, and whether every one of them
 // is the likeliest token; of equal logits the smallest id is.
 struct PieceScores {
   std::vector<double> log_likelihoods;
@@ -34,8 +34,8 @@ std::vector<ScoredSequence> scored_sequences(const std::vector<ScoredPiece>& pie
 // Writes such a sequence.
 void write_sequence(const std::vector<ScoredPiece>& pieces, const ScoredSequence& sequence, Sample& sample);
 
-// Of a run that scores: sequences hold several pieces, as documents whose positions start anew, and what the deck says
-// of its own data has no part in that.
+// The setup of a run that scores: sequences hold several pieces, as documents whose positions start anew, and the
+// deck's keys of its own data have no part in that.
 RunSetup scoring_setup(Deck deck, int rank);
 
 // Scores pieces with the ranks' model; all ranks call all of it together. The setup is scoring_setup's.
@@ -50,7 +50,7 @@ class Scorer {
   std::int64_t tokens_at_once() const { return at_once_ * sequence_tokens_; }
   // Pieces have sequences of their own.
   bool alone() const { return alone_; }
-  // Behind the last scores.
+  // To be called behind the last scores.
   void finish() { session_.evaluated_loss(); }
 
  private:
@@ -63,7 +63,7 @@ class Scorer {
     Event read;
     std::int64_t first = -1;  // sequence of all ranks'; −1: nothing stands here
   };
-  // What a rank knows of a row.
+  // A rank's scores of a row.
   struct RowScore {
     std::int64_t place;  // sequence · T + position
     double log_likelihood;

@@ -12,12 +12,12 @@ class Screen {
   // Whether standard output is a terminal that can redraw (TERM isn't dumb).
   Screen();
 
-  // Both return "" or why standard output can't be written: once, from then on nothing is.
+  // Both return "" or why standard output can't be written: once; after that they write nothing.
   // Lines that stay.
   std::string print(const std::string& text);
   // Takes the line away.
   std::string clear();
-  // What the line says now, up to its end or the terminal's, at most ten times a second; nothing without a terminal.
+  // The line's text now, up to its end or the terminal's, at most ten times a second; nothing without a terminal.
   std::string redraw(const std::string& line);
 
  private:

@@ -41,7 +41,7 @@ class Session {
     read_history();
     parameters_changed();
   }
-  // The master weights' copies have changed.
+  // To be called when the master weights' copies have changed.
   void parameters_changed() {
     if (setup_.deck.train.zero_stage < 3)
       for (const Task& task : gathers_) executor_->run(task);
@@ -51,35 +51,35 @@ class Session {
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
-  // A checksum of the gradients that this rank gives to reductions in between, of a deck that checks gradients.
+  // A checksum of the gradients that this rank gives to reductions in between, for a deck that checks gradients.
   void begin_checksum();
   std::uint64_t end_checksum();
-  // The step's scalars, for which it waits, with norms by unit where they are wanted; routers' biases by the step's
-  // loads, where all was finite; and update number `number` (Optimizer::Update) with these gradients, for which it
-  // waits with norms alone. Where `holds_back` says so of a finite step, on all ranks, nothing changes either.
+  // Waits for the step's scalars, with norms by unit where they are wanted; updates routers' biases by the step's
+  // loads, where all was finite; and makes update number `number` (Optimizer::Update) with these gradients, for which
+  // it waits with norms alone. Where `holds_back` returns true for a finite step, on all ranks, nothing changes either.
   using HoldsBack = std::function<bool(const StepResult&)>;
   StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels,
                     bool norms = false, const HoldsBack& holds_back = {});
-  // Of that the weights alone.
+  // Like update(), but only changes the weights: no scalars are read, no router's biases change.
   void update_weights(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates);
   // Waits for the step and reads its scalars.
   StepResult read_step(const LabelCounts& labels);
-  // Of optimizers whose weights to use are averages of the trained ones: puts them where the gradients were, for a
-  // save; or in the place of the trained ones, which stand where the gradients were until use_trained(). Until the next
-  // step's gradients. Of other optimizers nothing changes.
+  // For optimizers whose weights to use are averages of the trained ones: puts the averages where the gradients were,
+  // for a save; or in the place of the trained ones, which stand where the gradients were until use_trained(). Until
+  // the next step's gradients. With other optimizers nothing changes.
   void put_averages();
   void use_averages() {
     put_averages();
     exchange_weights();
   }
   void use_trained() { exchange_weights(); }
-  // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum. With the
-  // weights to use.
+  // Sum of the losses of microbatches over all ranks, without gradients, with the weights to use: begin, add each, then
+  // the sum.
   void begin_evaluation();
   // `scores`: of the microbatch's rows, on ranks that have the head.
   void evaluate_microbatch(BatchSource& source, int microbatch, const RowScores& scores = {});
   double evaluated_loss() { return evaluated_sums().loss; }
-  // With those of pairs, where samples are pairs (data/sample.hpp).
+  // Sums of an evaluation, also of pairs, where samples are pairs (data/sample.hpp).
   struct EvaluatedSums {
     double loss = 0, margins = 0, right = 0;
   };
@@ -89,9 +89,9 @@ class Session {
   Arena& arena() { return arena_; }
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
-  // For a rank without its peers (train/replay.hpp): fills what would be received into memory that stays, gathered
-  // weights and the edges of the stage, with initial and with normal numbers, and returns that memory. Gradients on an
-  // edge have the deviation `gradients`.
+  // For a rank without its peers (train/replay.hpp): fills the memory for receives that stays, gathered weights and the
+  // edges of the stage, with initial and with normal numbers, and returns that memory. Gradients on an edge have the
+  // deviation `gradients`.
   std::vector<std::span<const std::byte>> draw_received(double gradients);
   UpdateTools<T> update_tools() {
     return {setup_.share.matrices,
@@ -106,24 +106,24 @@ class Session {
             run_.head_factors,
             setup_.deck.train.seed};
   }
-  // What the optimizer keeps of rows and columns of matrices (layout/factored_moments.hpp); perhaps empty.
+  // The optimizer's moments of rows and columns of matrices (layout/factored_moments.hpp); perhaps empty.
   View<acc_t<T>, 1> line_moments() const { return line_moments_.values; }
   PhaseTimers& timers() { return timers_; }
-  // What the step at hand does, one by one: gradients, then the update. The timeline's numbers count them.
+  // The tasks of the step at hand, one by one: gradients, then the update. The timeline's numbers count them.
   std::vector<Task> tasks() const;
   Timeline& timeline() { return timeline_; }
   Routers<T>& routers() { return *routers_; }
-  // Of the recipe that has one; empty with another one.
+  // The history of the recipe that has one; empty with another one.
   const AmaxHistory& amax_history() const { return run_.amax_history; }
   bool has_gradients() const { return sync_ != nullptr; }
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }
   View<StepScalars, 1> scalars() const { return scalars_; }
   const RunSetup& setup() const { return setup_; }
-  // Of a run that scores, or generates (BufferContext); else empty.
+  // Buffers of a run that scores, or generates (BufferContext); else empty.
   const ScoreBuffers& score_buffers() const { return scored_; }
   const GenerationBuffers<T>& generation() const { return generation_; }
-  // Of the rank's watchdog, null: none. Whoever does long work with the session beats it.
+  // The heartbeat of the rank's watchdog, null: none. Whoever does long work with the session beats it.
   void set_heartbeat(Heartbeat* heartbeat) { heartbeat_ = heartbeat; }
   Heartbeat* heartbeat() const { return heartbeat_; }
   void beat() {
@@ -132,7 +132,7 @@ class Session {
 
  private:
   const std::vector<Task>& step_tasks_now() const { return steps_[setup_.schedule_number(now_)]; }
-  // Of the step at hand.
+  // Scopes of the step at hand.
   double router_scopes() const { return setup_.router_scopes(now_); }
   void run(const Task& task);
   // While a task runs, for whoever watches it: a profiler, and a step's own timeline.
@@ -144,7 +144,7 @@ class Session {
   std::optional<Timeline::Scope> measured(std::size_t number, const Task& task);
   void clear_sums();
   void clip();
-  // Of a step whose sums are those of all ranks: what the update reads. Then, with the update, the history of amaxes.
+  // Computes the update's scalars from all ranks' sums of a step. Then, with the update, the history of amaxes.
   void finish_sums();
   void move_history();
   void read_history();  // once it is loaded
@@ -154,7 +154,7 @@ class Session {
   }
   // Only one of the ranks that computed a loss counts it.
   void sum_losses();
-  // Losses of a mixture's sources, or sums of pairs, and all that follows them in one piece of memory, as far as
+  // Losses of a mixture's sources, or sums of pairs, and the scalars behind them in one piece of memory, as far as
   // `last`.
   View<double, 1> summed_to(std::int64_t last) const {
     return run_.scalars.slice(0, setup_.buffers.leading_sums() + last);
@@ -164,11 +164,11 @@ class Session {
     const PreferenceDeck& deck = setup_.deck.preference;
     return setup_.buffers.pairs ? PairInputs{deck.beta, deck.label_smoothing, summed_to(0)} : PairInputs{};
   }
-  // What multi-token prediction weighs in a step, by depth.
+  // Multi-token prediction's weights in a step, by depth.
   MtpLosses mtp_losses(const LabelCounts& labels) const;
-  // Of all that read_step() reads, or all that the reports of norms do, whichever is more.
+  // Bytes read back: the larger of read_step()'s and of the reports of norms.
   std::size_t readback_bytes() const;
-  // Behind an update that leaves what it added where the gradients were.
+  // Behind an update that leaves its changes where the gradients were.
   void add_unit_norms();
   void read_unit_norms(StepResult& result);
   void add_norm();

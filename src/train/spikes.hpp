@@ -21,7 +21,7 @@ struct SpikeState {
 std::string to_text(const SpikeState& state);
 // BadCheckpoint, which begins with `where`, of a text that is none.
 SpikeState spike_state_from(const std::string& text, const std::string& where);
-// `more`, in any order, beside what is excluded.
+// `more`, in any order, beside the excluded places.
 void add_places(std::vector<NumberRange>& excluded, const std::vector<NumberRange>& more);
 
 // A spike: a loss, or a gradient norm before clipping, above a multiple of its median over the last train.spike_window
@@ -36,10 +36,10 @@ class SpikeWatch {
   // The action on a spike; behind train.spike_most of them a line in the log.
   SpikeAction action() const { return state_.acts < deck_.spike_most ? deck_.spike : SpikeAction::log; }
   void add_act() { ++state_.acts; }
-  // Of a step that made an update.
+  // Adds a step that made an update.
   void add(double loss, double norm);
   const SpikeState& state() const { return state_; }
-  // Of a run that goes on behind a checkpoint with `found`, without `places` as well; acts and exclusions of before
+  // For a run that goes on behind a checkpoint with `found`, without `places` as well; earlier acts and exclusions
   // stay.
   void go_back(const SpikeState& found, const std::vector<NumberRange>& places);
 

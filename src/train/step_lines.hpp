@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// Which steps the log shows: the first ones of a start, every so many, one whenever nothing was shown for ten seconds,
-// the last one, and those without an update. Loss and speed of a line are means since the line before.
+// The steps shown in the log: the first ones of a start, every so many, one whenever nothing was shown for ten seconds,
+// the last one, and those without an update. Loss and speed are means since the line before.
 class StepLines {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,7 +19,7 @@ class StepLines {
 
   StepLines(std::int64_t first, std::int64_t last, std::int64_t every) : first_(first), last_(last), every_(every) {}
 
-  // Behind each step, which trained on so many tokens. What its line shows, if it has one.
+  // To be called behind each step, which trained on so many tokens. The record that its line shows, if it has one.
   std::optional<StepRecord> add(const StepRecord& step, std::int64_t tokens, Clock::time_point now = Clock::now());
 
  private:

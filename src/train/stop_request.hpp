@@ -8,12 +8,12 @@
 
 namespace forge {
 
-// Signals that ask a process to end: SIGINT, SIGTERM, SIGHUP and SIGUSR1; of SIGINT and SIGHUP not those that whoever
-// started the process had it ignore. They are blocked in all threads but one of their own, which waits for them: no
+// Signals that ask a process to end: SIGINT, SIGTERM, SIGHUP and SIGUSR1, but not SIGINT and SIGHUP where the process
+// was started ignoring them. They are blocked in all threads but one of their own, which waits for them: no
 // handler may run, since oneDNN's products have their stack pointer in memory of the heap, where the frame of a handler
-// would overwrite what stands in front of it. They belong to the process: ranks that are threads see the same.
+// would overwrite the memory in front of it. They belong to the process: ranks that are threads see the same.
 //
-// Signals end the process as they do by default, behind what would be left over (core/left_over.hpp); or they ask a
+// Signals end the process as they do by default, after left-over files are removed (core/left_over.hpp); or they ask a
 // training, which polls stop_signal(), to save and leave. A second SIGINT ends that, too, unless it comes within a
 // second of the first, as one that a launcher hands on does.
 class StopListener {
@@ -35,13 +35,13 @@ class StopListener {
   std::thread thread_;
 };
 
-// From here on they end the process; one that has asked does it now.
+// From here on these signals end the process; one that has asked does it now.
 void end_on_stop_signals();
 // The signal that has asked, 0: none; of several SIGINT before SIGTERM, SIGUSR1 and SIGHUP.
 int stop_signal();
 // "SIGTERM".
 const char* name_of_signal(int signal);
-// Of several signals the one with the highest number counts; 0: none.
+// The rank of a signal: of several the one with the highest weight counts; 0: none.
 int weight_of_signal(int signal);
 int signal_of_weight(int weight);
 

@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// jobscripts/track.py beside a job (output.track): a process of its own that sends metrics.jsonl to a tracker, says
-// what it does in <directory>/track.log, and ends behind this process, however that ends: it holds a pipe of it.
+// jobscripts/track.py beside a job (output.track): a process of its own that sends metrics.jsonl to a tracker, writes
+// its log to <directory>/track.log, and ends behind this process, however that ends: it holds a pipe of it.
 class Tracker {
  public:
   // Starts it; where it can't be started take_news() says why.

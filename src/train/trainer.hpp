@@ -24,7 +24,7 @@
 
 namespace forge {
 
-// Which samples this rank reads.
+// This rank's samples.
 BatchShare batch_share(const RunSetup& setup);
 
 // The first step's share of a rank, read now, and the labels of the step over all data-parallel ranks.
@@ -52,31 +52,31 @@ class Trainer {
   void validate_at_start();
   void step(std::int64_t s);
   const HostBatch& next_batch(LabelCounts& labels);
-  // Of the step's result, once it is done.
+  // The record of the step's result, once it is done.
   StepRecord record_of(std::int64_t s, const StepResult& result, double rate, const LabelCounts& labels);
   std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
   double seconds_left(std::int64_t s) const;
-  // Where the step was faster than the peak, the peak is what it reached.
+  // Where the step was faster than the peak, its speed becomes the peak.
   void raise_peak(std::int64_t s);
   // Whether the step is one of those in which ranks' computation is compared.
   bool compares(std::int64_t s) const;
   // Whether this rank writes the step's timeline.
   bool profiles(std::int64_t s) const;
   void say_steps_before() const;
-  // Whether the step makes no update for a spike (train/spikes.hpp), as all ranks say together; notes the consequence.
+  // Whether the step makes no update for a spike (train/spikes.hpp), by all ranks' agreement; notes the consequence.
   bool holds_back(std::int64_t s, const StepResult& result);
   // Where the run can go back to, and has other data for step s: the checkpoints of Checkpoints::committed().
   std::optional<std::vector<std::string>> ways_back(std::int64_t s);
   // The data's places of step s.
   std::vector<NumberRange> places_of(std::int64_t s) const;
-  // Behind step s, or before it is saved, where ranks compare their weights.
+  // To be called behind step s, or before it is saved, where ranks compare their weights.
   void check_replicas(std::int64_t s, bool saves);
-  // Behind step s, a spike: to the checkpoint, whose step it returns, without the places of s.
+  // After a spike in step s: goes back to the checkpoint, whose step it returns, without the places of s.
   std::int64_t go_back(std::int64_t s);
-  // Of the step that has just ended.
+  // Writes the profile of the step that has just ended.
   void write_profile_of(std::int64_t s);
-  // What the watchdog reports as the place.
+  // The place that the watchdog reports.
   void enter(const char* phase) {
     if (watchdog_) watchdog_->enter(phase);
   }
@@ -95,7 +95,7 @@ class Trainer {
   StepLines lines_;
   std::int64_t updates_, bad_in_a_row_, peak_bytes_ = 0;
   double seconds_ = 0, step_seconds_ = 0;  // of all steps of this run, of the last one
-  // When the host had given out all of the step before, or ended what came between: a step's time counts from there.
+  // When the host had submitted the step before, or ended the work between: a step's time counts from there.
   PhaseTimers::Clock::time_point since_;
   BusyCores busy_cores_;
   SlowRanks slow_ranks_;

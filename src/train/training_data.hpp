@@ -12,16 +12,16 @@
 
 namespace forge {
 
-// The data of a run: training files, those of each source, and held-out sets where the deck names some.
+// The data of a run: training files, by source, and held-out sets where the deck names some.
 struct TrainingData {
-  // Opens all files, then plans what is packed; one BadInput lists what is wrong with any of them.
+  // Opens all files, then plans packed samples; one BadInput lists the errors of all of them.
   explicit TrainingData(const RunSetup& setup, Heartbeat* heartbeat = nullptr);
-  // Of a training, before anything is written: wrong files (another vocabulary, another dtype) mostly show in the first
-  // sample, and each source must last for the steps. One BadInput lists what is wrong.
+  // Checks for a training, before anything is written: wrong files (another vocabulary, another dtype) mostly show in
+  // the first sample, and each source must last for the steps. One BadInput lists the errors.
   void check(const RunSetup& setup) const;
-  // Which sample stands at which place. The data outlives it.
+  // The sample at each place. The data must live longer than the stream.
   SampleStream stream(const RunSetup& setup) const;
-  // Of all sources.
+  // Sums over all sources.
   std::int64_t tokens() const { return sum(&TokenSet::tokens); }
   std::int64_t samples() const { return sum(&TokenSet::samples); }
   // For the log: how much each source gives, and how full packed samples are.
@@ -35,7 +35,7 @@ struct TrainingData {
   };
   std::vector<HeldOut> validation;
   std::vector<ChoiceTask> tasks;  // of data.tasks
-  // Of text that each id stands for, where somebody has found out: then validations say bits per byte. Else empty.
+  // Bytes of each id's text, where they are known: validations then report bits per byte. Else empty.
   std::vector<std::int64_t> token_bytes;  // (V)
 
  private:

@@ -11,14 +11,14 @@
 
 namespace forge {
 
-// How long a run takes, over all of its starts: this one's seconds, behind those at which it goes on.
+// The seconds of a run over all of its starts: this start's, behind the earlier ones'.
 struct RunClock {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   double before = 0;
 };
 
-// What the training loop tells the outside: the log and metrics of the one rank that has a run directory, and the
-// records of all steps for whoever asks for them. Both may be null.
+// The training loop's output: the log and metrics of the one rank that has a run directory, and the records of all
+// steps for whoever asks for them. Both may be null.
 class TrainingLog {
  public:
   explicit TrainingLog(RunDirectory* directory, std::vector<StepRecord>* records = nullptr, RunClock clock = {})
@@ -26,13 +26,13 @@ class TrainingLog {
         records_(records),
         clock_(clock),
         screen_(directory ? std::make_shared<Screen>() : nullptr) {}
-  // To the screen and log.txt. A screen that is gone, or full, is left out from then on.
+  // Writes to the screen and log.txt. A screen that is gone, or full, is left out from then on.
   void say(const std::string& text) const;
-  // To a screen that is a terminal, in the place of the line before.
+  // Writes to a screen that is a terminal, in the place of the line before.
   void redraw(const std::string& line) const;
-  // Behind the last of such lines: others than this log write next.
+  // To be called behind the last of such lines, before others than this log write.
   void clear() const;
-  // To log.txt alone.
+  // Writes to log.txt alone.
   void note(const std::string& text) const;
   void step(StepRecord record) const;
   void validation(std::int64_t step, const ValidationRecord& record) const;
@@ -44,7 +44,7 @@ class TrainingLog {
   // RunDirectory::sync and lost.
   void sync() const;
   std::string lost() const;
-  // RunDirectory::finish, and what it has to say.
+  // RunDirectory::finish, and its messages.
   void finish(Heartbeat& heartbeat) const;
 
  private:

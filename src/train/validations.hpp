@@ -15,8 +15,8 @@
 
 namespace forge {
 
-// Mean loss per label of a validation set, over all ranks; of none, where it has no labels, a loss of 0. `stop`, if
-// any, is asked behind each microbatch but the last, and answers alike on all ranks: whether the evaluation is broken
+// Mean loss per label of a validation set, over all ranks; NaN where it has no labels. `stop`, if any, is asked
+// behind each microbatch but the last, and answers alike on all ranks: whether the evaluation is broken
 // off.
 struct EvaluationResult {
   double loss = 0;          // NaN without labels
@@ -24,36 +24,36 @@ struct EvaluationResult {
   std::optional<PairReport> pairs{};
   std::int64_t bytes = 0;         // of the labels' text, where the set's batches count them, else 0
   std::int64_t microbatches = 0;  // of this rank, that were evaluated
-  bool broken_off = false;        // then the loss is none
+  bool broken_off = false;        // then the loss has no meaning
 
-  // Of all labels.
+  // Bits of all labels.
   double bits() const { return loss * static_cast<double>(labels) / std::numbers::ln2; }
 };
 template <class T>
 EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std::function<bool()>& stop = {});
 
-// What the sets of a run, or of an evaluation, are read with.
+// The buffers for reading the sets of a run, or of an evaluation.
 ValidationBatches validation_batches(const RunSetup& setup, const TrainingData& data);
-// The held-out sets as this rank reads them. Data and batches outlive them.
+// The held-out sets as this rank reads them. Data and batches must live longer than they.
 std::vector<ValidationSet> validation_sets(const RunSetup& setup, const TrainingData& data, ValidationBatches& batches);
 
 // The validations of a training: the held-out sets and the tasks, one after the other. All ranks.
 template <class T>
 class Validations {
  public:
-  // There are none where train.validate_every_steps is 0. `checkpoints` and `watchdog` may be null; what is given
-  // outlives this object.
+  // There are none where train.validate_every_steps is 0. `checkpoints` and `watchdog` may be null, else must live
+  // longer than this object.
   Validations(Session<T>& session, const TrainingData& data, const TrainingLog& log, Checkpoints<T>* checkpoints,
               Watchdog* watchdog);
   Validations(const Validations&) = delete;
   Validations& operator=(const Validations&) = delete;
 
-  // Of one validation, on each rank.
+  // Microbatches of one validation, on each rank.
   std::int64_t microbatches() const;
   // Whether there is one behind step s; 0: before the first one, of sets with names and tasks.
   bool due(std::int64_t s) const;
-  // Evaluates, and says the results. Broken off where the job leaves: time for the save stays. `times` has the seconds,
-  // or that it was broken off.
+  // Evaluates, and prints the results. Broken off where the job leaves, which leaves time for the save. `times` has the
+  // seconds, or that it was broken off.
   void run(std::int64_t s, StepTimes& times);
 
  private:

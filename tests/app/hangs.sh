@@ -98,6 +98,7 @@ if is_long; then expected=$((3 * 11 + 3 * 7)); else expected=2; fi
 ends_with 137 "signal 9" 0 kill:1:4 "$deck"
 ends_with 86 "rank 0: no answer from $(uname -n), stopped or lost; rank 1 to 2: step 4, labels" $later stop:0:4 "$deck"
 ends_with 86 "rank 0, 2: step 4, labels; rank 1: step 4, data" $later hang:1:4 "$deck"
+tail -n 1 "$work/run/log.txt" | grep -q "^stopped: a deadline was missed .* rank 1: step 4, data (exit code 86)\$" || fail "the log doesn't say why it stopped: $(tail -n 2 "$work/run/log.txt")"
 if is_long; then
   ends_with 86 "rank 0 to 1: step 4, labels; rank 2: no answer" $later stop:2:4 "$deck"
   ends_with 86 "rank 0: step 4, labels; rank 1 to 2: no answer" $later stop:1:4,stop:2:4 "$deck"

@@ -30,6 +30,7 @@ LAYOUTS = {
     "gpt_oss": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"]), (4, ["mesh.pp=2", "mesh.tp=2", "mesh.etp=1"])],
     "gemma3": [(1, []), (4, ["mesh.pp=2", "mesh.tp=2"])],
     "ministral3": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"])],
+    "qwen3_5": [(1, []), (2, ["mesh.cp=2"]), (4, ["mesh.pp=2", "mesh.cp=2", "mesh.cp_method=all_gather"]), (2, ["mesh.tp=2", "mesh.etp=1"])],
     "olmo3": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"])],
 }
 

@@ -44,7 +44,7 @@ std::vector<std::byte> bytes_of(Session<T>& session, const StateTensor& tensor, 
   return values_of(session.stream(), View<const std::byte, 1>(piece.data, {{bytes}}));
 }
 
-// "" where all that a rank holds, copies included, is what the whole tensors have.
+// "" where all of a rank's state, copies included, equals the whole tensors.
 template <class T>
 std::string difference(Session<T>& session, const WholeState& whole) {
   session.stream().synchronize();
@@ -75,7 +75,7 @@ void spoil(Session<T>& session) {
     }
 }
 
-// What a save copies device memory with.
+// The copy of device memory for a save.
 inline auto copy_from(Stream& stream) {
   return [&stream](void* to, const void* from, std::size_t bytes) {
     copy_to_host(stream, to, from, bytes);
@@ -130,7 +130,7 @@ inline Deck deck_on(const Deck& model, const Layout& layout) {
   return deck;
 }
 
-// Trains in fp64 on `layout` from what `start` fills a rank with; the state at the end.
+// Trains in fp64 on `layout` from the state that `start` gives a rank; the state at the end.
 template <class Start>
 WholeState trained_state(const Deck& model, const Layout& layout, Start start) {
   const Deck deck = deck_on(model, layout);

@@ -150,7 +150,7 @@ inline void write_manifest_hash(const fs::path& directory) {
       << hex_of(hash_of_file(directory / manifest_name)) + "  " + manifest_name + "\n";
 }
 
-// A committed checkpoint of the sample tensors, written by `ranks` ranks; its path. `key` varies what each
+// A committed checkpoint of the sample tensors, written by `ranks` ranks; its path. `key` varies the parts that each
 // writes, `salt` the values. `each`: shards of a piece of the manifest; 0: it is one file.
 inline std::string write_sample(const std::string& directory, std::int64_t step, int ranks,
                                 const ShardOptions& options = {64}, std::uint64_t key = 1, std::uint64_t salt = 0,
@@ -176,8 +176,8 @@ inline std::string write_sample(const std::string& directory, std::int64_t step,
   return directory + "/" + step_name(step);
 }
 
-// What `ranks` ranks read, each its part as write_sample cuts with this key, is what was written; throws what reading
-// throws for any of them, as a restart does.
+// Whether `ranks` ranks, each with its part as write_sample cuts with this key, read the written values; throws the
+// error of reading for any of them, as a restart does.
 inline bool reads_back(CheckpointFiles& files, int ranks, std::uint64_t key) {
   bool same = true;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -6,7 +6,7 @@
 
 namespace forge::test {
 
-// What a save of two ranks came to.
+// The outcome of a save of two ranks.
 struct Outcome {
   std::vector<std::string> thrown = std::vector<std::string>(2);  // by rank, "" nothing
   std::vector<std::string> notes;

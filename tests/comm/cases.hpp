@@ -18,9 +18,9 @@ void host_operations(Communicator& ranks);
 void splits(Communicator& ranks);
 // Collectives of two communicators run behind computation in streams of their own.
 void overlap(Communicator& ranks);
-// What is counted as sent.
+// The counts of bytes sent.
 void traffic(Communicator& ranks);
-// What is counted of host values.
+// The counts of host values.
 void host_traffic(Communicator& ranks);
 
 // All of them.

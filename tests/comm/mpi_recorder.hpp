@@ -7,8 +7,8 @@
 
 namespace forge::test {
 
-// What a process hands to MPI, seen by wrappers of MPI's own functions (PMPI) in this executable: whoever sends, and
-// through whatever, passes here. Bytes of a call are those of its arguments; for the collectives the least that each
+// A process' calls of MPI, seen by wrappers of MPI's own functions (PMPI) in this executable: every send of anybody
+// passes here. Bytes of a call are its arguments' bytes; for the collectives the least that each
 // rank of the communicator sends, by their definition: an all-gather of k elements a rank k (n − 1), an all-reduce of k
 // elements 2 k (n − 1) / n, a broadcast k at its root.
 struct HandedOver {

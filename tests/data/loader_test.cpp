@@ -271,6 +271,7 @@ TEST(Loader, FillerHasNoSample) {
         share.cp = cp;
         share.cp_rank = cp_rank;
         share.cp_method = method;
+        share.whole_documents = true;
         Loader loader(one(set, {SampleOrder::sequential, 0, 1}), {1, 1, 1, 0}, 1, 1, share);
         const HostBatch& batch = loader.next();
         EXPECT_EQ(batch.token_count, 9);
@@ -281,6 +282,9 @@ TEST(Loader, FillerHasNoSample) {
         for (std::size_t i = 0; i < batch.key_samples.size(); ++i)
           EXPECT_EQ(batch.key_samples[i], batch.key_positions[i] < 9 ? 0 : -1);
         EXPECT_EQ(batch.key_samples.size(), cp > 1 && method == CpMethod::all_to_all ? 24u : 0u);
+        ASSERT_EQ(batch.whole_documents.size(), cp > 1 ? 24u : 0u);
+        for (std::size_t i = 0; i < batch.whole_documents.size(); ++i)
+          EXPECT_EQ(batch.whole_documents[i], i < 9 ? 0 : 1);
       }
 }
 

@@ -77,7 +77,8 @@ LayoutCase case_of(const Levels& l) {
 
 // Every mesh of these extents, each with some draws of the rest.
 std::vector<Levels> candidates() {
-  const std::array<std::size_t, factors> counts{7, 4, 5, 4, 4, 6, 3, 6, 3, 4, 3, test_models().size()};
+  const std::array<std::size_t, factors> counts{7, 4, 5, 4, 4, zero_choices().size(),
+                                                3, 6, 3, 4, 3, test_models().size()};
   std::vector<Levels> pool;
   Draw draw(17);
   for (std::size_t m = 0; m < counts[pp] * counts[replicate] * counts[shard] * counts[cp] * counts[tp]; ++m)

@@ -11,7 +11,7 @@ namespace forge::test {
 // cp, split, microbatch, model. Greedy: of a fixed pool of candidates, whichever has the most new pairs.
 std::vector<LayoutCase> covering_layouts();
 
-// All meshes of so many ranks; choices, models and what layout_deck() varies are drawn.
+// All meshes of so many ranks; choices, models and the parts that layout_deck() varies are drawn.
 std::vector<LayoutCase> drawn_layouts(int ranks, std::uint64_t key);
 
 // Layouts of models with multi-token prediction: of all meshes of so many ranks every `stride`-th, each with `draws`

@@ -12,25 +12,7 @@ namespace forge::test {
 namespace {
 
 bool takes_delta(const Deck& deck) {
-  return deck.mesh.cp == 1 && deck.model.attention == AttentionKind::standard && deck.model.family != Family::gpt2;
-}
-
-// Sequences of one chunk, and of two or three.
-Deck with_delta(Deck deck, std::size_t choice) {
-  ModelDeck& m = deck.model;
-  m.full_attention_interval = choice % 2 == 0 ? 2 : 3;
-  m.linear_key_heads = 8 % deck.mesh.tp == 0 ? 8 : deck.mesh.tp;
-  m.linear_value_heads = (choice % 3 == 0 ? 2 : 1) * m.linear_key_heads;
-  m.linear_key_dim = 5;
-  m.linear_value_dim = choice % 5 == 0 ? 3 : 6;
-  m.linear_conv_taps = choice % 4 == 0 ? 2 : 4;
-  m.attention_output_gate = choice % 2 == 1 && *tensor_names(m.family).qkv == 0;
-  m.norm_epsilon = 1e-2;  // outputs of the rule are small at the start: a norm would enlarge what rounding leaves
-  if (choice % 3 == 1) {
-    deck.train.sequence_tokens = 144;
-    m.max_positions = std::max<std::int64_t>(m.max_positions, 144);
-  }
-  return deck;
+  return deck.model.attention == AttentionKind::standard && deck.model.family != Family::gpt2;
 }
 
 std::vector<LayoutCase> delta_cases(std::uint64_t first, std::int64_t steps) {
@@ -59,6 +41,34 @@ TEST(DeltaNet, TrainingEqualsOneRank) {
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-9); };
   EXPECT_GE(cases.size(), 5u);
   EXPECT_EQ(failures_of(cases, cases.size(), check), "");
+}
+
+// pp, dp_replicate, dp_shard, cp, tp
+const MeshDeck context_meshes[] = {{1, 1, 1, 2, 1}, {1, 1, 1, 2, 2}, {2, 1, 1, 2, 1}, {1, 1, 1, 4, 1},
+                                   {1, 1, 2, 2, 1}, {1, 1, 1, 3, 1}, {2, 1, 1, 2, 2}, {1, 1, 1, 4, 2}};
+
+// Every way that keys and values go over cp, with each policy of recomputation; documents, and microbatches of two
+// sequences, are the models'.
+TEST(DeltaNet, ContextParallelEqualsOneRank) {
+  std::vector<TestModel> models;
+  for (const auto& list : {test_models(), moe_models()})
+    for (const TestModel& model : list)
+      if (takes_delta(model.deck)) models.push_back(model);
+  std::vector<LayoutCase> cases;
+  std::size_t number = 0;
+  for (const MeshDeck& mesh : context_meshes)
+    for (std::size_t method = 0; method < 3; ++method, ++number) {
+      const TestModel& model = models[number % models.size()];
+      Choice choice;
+      choice.zero_stage = mesh.dp_shard > 1 ? 3 : static_cast<std::int64_t>(number % 2);
+      choice.accumulate = choice.zero_stage > 1 ? Accumulation::sharded : Accumulation::unsharded;
+      choice.recompute = static_cast<Recompute>((number + number / 3) % 3);
+      const Deck deck = layout_deck(model.deck, mesh, choice, 3 * number + method);
+      cases.push_back({model.name, with_delta(deck, number)});
+    }
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); };
+  EXPECT_EQ(failures_of(thinned(cases, 2), part_of(3 * 8, 2), check), "");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace forge::test {
 // Every way to write n as pp x dp_replicate x dp_shard x cp x tp.
 std::vector<MeshDeck> meshes_of(int ranks);
 
-// What a layout chooses beside the mesh.
+// A layout's choices beside the mesh.
 struct Choice {
   std::int64_t zero_stage = 0;
   Accumulation accumulate = Accumulation::automatic;
@@ -21,12 +21,12 @@ struct Choice {
   ScheduleName schedule = ScheduleName::one_f_one_b;
   std::int64_t chunks = 1;
 };
-// The ZeRO stages with what each allows of accumulation and gathering; nothing else is set.
+// The ZeRO stages, each with its legal ways of accumulation and gathering; nothing else is set.
 std::vector<Choice> zero_choices();
 // All of them with every recompute policy and schedule.
 std::vector<Choice> choices_of(const MeshDeck& mesh);
 
-// The deck of a model on a mesh with a choice; `number` varies what isn't enumerated (method of cp, split, microbatch).
+// The deck of a model on a mesh with a choice; `number` varies the rest (method of cp, split, microbatch).
 Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::size_t number);
 // Changes heads, ffn, sequence length and batch where the mesh, the method of cp or the schedule cannot have them, and
 // nothing else: with 8 heads, 2 of keys, 16 tokens and 16 sequences, tp 3, cp 3 or dp 5 have no legal layout.
@@ -52,7 +52,7 @@ std::vector<LayoutCase> drawn_moe_layouts(int ranks, std::uint64_t key);
 // Completes the deck for its number of ranks; "" or the rule that forbids it.
 std::string illegality(Deck& deck);
 
-// All layouts of 1 … `most` ranks, models and what layout_deck() varies taking turns; those whose number is `part`
+// All layouts of 1 … `most` ranks, models and layout_deck()'s numbers taking turns; those whose number is `part`
 // modulo `parts`. Not `every`: of each mesh and ZeRO choice only one, with a drawn recompute policy and schedule.
 std::vector<LayoutCase> all_layouts(int most, bool every, int parts, int part);
 

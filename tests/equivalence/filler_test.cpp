@@ -181,6 +181,18 @@ TEST(Filler, ChangesNothingOfDenseModels) {
   }
 }
 
+// Layers of gated DeltaNet, on one rank and on cp ranks.
+TEST(Filler, ChangesNothingOfGatedDeltaNet) {
+  const auto models = test_models();
+  for (const std::size_t m : {std::size_t{0}, std::size_t{3}})
+    for (const MeshDeck& mesh : {MeshDeck{1, 1, 1, 1, 1}, MeshDeck{1, 1, 1, 2, 2}, MeshDeck{1, 1, 1, 4, 1}}) {
+      const Directory dir;
+      const Documents& documents = m == 0 ? one_each : two_each;
+      const Deck deck = with_delta(layout_deck(with_filler(models[m].deck, dir, documents), mesh, Choice(), m), 2 + m);
+      EXPECT_EQ(difference_of(trained(deck), trained(one_rank(without_filler(deck, documents)))), "") << text_of(deck);
+    }
+}
+
 // Scales of whole tensors, of the steps before, of rows and of blocks; filler of gpt2 and qwen2 has biases' magnitudes.
 TEST(Filler, MovesNoScale) {
   const auto dense = test_models(), experts = moe_models();

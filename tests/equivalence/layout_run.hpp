@@ -15,7 +15,7 @@ namespace forge::test {
 
 using Tensors = std::map<std::string, std::vector<double>>;
 
-// How far what ranks hold of a tensor is from one rank's: every copy, whether it counts in norms or not.
+// How far the ranks' parts of a tensor are from one rank's: every copy, whether it counts in norms or not.
 struct Deviation {
   double largest = 0;      // max|a − b|; infinite where an element is NaN
   double squares = 0;      // Σ (a − b)² over the elements that count in norms
@@ -26,7 +26,7 @@ using Deviations = std::map<std::string, Deviation>;
 // The experts of every row: by layer, sample and position.
 using Routing = std::map<std::array<std::int64_t, 3>, std::vector<std::int32_t>>;
 
-// What a run came to.
+// The result of a run.
 struct LayoutResult {
   double loss = 0, total_loss = 0, grad_norm = 0;   // of step 1
   Tensors gradients;                                // of step 1, whole tensors, on the first rank
@@ -44,7 +44,7 @@ struct LayoutResult {
   std::int64_t records = 0;     // of those, in two hops, (row, other node) with an expert there
   std::int64_t rail_bytes = 0;  // sent to other nodes in step 1, over ep_rail
   std::set<float> amaxes;       // largest magnitudes of operands in FP8 in step 1, each once
-  std::string problem;  // what this rank found wrong by itself: memory, bytes sent or products other than planned
+  std::string problem;  // errors that this rank found by itself: memory, bytes sent or products other than planned
 };
 
 struct RunOptions {
@@ -68,14 +68,14 @@ Tensors initial_tensors(std::unique_ptr<Communicator> world, const Deck& deck);
 // agree on a loss or norm to the last bit.
 LayoutResult merged(std::vector<LayoutResult> ranks);
 
-// "" where a result equals one rank's: loss, gradient norm and every gradient within DESIGN's bound, times `scale`
-// (eps of the precision over that of fp64). A result without any tensor differs.
+// "" where a result equals one rank's: loss, gradient norm and every gradient within DESIGN's bound, times `scale` (eps
+// of the precision over fp64's). A result without any tensor differs.
 std::string difference(const LayoutResult& result, const LayoutResult& one, double scale);
 // Of the losses and norms of training, the parameters and the validation loss after it: relative deviations of at most
 // `bound`.
 std::string training_difference(const LayoutResult& result, const LayoutResult& one, double bound);
 // "" where a result of one rank can serve as a reference: tensors of the whole model, none of them zero, a norm that is
-// that of the tensors, a loss that an untrained model has.
+// the tensors' norm, a loss that an untrained model has.
 std::string triviality(const LayoutResult& one, const Deck& deck);
 
 // "pp 2, dp 1 x 2, cp 1, tp 2; zero 3 …": for messages.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -289,6 +290,25 @@ std::vector<double> starting_biases(const Deck& deck) {
     if (deck.train.seed == empty_expert_seed && expert == 1) biases[i] = -100;
   }
   return biases;
+}
+
+Deck with_delta(Deck deck, std::size_t choice) {
+  ModelDeck& m = deck.model;
+  const std::int64_t ranks = deck.mesh.tp * deck.mesh.cp;
+  m.full_attention_interval = choice % 2 == 0 ? 2 : 3;
+  m.linear_key_heads = 8 % ranks == 0 ? 8 : ranks;
+  m.linear_value_heads = (choice % 3 == 0 ? 2 : 1) * m.linear_key_heads;
+  m.linear_key_dim = 5;
+  m.linear_value_dim = choice % 5 == 0 ? 3 : 6;
+  m.linear_conv_taps = choice % 4 == 0 ? 2 : 4;
+  m.attention_output_gate = choice % 2 == 1 && *tensor_names(m.family).qkv == 0;
+  m.norm_epsilon = 1e-2;  // outputs of the rule are small at the start: a norm would enlarge what rounding leaves
+  if (choice % 3 == 1) {
+    const std::int64_t unit = 2 * ranks;
+    deck.train.sequence_tokens = (143 + unit) / unit * unit;
+    m.max_positions = std::max(m.max_positions, deck.train.sequence_tokens);
+  }
+  return deck;
 }
 
 bool is_idle(const Deck& deck, const std::string& parameter) {

@@ -15,8 +15,8 @@ namespace forge::test {
 
 // A line of text for each part of the passes of a step's layers, in their order. Collectives that stand between two
 // other lines have one for each group and kind; kernels over rows that follow each other one for each name. `alike`:
-// the router loads all experts alike, in one round, and no document ends; else products and rows of experts, what is
-// sent to experts, and pairs of attention, which depend on the router and the documents, are left out. `replays`:
+// the router loads all experts alike, in one round, and no document ends; else products and rows of experts, their
+// dispatch, and pairs of attention, which depend on the router and the documents, are left out. `replays`:
 // routers take choices of another run, and weights of these by a kernel that no list has.
 class SegmentLines {
  public:
@@ -48,7 +48,7 @@ class SegmentLines {
   std::vector<std::string> lines_;
 };
 
-// What a rank computes and sends in a step, as it runs: collectives from the counters of the mesh's groups.
+// The work and collectives of a rank in a step, as they run: collectives from the counters of the mesh's groups.
 class OperationRecord : public OperationTape {
  public:
   // `compute`: the stream of layers.
@@ -61,7 +61,7 @@ class OperationRecord : public OperationTape {
                  const AttentionProduct& heads) override;
   void rows(const Stream& stream, std::string_view name, std::int64_t read, std::int64_t written) override;
 
-  // What has come until now.
+  // The lines until now.
   std::vector<std::string> lines();
   // None yet, of the same kind.
   SegmentLines empty() const { return empty_; }

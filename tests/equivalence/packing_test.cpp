@@ -129,22 +129,36 @@ Deck on(const Mesh& mesh, const Deck& deck) {
   return d;
 }
 
-// 1e-12 in fp64, of models with rotations, learned positions, latent attention and experts, on one rank and on layouts.
+// Of gated DeltaNet, with key heads for all of the meshes, and with chunks over which documents reach.
+TestModel delta_model() {
+  TestModel model = test_models()[0];
+  MeshDeck most;
+  most.cp = 4, most.tp = 2;
+  model.deck.mesh = most;
+  model.deck = with_delta(model.deck, 3);
+  model.deck.mesh = {};
+  model.name += " with gated DeltaNet";
+  return model;
+}
+
+// 1e-12 in fp64, of models with rotations, learned positions, latent attention, experts and gated DeltaNet, on one rank
+// and on layouts.
 // Cross-entropy and z-losses add up over documents; what experts' shares of a sequence are multiplied by, and what a
 // capacity leaves of it, doesn't.
 TEST(PackedDocuments, TheGradientIsTheSumOfTheDocumentsOwn) {
   const auto dense = test_models(), experts = moe_models();
-  for (const TestModel& model : {dense[0], dense[1], dense[4], experts[0], experts[2], experts[6]}) {
+  for (const TestModel& model : {dense[0], dense[1], dense[4], experts[0], experts[2], experts[6], delta_model()}) {
     const Directory dir;
+    const std::int64_t T = model.deck.model.full_attention_interval > 0 ? 192 : 64;
     Deck deck = packed(model.deck, dir);
     deck.model.dropout = 0;
     deck.train.z_loss_coefficient = 1e-2;
     if (deck.model.experts > 0) deck.model.router_z_coefficient = 0.03;
     deck.model.auxiliary_loss_coefficient = 0;
     deck.train.global_batch_sequences = 8;
-    deck.train.sequence_tokens = 64;
-    if (deck.model.max_positions > 0) deck.model.max_positions = 64;
-    TokenSetOptions options{deck.data.files, deck.data.dtype, 64, 31, end_token};
+    deck.train.sequence_tokens = T;
+    if (deck.model.max_positions > 0) deck.model.max_positions = T;
+    TokenSetOptions options{deck.data.files, deck.data.dtype, T, 31, end_token};
     options.packing = Packing::best_fit;
     options.packing_directory = deck.data.packing_directory;
     const TokenSet set(options);

@@ -44,7 +44,7 @@ class References {
 std::string failures_of(const std::vector<LayoutCase>& cases, std::size_t expected,
                         const std::function<std::string(const LayoutCase&)>& check);
 
-// What most tests ask: gradients of step 1 equal to one rank's; where train_steps > 0, training too, to
+// The usual question of tests: gradients of step 1 equal to one rank's; where train_steps > 0, training too, to
 // `training_bound`.
 std::string equals_one_rank(const Deck& deck, References& references, std::int64_t train_steps = 0,
                             double training_bound = 0);

@@ -15,14 +15,14 @@
 #include "device/stream.hpp"
 #include "kernels/gemm/gemm.hpp"
 
-// What the benches of kernel_bench share: device memory with random numbers in it, a clock, and a line of the result.
+// Common parts of the benches of kernel_bench: device memory with random numbers, a clock, and a line of the result.
 
 namespace forge::bench {
 
 using std::int64_t;
 
 // A kernel of so many blocks beside the measured ones, in a stream of its own, which moves bytes as a collective does:
-// 20 GB/s a block, about what a channel of NCCL carries over NVLink.
+// 20 GB/s a block, about the rate of a channel of NCCL over NVLink.
 class WireKernel {
  public:
   WireKernel(int blocks, bool tiny) : blocks_(blocks), from_(piece(tiny)), to_(piece(tiny)) {

@@ -10,7 +10,7 @@
 #include "config/check_parts.hpp"
 #include "hf/config.hpp"
 
-// What tests of families read, write and compare: small config.json.
+// Inputs and comparisons of the families' tests: small config.json.
 
 namespace forge::test {
 

@@ -222,7 +222,7 @@ constexpr double roundoff() {
 
 // How far a sum may be off, relative to its magnitude. A term's factors are: a probability 2^(score − lse), wrong by
 // the rounding of its exponent; a product over a head and a sum over keys or queries, wrong by their length; and values
-// that are rounded to T, at most twice on the way: the result, and what a product of tensor cores takes of the scores.
+// that are rounded to T, at most twice on the way: the result, and the scores as tensor cores take them.
 // 2: the normalised probability is a quotient.
 template <class T>
 double relative_error(const Sizes& n, double score_magnitude) {

@@ -9,7 +9,7 @@
 #include "kernels/attention/attention_mask.hpp"
 
 // Attention by its formula, in double, with all scores of a row in memory. Beside each result stands its magnitude: the
-// same sum with every term's absolute value, which is what rounding errors are proportional to.
+// same sum with every term's absolute value; rounding errors are proportional to it.
 
 namespace forge::reference {
 
@@ -40,7 +40,7 @@ struct Inputs {
     return attention_visible(mask.position_q[i], mask.position_k[j], documents ? mask.document_q[i] : 0,
                              documents ? mask.document_k[j] : 0, mask.window);
   }
-  // What dropout multiplies a probability by.
+  // The factor of a probability with dropout.
   double kept(std::int64_t i, std::int64_t h, std::int64_t j) const {
     if (shape.dropout == 0) return 1;
     const std::uint64_t key = attention_dropout_key(shape.dropout_key, shape.first_head + h);

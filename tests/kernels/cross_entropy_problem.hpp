@@ -6,7 +6,7 @@
 #include "fixture.hpp"
 #include "kernels/kernels.hpp"
 
-// Rows of logits with their labels, and what cross_entropy makes of them, beside its formula.
+// Rows of logits with their labels, and the results of cross_entropy, beside its formula.
 
 namespace forge::reference {
 

@@ -6,7 +6,7 @@
 
 #include "fp8/codes.hpp"
 
-// What sums of products of 8-bit codes lose in tensor cores.
+// The loss of sums of products of 8-bit codes in tensor cores.
 
 namespace forge {
 
@@ -23,14 +23,14 @@ struct Term {
   double product, power;
 };
 
-// What sums of products lose to instructions that add 32 of them to what they have. All are cut to multiples of one
-// step, which the largest power sets, that of what they have included; then the sum is cut to its own. What is cut from
-// a number is less than a step, and not more than the number.
+// The loss of sums of products by instructions that add 32 of them to a sum. All are cut to multiples of one step,
+// which the largest power of the terms and the sum sets; then the sum is cut to its own. The part cut from a number is
+// less than a step, and not more than the number.
 struct CutSum {
   double total = 0, magnitude = 0, lost = 0;
 
   // A run of the depth in an order that nobody promises, in instructions of at least 32 whose sums may stay in tensor
-  // cores up to its end: no sum is beyond that of all magnitudes, and cutting leaves it there.
+  // cores up to its end: no sum is beyond the sum of all magnitudes, and cutting leaves it there.
   void add(const std::vector<Term>& terms) {
     double largest = 0;
     for (const Term& term : terms) largest += std::abs(term.product);

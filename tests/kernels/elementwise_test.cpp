@@ -6,6 +6,7 @@
 #include "core/to_size.hpp"
 #include "fixture.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/rows/order_rows.hpp"
 
 namespace forge {
 namespace {
@@ -221,6 +222,35 @@ TEST(Blocks, transpose) {
           transpose_blocks<bf16>(s, inner, outer, to.view(), back.view());
           EXPECT_TRUE(same_bits(back.read(s), x));
         }
+}
+
+// Rows of each rank stand as zigzag_positions() says.
+TEST(Blocks, rows_by_position_and_by_rank) {
+  for (const int ranks : {1, 2, 3})
+    for (const std::int64_t sequences : {1, 2})
+      for (const std::int64_t chunk : {1, 6})
+        for (const std::int64_t width : {1, 17}) {
+          const std::int64_t local = 2 * chunk, T = local * ranks, all = sequences * T;
+          Field<bf16> from(all, width, normal_values(all * width, 1), 3), to(all, width, 1), back(all, width);
+          Stream s(2);
+          const Values x = from.read(s);
+          Values want(x.size());
+          for (int rank = 0; rank < ranks; ++rank)
+            for (std::int64_t row = 0; row < sequences * local; ++row) {
+              const std::int64_t number = row % local / chunk == 0 ? rank : 2 * ranks - 1 - rank;
+              const std::int64_t place = row / local * T + number * chunk + row % chunk;
+              for (std::int64_t j = 0; j < width; ++j)
+                want[static_cast<std::size_t>(place * width + j)] =
+                    x[static_cast<std::size_t>((rank * sequences * local + row) * width + j)];
+            }
+          rows_by_position<bf16>(s, ranks, sequences, from.view(), to.view());
+          EXPECT_TRUE(same_bits(to.read(s), want));
+          rows_by_rank<bf16>(s, ranks, sequences, to.view(), back.view());
+          EXPECT_TRUE(same_bits(back.read(s), x));
+        }
+  Field<bf16> odd(6, 2), other(6, 2);
+  Stream s;
+  EXPECT_THROW(rows_by_position<bf16>(s, 2, 1, odd.view(), other.view()), Error);  // 6 rows in 4 chunks
 }
 
 TEST(Elementwise, sums) {

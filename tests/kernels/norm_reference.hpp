@@ -11,7 +11,7 @@ namespace forge::reference {
 
 enum class Kind { rms, layer };
 
-// One row of a norm and what its backward needs.
+// One row of a norm and the values for its backward.
 template <class N>
 struct NormRow {
   std::vector<N> y, centred;

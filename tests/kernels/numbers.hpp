@@ -7,7 +7,7 @@
 #include "core/types.hpp"
 
 // Number types for plain references: one reference, written as a template, gives values in double, derivatives along a
-// direction (Dual), and a bound of what rounding may do to the kernel (Tracked).
+// direction (Dual), and a bound of the kernel's rounding errors (Tracked).
 
 namespace forge::reference {
 
@@ -58,7 +58,7 @@ template <>
 inline constexpr double roundoff<bf16> = 1.0 / 256;
 
 // A running error bound (Higham, Accuracy and Stability, §3.3): |computed − v| <= e when every operation is rounded in
-// A. Functions are taken as exact to 2 ulp, which is what CUDA and kernels/rows/math.hpp promise.
+// A. Functions are taken as exact to 2 ulp, as CUDA and kernels/rows/math.hpp promise.
 template <class A>
 struct Tracked {
   static constexpr double u = roundoff<A>;
@@ -150,8 +150,8 @@ requires(N::u > 0) N sum(std::int64_t n, const F& f) {
   return {v, e + static_cast<double>(n) * N::u * magnitude};
 }
 
-// What a result of type T may differ from the reference by: the kernel's rounding, that of the reference (in double),
-// and the last rounding to T.
+// The largest difference between a result of type T and the reference: the kernel's rounding, the reference's (in
+// double), and the last rounding to T.
 template <class T, class A>
 double tolerance(Tracked<A> x) {
   return x.e * (1 + roundoff<double> / roundoff<A>)+roundoff<T> * (std::abs(x.v) + x.e);

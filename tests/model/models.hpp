@@ -10,7 +10,7 @@ struct Published {
   const char* name;
   ModelDeck model;
   double billions;  // parameters, as published or as the projects' own files count them
-  double digits;    // of that figure: half a unit of its last one, in billions
+  double digits;    // of this figure: half a unit of its last one, in billions
 };
 
 struct Sizes {

@@ -89,7 +89,7 @@ struct BlockRig {
     for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).master, 100 + u, 0.4, 1.0);
   }
 
-  // What list(lister) lists, for as long as the rig, or the frame around it, lives.
+  // Memory for the list of list(lister), for as long as the rig, or the frame around it, lives.
   template <class F>
   void allocate_list(F list, BufferLister::Part part = BufferLister::Part::all) {
     BufferLister lister(buffers, part);
@@ -107,7 +107,7 @@ struct BlockRig {
                     const BlockParameters<T>& g, const BlockBuffers<T>& saved) const {
     return {{context, layer, batch, x}, saved, w, g};
   }
-  // Adds what is recomputed, and what B leaves for W.
+  // Adds recomputed buffers, and buffers from B for W.
   void add_backward(Block<T>& b) {
     allocate_list([&](BufferLister& l) { b.b.list(l, b.p.layer); }, BufferLister::Part::recomputed);
     allocate_list([&](BufferLister& l) { b.b.list_gradients(l, b.p.layer); });

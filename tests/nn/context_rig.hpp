@@ -128,7 +128,7 @@ struct Whole {
   }
 };
 
-// What one rank has of it.
+// One rank's part of it.
 template <class T>
 struct Rank {
   using A = acc_t<T>;
@@ -354,7 +354,7 @@ inline bool left_out([[maybe_unused]] int of_each) {
 #endif
 }
 
-// Results, what is sent, and the scratch, all against what is foretold.
+// Results, bytes sent, and the scratch, all against the forecast.
 template <class T>
 void check(const Layout& n) {
   if (left_out(41)) return;

@@ -16,7 +16,7 @@ struct SleepTimes {
   std::chrono::microseconds of(Op op) const;
 };
 
-// What ranks did in one step.
+// The work of ranks in one step.
 struct SleepRun {
   std::vector<std::vector<Action>> done;  // by rank: compute actions in the order they ended
   double seconds = 0;                     // from the common start until the last rank has ended
@@ -26,7 +26,7 @@ struct SleepRun {
   double idle_share() const { return 1 - asleep / (seconds * static_cast<double>(done.size())); }
 };
 
-// Executes a lowered schedule with one thread per rank: stages sleep, and what they hand on goes through
+// Executes a lowered schedule with one thread per rank: stages sleep, and their outputs go through
 // parallel/transfers.hpp into the slots of their tasks, as in parallel/executor.hpp. Every activation and
 // gradient carries the stage and microbatch that wrote it; a stage that reads another one's throws Error. The last of
 // `steps` steps is returned.

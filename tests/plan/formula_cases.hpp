@@ -23,7 +23,7 @@ inline std::string bytes_text(const SentBytes& b) {
          std::to_string(b.messages);
 }
 
-// Takes from a deck what the formula has no word for.
+// Takes from a deck all that the formula has no word for.
 inline void simplify(Deck& deck) {
   deck.schedule.split = "even";
   ModelDeck& m = deck.model;
@@ -34,7 +34,7 @@ inline void simplify(Deck& deck) {
                       deck.schedule.name != ScheduleName::zb_v && deck.schedule.virtual_stages == 1;
   if (deck.train.zero_stage == 3 && !closed) deck.train.gather = GatherPolicy::step;
   if (m.experts == 0) return;
-  // What goes to experts depends on the router: here all of a rank's pairs, balanced, at once.
+  // Rows to experts depend on the router: here all of a rank's pairs, balanced, at once.
   m.capacity_factor = 0;
   m.capacity_drop = CapacityDrop::position;
   m.dispatch_rows = static_cast<double>(m.experts);

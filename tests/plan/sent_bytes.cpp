@@ -69,6 +69,7 @@ class Step {
         a(bytes_of(d.train.precision == PrecisionName::fp64, false)),
         full(d.train.recompute == Recompute::full) {
     if (m.mtp_depth > 0 || !is_even()) throw Error("no formula for this deck");
+    if (m.full_attention_interval > 0) throw Error("no formula for gated DeltaNet");
     if (d.train.precision == PrecisionName::fp8 && d.mesh.tp * d.mesh.cp > 1) throw Error("no formula for amaxes");
     if (d.preference.on() && d.mesh.cp > 1) throw Error("no formula for sums of texts");
     if (m.adapter.on() || !d.train.frozen.empty()) throw Error("no formula for what is frozen");
@@ -270,7 +271,7 @@ class Step {
     Group sums(of + "gradients", std::move(same)), parts(of + "gradient_shards", shards),
         copies(of + "gradient_replicas", std::move(replicas)), gathered(of + "parameter_shards", std::move(shards));
     const std::int64_t Z = parts.n(), stage = d.train.zero_stage;
-    const bool each = stage >= 2 || (stage == 1 && d.train.accumulate == Accumulation::sharded);
+    const bool each = d.train.accumulate == Accumulation::sharded;
     for (const UnitSize& unit : units_) {
       if (is_experts(unit) != experts) continue;
       if (stage == 0) {

@@ -10,7 +10,7 @@ namespace forge::test {
 
 // Bytes that a rank sends in a training step, by the operations' definitions (docs/notes/bytes.md): an all-gather or a
 // reduce-scatter of a part of k elements among n ranks sends k (n − 1), an all-reduce of k elements 2 k (n − 1) / n, an
-// exchange what goes to others.
+// exchange its part for others.
 struct SentBytes {
   std::int64_t all_reduce = 0, all_gather = 0;
   std::int64_t messages = 0;  // reduce-scatters, all-to-alls, sends
@@ -28,7 +28,7 @@ struct GroupBytes {
 
 // From the mesh, the model's dimensions, the batch and the tables of docs/notes/bytes.md alone: it shares no code with
 // plan/traffic, the communicators' counters, or the layouts that these rest on. `deck` has passed check_deck. Outside
-// of it, and refused: multi-token prediction, other splits than even, dispatch that depends on what the router does,
+// of it, and refused: multi-token prediction, other splits than even, dispatch that depends on the router's choices,
 // ZeRO 3 that gathers for each microbatch on several stages or with tied tables or learned positions.
 std::vector<GroupBytes> sent_in_step(const Deck& deck, int rank);
 

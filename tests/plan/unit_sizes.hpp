@@ -25,7 +25,7 @@ struct Held {
 bool has_experts(const ModelDeck& model, std::int64_t layer);
 // `expert_shards`: ranks that share the state of experts; others share dp_shard · cp ways.
 std::vector<UnitSize> unit_sizes(const Deck& deck, const std::vector<Held>& held, std::int64_t expert_shards);
-// Weights of products in FP8, but experts', whose one scale is that of the numbers at hand.
+// Weights of products in FP8, but experts', whose one scale comes from the numbers at hand.
 std::int64_t weights_with_one_scale(const Deck& deck, const std::vector<Held>& held);
 
 }  // namespace forge::test

@@ -25,7 +25,7 @@ namespace forge::test {
 
 inline constexpr int ranks_of_node = 8;
 
-// A model of 16 layers, so small that of 16,384 ranks each writes the 64 elements of a layer that a shard has at least.
+// A model of 16 layers, so small that each of 16,384 ranks writes 64 elements of a layer, the least of a shard.
 inline Deck deck_on_mesh(const MeshDeck& mesh) {
   Deck deck;
   deck.model.layers = 16;
@@ -93,8 +93,8 @@ inline float value_of(std::uint64_t name, std::int64_t place) {
   return static_cast<float>(mix(name, static_cast<std::uint64_t>(place)) >> 40);
 }
 
-// What a rank holds of a model's parameters, as state_of() (checkpoint/storage_state.hpp) cuts them, with one tensor
-// that every rank has whole. Elements are functions of their tensors and places.
+// A rank's part of a model's parameters, as state_of() (checkpoint/storage_state.hpp) cuts them, with one tensor that
+// every rank has whole. Elements are functions of their tensors and places.
 class ScaleState {
  public:
   ScaleState(const RunSetup& setup, StateUse use) {
@@ -120,7 +120,7 @@ class ScaleState {
   void fill() {
     for_each([](float& element, float value) { element = value; });
   }
-  // Elements that differ from what fill() gives.
+  // Elements that differ from fill()'s.
   std::int64_t wrong() {
     std::int64_t count = 0;
     for_each([&](float& element, float value) { count += element != value; });

@@ -4,7 +4,7 @@
 
 namespace forge {
 
-// What a rank holds where every stage has one block, and no parameters at all.
+// A rank's share where every stage has one block, and no parameters at all.
 inline RankShare one_block_share(const Schedule& schedule, int rank) {
   RankShare share;
   share.pp_rank = rank;

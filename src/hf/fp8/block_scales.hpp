@@ -21,12 +21,12 @@ std::string scale_name(const std::string& weight);
 // (ceil(m / 128), ceil(n / 128)).
 std::vector<std::int64_t> scale_shape(const std::vector<std::int64_t>& weight);
 
-// What is wrong with a tensor as a weight: its type, scales that are missing, of another type or shape, or of a weight
-// that isn't in FP8; "" when nothing is. `fp8`: whether config.json says that weights are.
+// The error of a tensor as a weight: its type, scales that are missing, of another type or shape, or of a weight that
+// isn't in FP8; "": none. `coded`: config.json says that weights are in FP8.
 std::string weight_problem(const TensorFiles& files, const TensorInfo& weight, bool coded);
 
-// As TensorFiles::read, of weights in FP8, too: their values, rounded once to the type of `out`. Of scales only those
-// rows are read that the elements need, or in one row of the weight the columns. Throws BadInput where a code or a
+// Like TensorFiles::read, also for weights in FP8: their values, rounded once to the type of `out`. Reads only those
+// rows of scales that the elements need, or in one row of the weight the columns. Throws BadInput where a code or a
 // scale isn't finite, or a scale is negative.
 template <class A>
 void read_weight(const TensorFiles& files, const TensorInfo& weight, std::span<A> out, std::int64_t first = 0);

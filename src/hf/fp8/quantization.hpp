@@ -15,7 +15,7 @@ namespace forge {
 // files exist.
 void check_quantization(const JsonObject& config, Family family);
 
-// The same key for files of forge's own; `plain`: modules whose matrices are not in FP8.
+// The quantization_config of forge's own files; `plain`: modules whose matrices are not in FP8.
 nlohmann::ordered_json quantization_config(const std::vector<std::string>& plain);
 
 // Whether the directory's config.json has the key.

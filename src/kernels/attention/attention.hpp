@@ -36,9 +36,9 @@ struct AttentionShape {
   AttentionKernel kernel = AttentionKernel::cuda_cores;
   double soft_cap = 0;  // c: scaled scores s become c tanh(s / c) (Gemma 2, arXiv 2408.00118); 0: they stay
   // With kernel cudnn: given where the host knows that row t of each sequence, of queries and of keys, has position t,
-  // and that a sequence is one document. cuDNN then computes what it has (cudnn_takes()), tensor cores the rest.
+  // and that a sequence is one document. cuDNN then computes its cases (cudnn_takes()), tensor cores the rest.
   CudnnAttention* cudnn = nullptr;
-  // CPU: where threads keep their tiles, attention_thread_bytes() of attention_tiles.hpp each. Nothing else uses it
+  // CPU: the threads' memory for tiles, attention_thread_bytes() of attention_tiles.hpp each. Nothing else uses it
   // while a call runs; where it is small, fewer threads compute.
   std::byte* workspace = nullptr;
   std::size_t workspace_bytes = 0;
@@ -61,7 +61,7 @@ void clear_peaks(Stream&, View<A, 2> largest);
 template <class A>
 void add_peaks(Stream&, View<const A, 2> peak, View<const std::int64_t, 1> samples, View<A, 1> largest);
 
-// delta(B·Tq, H) = Σ_d d_o · o: what the backward needs of o.
+// delta(B·Tq, H) = Σ_d d_o · o, an argument of the backward pass in place of o.
 template <class T>
 void attention_delta(Stream&, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta);
 
@@ -76,8 +76,8 @@ void attention_backward(Stream&, const AttentionShape&, const AttentionMask&, Vi
 
 // Merges the partial result b of the same queries over other keys into a:
 //   lse = log(e^lse_a + e^lse_b);  o = o_a e^(lse_a − lse) + o_b e^(lse_b − lse)
-// A part that has seen no key (o = 0, lse = −Inf) changes nothing. S is T or acc_t<T>: what has many parts is merged in
-// the latter.
+// A part that has seen no key (o = 0, lse = −Inf) changes nothing. S is T or acc_t<T>: results of many parts are merged
+// in the latter.
 template <class T, class S>
 void attention_merge(Stream&, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
                      View<const acc_t<T>, 2> lse_b);

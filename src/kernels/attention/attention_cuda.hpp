@@ -8,7 +8,7 @@
 #include "kernels/attention/attention_sizes.hpp"
 #include "kernels/rows/math.hpp"
 
-// What a block of attention_cuda.cpp does with tiles in shared memory: products by plain multiply-adds. Its 256 threads
+// Work of a block of attention_cuda.cpp on tiles in shared memory: products by plain multiply-adds. Its 256 threads
 // stand as 16 x 16 over a tile. Thread (ty, tx) has rows ty + 16 r and columns tx + 16 c of every product, so the 16
 // threads that share a row are neighbours in one warp, and neighbours read neighbouring columns.
 
@@ -37,7 +37,7 @@ FORGE_HD constexpr int row_length(std::int64_t columns) {
   return static_cast<int>(columns) | 1;
 }
 
-// ---- what a block does with tiles
+// ---- a block's work on tiles
 // -------------------------------------------------------------------------------------
 
 // to(r, c) = factor · from(r, c), 0 for rows from `rows` on.
@@ -108,7 +108,7 @@ __device__ void store_tile(const A (&sum)[parts][column_parts], const A (&factor
   }
 }
 
-// Of rows [begin, begin + count), count <= 256; every thread gets it. `shared`: 4 integers.
+// The span of rows [begin, begin + count), count <= 256; every thread gets it. `shared`: 4 integers.
 inline __device__ AttentionSpan block_span(const View<const std::int32_t, 1>& positions,
                                            const View<const std::int32_t, 1>& documents, std::int64_t begin, int count,
                                            int* shared) {
@@ -150,7 +150,7 @@ struct Pair {
     return attention_visible(m.position_q[row_q + i], m.position_k[row_k + j], documents ? m.document_q[row_q + i] : 0,
                              documents ? m.document_k[row_k + j] : 0, m.window);
   }
-  // What dropout multiplies a visible probability by.
+  // The factor of a visible probability with dropout.
   __device__ acc_t<T> kept(int i, int j) const {
     using A = acc_t<T>;
     if (p.shape.dropout == 0) return A(1);

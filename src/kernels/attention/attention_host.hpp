@@ -16,7 +16,7 @@
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/rows/math.hpp"
 
-// What host attention's forward and backward share (FlashAttention: Dao et al. 2022, tiles and order of the loops).
+// Common parts of host attention's passes (FlashAttention: Dao et al. 2022, tiles and order of the loops).
 
 namespace forge::attention_detail {
 
@@ -64,7 +64,7 @@ struct Range {
   std::int64_t size() const { return end - begin; }
 };
 
-// The quarters of a tile of scores in which somebody sees somebody: [half of the rows][half of the lanes]. A causal
+// The quarters of a tile of scores in which some query sees some key: [half of the rows][half of the lanes]. A causal
 // mask leaves out one of them in each tile on the diagonal.
 struct Quarters {
   bool seen[2][2] = {{true, true}, {true, true}};
@@ -105,7 +105,7 @@ struct Places {
     return s;
   }
 
-  // Of each half of a tile.
+  // The spans of each half of a tile.
   Array<AttentionSpan, 2> half_spans(std::int64_t begin, std::int64_t count) const {
     const std::int64_t first = std::min(half, count);
     return {{span(begin, first), span(begin + first, count - first)}};
@@ -120,7 +120,7 @@ struct Places {
   }
 };
 
-// What both passes know of a call.
+// The arguments of a call, for both passes.
 template <class T>
 struct Call {
   using A = acc_t<T>;
@@ -144,7 +144,7 @@ struct Call {
         v(v_),
         run(tile_functions<T>()) {}
 
-  // Those of the stream, or as many as have room for their tiles.
+  // The stream's threads, or as many as have room for their tiles.
   int threads(const Stream& stream) const {
     const std::size_t room = shape.workspace_bytes / attention_thread_bytes<A>(n.D, n.Dv);
     require(room >= 1, "attention: its workspace is smaller than the tiles of one thread");
@@ -219,8 +219,8 @@ struct Call {
     }
   }
 
-  // c tanh(s / c) of scores in units of log 2, behind the mask: what is hidden stays −Inf. Where slopes are wanted:
-  // 1 − tanh²(s / c), 0 of what is hidden.
+  // c tanh(s / c) of scores in units of log 2, behind the mask: hidden scores stay −Inf. Where slopes are wanted: 1 −
+  // tanh²(s / c), 0 of hidden scores.
   void cap(A* scores, std::int64_t rows, std::int64_t lanes, A* slopes) const {
     const A most = static_cast<A>(shape.soft_cap * log2_e);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -237,7 +237,7 @@ struct Call {
       for (std::int64_t j = i * tile; j < i * tile + lanes; ++j) scores[j] *= by[j];
   }
 
-  // What a probability is multiplied by, for row i of a tile and lane j.
+  // The factors of probabilities, for row i of a tile and lane j.
   template <bool queries_in_lanes>
   void draw_dropout(std::int64_t head, std::int64_t first_q, std::int64_t first_k, std::int64_t rows,
                     std::int64_t lanes, A* to) const {

@@ -41,7 +41,7 @@ struct AttentionSpan {
 
 enum class Visibility { none, some, all };
 
-// Of a tile of keys for a tile of queries. `none` and `all` are certain, `some` is not.
+// The visibility of a tile of keys for a tile of queries. `none` and `all` are certain, `some` is not.
 FORGE_INLINE Visibility attention_visibility(const AttentionSpan& q, const AttentionSpan& k, std::int64_t window) {
   const std::int64_t nearest = static_cast<std::int64_t>(q.first_position) - k.last_position;
   const std::int64_t farthest = static_cast<std::int64_t>(q.last_position) - k.first_position;

@@ -3,11 +3,11 @@
 #include "kernels/attention/attention_mma_launch.hpp"
 #include "kernels/attention/attention_mma_mask.hpp"
 
-// What the kernels of the backward share, whichever instructions they multiply by.
+// Common parts of the backward's kernels, whichever instructions they multiply by.
 
 namespace forge::attention_mma {
 
-// The lse of a row as the kernels take it: log2 of what scores are divided by; rows that saw nothing have p = 0.
+// The lse of a row as the kernels take it: log2 of the scores' divisor; rows that saw nothing have p = 0.
 __device__ inline float lse_to_subtract(float lse) {
   return lse == -infinity<float>() ? infinity<float>() : lse * log2_e;
 }

@@ -5,11 +5,11 @@
 #include "kernels/attention/attention_mma_launch.hpp"
 #include "kernels/attention/attention_mma_mask.hpp"
 
-// What the kernels of the forward share, whichever instructions they multiply by.
+// Common parts of the forward's kernels, whichever instructions they multiply by.
 
 namespace forge::attention_mma {
 
-// Where a block's statistics go: queries from row row_q on, of which a lane's begin at `row` and `count` are there.
+// Where a block's statistics go: queries from row row_q on; a lane's rows begin at `row`, and `count` of them exist.
 struct Statistics {
   View<float, 2> lse, peak;
   std::int64_t row_q;

@@ -40,7 +40,7 @@ void check_scale(const Problem<T>& p) {
 }
 
 // f(S{}) for the first of the shapes, which stand in order of their heads and then from the largest tiles on, that
-// serves the heads and fits what a block may have of the device's shared memory.
+// serves the heads and fits into a block's largest part of the device's shared memory.
 template <class S, class... More, class F>
 void with_largest(const AttentionSizes& n, const F& f) {
   if (n.D <= S::head && n.Dv <= S::value_head && S::bytes <= most_shared_bytes()) return f(S{});

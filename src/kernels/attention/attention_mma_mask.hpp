@@ -15,7 +15,7 @@ struct Places {
   const std::int32_t* documents;
   int count, first;
 
-  // Those of the tile that begins at row `row`, at most `rows` of them.
+  // The places of the tile that begins at row `row`, at most `rows` of them.
   __device__ Places tile(int row, int rows) const {
     return {positions ? positions + row : nullptr, documents ? documents + row : nullptr, min(count - row, rows),
             first + row};
@@ -80,9 +80,9 @@ struct Visit {
   __device__ bool whole() const { return (code & 1) != 0; }
 };
 
-// What a list of tiles keeps in shared memory, where it takes no registers from one tile to the next: the bits of
-// block_threads tiles; the rows of the block itself, which the tiles stand against, and all rows of the other side,
-// with the two tensors whose tiles are loaded.
+// A list of tiles in shared memory, where it takes no registers from one tile to the next: the bits of block_threads
+// tiles; the rows of the block itself, which the tiles stand against, and all rows of the other side, with the two
+// tensors whose tiles are loaded.
 struct ListMemory {
   std::uint32_t visible[warps], whole[warps];
   unsigned char seen[block_threads];
@@ -113,9 +113,9 @@ class TileList {
   }
 
   __device__ const Places& own() const { return memory_->own; }
-  // Of tensor i, the other side's rows from row `first` on.
+  // The other side's rows of tensor i from row `first` on.
   __device__ HeadRows rows(int i, int first) const { return memory_->tensors[i].from(first); }
-  // Of a tile of the other side, from its row `first` on.
+  // The places of a tile of the other side, from its row `first` on.
   __device__ Places tile(int first, int rows) const { return memory_->others.tile(first, rows); }
 
   __device__ Visit next() {
@@ -152,8 +152,8 @@ class TileList {
     return tiles_are_keys ? attention_visibility(own, tile, window_) : attention_visibility(tile, own, window_);
   }
 
-  // Of the tile of this thread, from tile base_ on. The warps take turns with tiles that have to be read, and a warp's
-  // lanes have the rows of one, so that what they read lies side by side.
+  // The visibility of this thread's tile, from tile base_ on. The warps take turns with tiles that have to be read, and
+  // a warp's lanes have the rows of one, so that they read neighbouring addresses.
   __device__ Visibility find() {
     const AttentionSpan own = memory_->own_span;
     const int thread = static_cast<int>(threadIdx.x);
@@ -213,7 +213,7 @@ __device__ inline std::uint32_t farthest(std::int64_t window) {
   return window == 0 || window > INT32_MAX ? INT32_MAX : static_cast<std::uint32_t>(window - 1);
 }
 
-// Of the columns of a lane, 8 c + e behind its first and a bit 2 c + e each, those less than `column` behind it.
+// Bits of those columns of a lane that are less than `column` behind its first; column 8 c + e has bit 2 c + e.
 __device__ inline std::uint32_t bits_before(int column) {
   const int bits = column <= 0 ? 0 : column / 8 * 2 + min(column % 8, 2);
   return bits >= 32 ? ~0u : (1u << bits) - 1;
@@ -228,7 +228,7 @@ __device__ std::uint32_t hidden_known(std::int32_t own, const Places& columns, s
   return ~bits_before(min(last, columns.first + columns.count - 1) - first + 1) | bits_before(begin - first);
 }
 
-// The same of others, of two rows of a fragment.
+// Likewise of other rows, two of a fragment.
 template <bool columns_are_keys, int j>
 __device__ void find_hidden(const std::int32_t (&position)[2], const std::int32_t (&document)[2], const Places& columns,
                             std::uint32_t limit, std::uint32_t (&hidden)[2]) {
@@ -270,7 +270,7 @@ __device__ void hide(const OwnPlaces<m>& rows, const Places& columns, std::uint3
   }
 }
 
-// What dropout multiplies a probability by: 1 / (1 − rate) or 0.
+// The factor of a probability with dropout: 1 / (1 − rate) or 0.
 struct Draws {
   double rate;
   float kept;  // 1 / (1 − rate)

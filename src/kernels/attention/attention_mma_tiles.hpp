@@ -5,7 +5,7 @@
 #include "device/instructions.hpp"
 #include "kernels/attention/attention_cuda.hpp"
 
-// What a block of the tensor-core kernels does with tiles of bf16 in shared memory. Four warps; a warp has whole rows
+// Work of a block of the tensor-core kernels on tiles of bf16 in shared memory. Four warps; a warp has whole rows
 // of a product, 16 or 32 of them, so that a row's softmax stays within four of its lanes. Lane 4 g + t holds of every
 // 16 x 8 of a product the rows g and g + 8, columns 2 t and 2 t + 1: d[2 i + e] is row g + 8 i, column 2 t + e.
 
@@ -28,12 +28,12 @@ template <int columns>
 struct Tile {
   static_assert(columns % 64 == 0);
   static constexpr int chunks = columns / 8, row_bytes = 2 * columns;
-  static constexpr int row_values = columns, next_64_columns = 64;  // from a row's chunk to that of the next row, …
+  static constexpr int row_values = columns, next_64_columns = 64;  // from a row's chunk to the next row's chunk, …
   bf16* values;
 
   __device__ bf16* chunk(int row, int c) const { return values + row * columns + (c ^ (row & 7)) * 8; }
-  // What a lane that reads row `row` and chunks c, c + 2, … adds to the tile's address: of chunk c + 2 k this number
-  // xor 32 (k mod 4), and 128 (k / 4). Rows further on by a multiple of 8 are that many rows of bytes away.
+  // The lane's offset in the tile, for row `row` and chunks c, c + 2, …: of chunk c + 2 k this number xor 32 (k mod 4),
+  // and 128 (k / 4). Rows further on by a multiple of 8 are that many rows of bytes away.
   __device__ static int lane_bytes(int row, int c) { return row * row_bytes + (c ^ (row & 7)) * 16; }
   __device__ const void* at(int lane_bytes, int k, int rows_on) const {
     return reinterpret_cast<const unsigned char*>(values) + (lane_bytes ^ 32 * (k % 4)) + 128 * (k / 4) +
@@ -86,7 +86,7 @@ __device__ void load_tile(const HeadRows& from, int count, const T& to) {
   compute_here(thread);
   const int first_row = thread / 8, first = thread % 8;
   bf16* place = to.chunk(first_row, first);
-  if (from.aligned && count >= rows && from.columns == columns) {  // the rule: no instructions for what is outside
+  if (from.aligned && count >= rows && from.columns == columns) {  // the rule: no instructions for places outside
     const bf16* source = from.data + first_row * from.pitch + 8 * first;
 #pragma unroll
     for (int r = 0; r < rows; r += threads / 8) {
@@ -206,7 +206,7 @@ __device__ void clear(float (&sum)[m][j][4]) {
       for (int e = 0; e < 4; ++e) sum[i][c][e] = 0;
 }
 
-// Of the four lanes that share a row.
+// The sum over the four lanes that share a row.
 __device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);

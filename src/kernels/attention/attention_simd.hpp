@@ -44,7 +44,7 @@ template <class L>
 FORGE_LANES void store(const typename L::Vec& x, typename L::Scalar* p) {
   *reinterpret_cast<typename L::Vec*>(p) = x;
 }
-// As bf16(float) does: to nearest, ties to even; NaN stays NaN.
+// Rounds as bf16(float) does: to nearest, ties to even; NaN stays NaN.
 template <class L>
 FORGE_LANES void store(const typename L::Vec& x, bf16* p) {
   const auto bits = reinterpret_cast<typename L::Words>(x);

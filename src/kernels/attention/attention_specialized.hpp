@@ -6,10 +6,10 @@
 #include "kernels/attention/attention_mma_forward.hpp"
 #include "kernels/attention/attention_specialized_calls.hpp"
 
-// What the kernels that multiply by warpgroups share. Their warps have different tasks (warp specialization: Shah et
+// Common parts of kernels that multiply by warpgroups. Their warps have different tasks (warp specialization: Shah et
 // al. 2024, FlashAttention-3, section 3.1): some copy tiles to shared memory, two warpgroups multiply them, each at its
-// own pace, so that while one weighs scores the tensor cores have the other's products. Nobody meets at barriers of the
-// block: copying warps wait until both groups have done with what a tile replaces, and these wait until a tile is
+// own pace: the tensor cores have one's products while the other weighs scores. Nobody meets at barriers of the
+// block: copying warps wait until both groups have done with a tile's predecessor, and these wait until a tile is
 // there. Four warps have 64 rows of a product, of which a warp has 16, and its lanes their columns as in
 // attention_mma_tiles.hpp.
 
@@ -64,7 +64,7 @@ struct BlockRows {
   int head, kv, first, count, row_q, row_k;
 };
 
-// Of blocks of queries, the longest of causal masks first; or of keys.
+// The rows of blocks of queries, the longest of causal masks first; and of blocks of keys.
 __device__ inline BlockRows rows_of_queries(const AttentionSizes& n, int group, int rows) {
   const auto heads = static_cast<unsigned>(n.H), sequences = static_cast<unsigned>(n.B);
   const int head = static_cast<int>(blockIdx.x % heads), b = static_cast<int>(blockIdx.x / heads % sequences);
@@ -179,12 +179,12 @@ __device__ Visit wait_until_full(const Ring<places>& ring, const Turn<places>& t
   mbarrier_wait(ring.full + turn.place(), turn.parity());
   return ring.visits[turn.place()];
 }
-// By the copying warps.
+// Called by the copying warps.
 template <int places>
 __device__ void wait_until_empty(const Ring<places>& ring, const Turn<places>& turn) {
   mbarrier_wait(ring.empty + turn.place(), turn.parity() ^ 1);
 }
-// And the first of them says what they copy.
+// Likewise, and the first of them writes the tile that they copy.
 template <int places>
 __device__ void wait_until_empty(Ring<places>& ring, const Turn<places>& turn, const Visit& visit, int part) {
   wait_until_empty(ring, turn);
@@ -217,7 +217,7 @@ __device__ void load_by_warp(const View<const bf16, 3>& x, std::int64_t row, int
   }
 }
 
-// Waits for what a copying warp has started, and says that it is there.
+// Waits for a copying warp's copies, and announces them.
 __device__ inline void announce(Mbarrier* full) {
   copy_async_commit();
   copy_async_wait<0>();
@@ -225,7 +225,7 @@ __device__ inline void announce(Mbarrier* full) {
   mbarrier_arrive_as_warp(full);
 }
 
-// What a block of queries of one head does before its tasks part. Control: its shared memory.
+// The work of a block of queries of one head before its tasks part. Control: its shared memory.
 template <class S, class Control>
 __device__ void prepare_queries(const Problem<bf16>& p, int group, Control* control) {
   prepare_panels();

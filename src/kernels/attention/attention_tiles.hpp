@@ -6,16 +6,16 @@
 
 #include "core/types.hpp"
 
-// What host attention does with one tile. Tiles of scores are attention_tile x attention_tile; one side of a tile lies
-// in the vector lanes: queries in the forward pass, keys in the backward pass. "Transposed" means (head size, lanes):
-// unit stride over the lanes, so that every product below is a sum of broadcast scalars times vectors, and nothing is
+// Host attention's work on one tile. Tiles of scores are attention_tile x attention_tile; one side of a tile lies in
+// the vector lanes: queries in the forward pass, keys in the backward pass. "Transposed" means (head size, lanes): unit
+// stride over the lanes, so that every product below is a sum of broadcast scalars times vectors, and nothing is
 // reduced across lanes.
 
 namespace forge {
 
 inline constexpr std::int64_t attention_tile = 64;
 
-// Bytes of the tiles that a thread works with, of heads of q and k, and of v: those of backward, which are more.
+// Bytes of a thread's tiles, with heads of D numbers of q and k, and Dv of v: in backward, which has more of them.
 template <class A>
 constexpr std::size_t attention_thread_bytes(std::int64_t D, std::int64_t Dv) {
   const std::int64_t padded = (D + 15) / 16 * 16;
@@ -78,7 +78,7 @@ struct TileFunctions {
                            const A* dropout);
 };
 
-// Of the path that host_isa() chose.
+// The functions of the path that host_isa() chose.
 template <class T>
 TileFunctions<T> tile_functions();
 

@@ -91,7 +91,7 @@ void router_statistics(Stream&, RouterOptions options, View<const A, 2> scores, 
 // the same on every rank that shares it. A scope without rows adds nothing.
 void router_balance_loss(Stream&, RouterOptions options, View<const double, 2> table, View<double, 1> loss);
 // d_scores(R,E) = coefficient · ∂(Σ_g E Σ_i f_i P_i) / ∂ scores, the counts being constants; rows of no scope get 0,
-// and those of a scope that has none.
+// and so do rows of a scope without any.
 template <class A>
 void router_balance_gradient(Stream&, RouterOptions options, View<const A, 2> scores, View<const double, 2> table,
                              View<const std::int32_t, 1> scope, double coefficient, View<A, 2> d_scores);
@@ -172,7 +172,7 @@ struct CapacityOptions {
   double factor = 1;  // of the balanced number of a scope's assignments
   DropBy by = DropBy::position;
 };
-// What capacity_drop sorts in, with G·E bins.
+// The workspace of capacity_drop, with G·E bins.
 struct CapacityWorkspace {
   View<std::int32_t, 2> bins;     // (R,k)
   View<std::int32_t, 2> place;    // (R,k)
@@ -182,7 +182,7 @@ struct CapacityWorkspace {
   View<std::int32_t, 2> sort;     // (moe_sort_rows(R·k), G·E)
 };
 // kept(R,k) = experts(R,k), with −1 for the assignments over the capacity of their (scope, expert), which is
-// balanced_rows() of those in the scope: of filler there are none. Those of the lowest positions stay, or those of the
+// balanced_rows() of the assignments in the scope: filler has none. Assignments of the lowest positions stay, or of the
 // largest weights; ties: the lower position, then the lower row. scope(R) is each row's (Σ over ranks needs all rows of
 // a scope here), positions(R) its key of order. dropped[0] += assignments that were dropped.
 template <class A>
@@ -198,8 +198,8 @@ void capacity_drop(Stream&, CapacityOptions options, View<const std::int32_t, 2>
 template <class T>
 void weighted_swiglu_forward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights, View<T, 2> act,
                              Gate gate = Gate::silu);
-// d_weights(P) = Σ_j d_act · g(gate) · h(up). d_gate_up may alias gate_up. act, unless it is empty, gets what
-// weighted_swiglu_forward makes, to the bit.
+// d_weights(P) = Σ_j d_act · g(gate) · h(up). d_gate_up may alias gate_up. act, unless it is empty, gets the output of
+// weighted_swiglu_forward, to the bit.
 template <class T>
 void weighted_swiglu_backward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
                               View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights,

@@ -11,7 +11,7 @@ namespace forge {
 // operands and results aren't whole pieces of 16 bytes, nothing is to be summed, or a build has none
 // (cutlass_built_in()).
 
-// Of the caller; may serve others in the same stream.
+// Workspace from the caller; may serve others in the same stream.
 struct CutlassWorkspace {
   void* data;
   std::size_t bytes;

@@ -13,7 +13,7 @@ void fp8_count(Stream&, View<const T, 2> x, std::int64_t rows, std::int64_t colu
                bool exact, View<const float, 1> amax, View<double, 1> partials, View<double, 1> counts,
                View<const std::int64_t, 1> samples = {});
 
-// The same of a part x of matrices (kernels/fp8/fp8_encode.hpp), of whose rows the first `lines` of each matrix count,
+// Likewise of a part x of matrices (kernels/fp8/fp8_encode.hpp), of whose rows the first `lines` of each matrix count,
 // so many times.
 template <class T>
 void fp8_count_of_part(Stream&, View<const T, 1> x, std::int64_t first, const ScaledOperand& each, std::int64_t lines,

@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What cuBLASLt is called with.
+// The handle and workspace of calls of cuBLASLt.
 struct CublasLt {
   cublasLtHandle_t handle;
   void* workspace;
@@ -22,7 +22,7 @@ class Fp8Matmul {
                   View<TC, 2> c);
 
  private:
-  // What a choice of algorithm depends on.
+  // The key of a choice of algorithm.
   struct Shape {
     cudaDataType_t a_type, b_type, c_type;
     FactorOrder a_order, b_order;

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// What a code stands for: the inverse of fp8_code, which makes none of Inf.
+// The number of a code: the inverse of fp8_code, which makes none of Inf.
 FORGE_INLINE float number_of(std::uint8_t code, Fp8Format format) {
   const Fp8Layout f = layout_of(format);
   const int exponent = (code & 0x7f) >> f.mantissa_bits, mantissa = code & ((1 << f.mantissa_bits) - 1);

@@ -44,8 +44,8 @@ struct Fp8Input {
   bool sums_rows;
   View<const float, 1> amax;
   View<std::uint8_t, 1> memory;  // code_bytes(operand, sums_rows)
-  // seen(1) ← max(seen, largest |x|), without rows of filler, −1 in samples(R); empty: nobody asks for it, as nobody
-  // may of columns.
+  // seen(1) ← max(seen, largest |x|), without rows of filler, −1 in samples(R); empty: not asked for; must be empty for
+  // columns.
   View<float, 1> seen = {};
   View<const std::int64_t, 1> samples = {};
   bool made = false;  // another kernel writes its codes (RowCodes): it gets factors alone

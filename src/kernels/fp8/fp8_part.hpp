@@ -13,9 +13,9 @@ struct PartRows {
 
   PartRows(std::int64_t begin, std::int64_t n, std::int64_t K)
       : first(begin), count(n), columns(K), row(begin / K), rows(n > 0 ? (begin + n - 1) / K - row + 1 : 0) {}
-  // Of the r-th of these rows, the part's element in column 0, perhaps before its first.
+  // The part's element in column 0 of the r-th of these rows, perhaps before its first.
   FORGE_INLINE std::int64_t base(std::int64_t r) const { return (row + r) * columns - first; }
-  // Of columns, those that are here.
+  // Those of the columns `all` of row r that are here.
   FORGE_INLINE ScaleLines::Range inside(std::int64_t r, const ScaleLines::Range& all) const {
     const std::int64_t at = base(r), least = -at, most = count - at;
     const std::int64_t begin = all.begin > least ? all.begin : least, end = all.end < most ? all.end : most;

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// Operands of products in FP8, as numbers of the compute type T: what a number's code stands for. Products of these are
+// Operands of products in FP8, as numbers of the compute type T: the value of a number's code. Products of these are
 // FP8's products, whatever computes them: with scales that are powers of two such a number is exact in bf16; exact
 // scales cost a rounding to it. Neither kernel depends on the number of threads.
 
@@ -22,8 +22,8 @@ void take_amax(Stream&, View<const T, 2> x, const ScaledOperand& operand, View<f
 void fp8_amax_of_ranks(Stream&, int ranks, View<const float, 1> gathered, View<float, 1> amax);
 
 // y(R,N) = decode(encode(x · scale)) / scale, scale = fp8_scale of the group's amax; NaN in groups whose amax is Inf.
-// Matrices as of take_amax(). seen(1) ← max(seen, largest |x|), without rows of filler; empty: nobody asks for it, as
-// nobody may where each column has a scale.
+// Matrices as of take_amax(). seen(1) ← max(seen, largest |x|), without rows of filler; empty: not asked for; must be
+// empty where each column has a scale.
 template <class T>
 void fp8_round(Stream&, View<const T, 2> x, const ScaledOperand& operand, bool exact, View<const float, 1> amax,
                View<T, 2> y, std::int64_t matrices = 1, View<float, 1> seen = {},

@@ -14,7 +14,7 @@
 #include "core/error.hpp"
 #include "core/types.hpp"
 
-// CUDA build: what the products of gemm.hpp share on their way to cuBLASLt.
+// CUDA build: common parts of the products of gemm.hpp on their way to cuBLASLt.
 
 namespace forge {
 

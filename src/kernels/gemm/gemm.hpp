@@ -37,9 +37,9 @@ class Gemm {
   // Products of groups of rows (the experts of a layer), group g being the rows [offsets[g], offsets[g+1]) of the first
   // operand: `offsets` (G+1) are on the host, ascending; rows of no group are left alone, and a group without rows
   // costs nothing. Types as above.
-  //   grouped_rows:  C(rows of g) = alpha · A(rows of g) · op(B_g) + beta · C(rows of g)      B(G, ., .): y = x Wᵀ, dx
-  //   = dy W grouped_sums:  C_g = alpha · A(rows of g)ᵀ · B(rows of g) + beta · C_g                  C(G, M, N): dW +=
-  //   dyᵀ x
+  //   grouped_rows:  C(rows of g) = alpha · A(rows of g) · op(B_g) + beta · C(rows of g), with B(G, ., .):
+  //                  y = x Wᵀ, dx = dy W
+  //   grouped_sums:  C_g = alpha · A(rows of g)ᵀ · B(rows of g) + beta · C_g, with C(G, M, N): dW += dyᵀ x
   // CPU: tiles of C, cut by the shapes alone, are shared out among the threads and each computed by one of them, so
   // that no bits depend on the number of threads, fp32 (oneDNN's sgemm on one thread) included. CUDA: one product a
   // group.
@@ -56,10 +56,10 @@ class Gemm {
   template <class T>
   void batched_sums(Stream& stream, std::int64_t height, double alpha, View<const T, 2> a, View<const T, 2> b,
                     double beta, View<T, 3> c);
-  // The same where the stream finds when it gets there where groups begin (kernels/experts/grouped_product.hpp), so
-  // that the host needn't know: C = or += alpha A op(B_g), T and T; C_g = or += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone,
-  // by tensor cores; else Error. With `cutlass`, by that library's kernels where it has them
-  // (kernels/experts/grouped_cutlass.hpp).
+  // The same products, of groups whose beginnings the stream finds when it gets there
+  // (kernels/experts/grouped_product.hpp), so that the host needn't know: C = or += alpha A op(B_g), T and T; C_g = or
+  // += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone, by tensor cores; else Error. With `cutlass`, by that library's kernels
+  // where it has them (kernels/experts/grouped_cutlass.hpp).
   template <class T>
   void grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
                     View<T, 2> c, double alpha = 1, bool adds = false);
@@ -74,7 +74,7 @@ class Gemm {
   template <class TC>
   void code_product(Stream& stream, const CodeOperands& operands, CodeScaling scaling, bool adds, View<TC, 2> c);
 
-  // What the caller gave it. Nothing uses it between two products.
+  // The caller's workspace. Nothing uses it between two products.
   std::span<std::byte> workspace() const;
 
  private:

@@ -9,7 +9,7 @@ template <class To, class From>
 FORGE_INLINE void assign(To& to, const From& from) {
   to = To(from);
 }
-// As an integer: loops over the assignment of a class don't vectorise.
+// Assigns as an integer: loops over the assignment of a class don't vectorise.
 FORGE_INLINE void assign(bf16& to, const bf16& from) {
   to.bits = from.bits;
 }

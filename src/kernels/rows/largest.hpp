@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// |x| in fp32; Inf where x isn't finite. By its bits, of which Inf has the largest that are a number: GCC 12 loses NaN
+// |x| in fp32; Inf where x isn't finite. By its bits, since Inf has the largest bits of all numbers: GCC 12 loses NaN
 // in some loops of vectors whose comparisons say the same.
 template <class T>
 FORGE_INLINE float magnitude(const T& x) {
@@ -30,8 +30,8 @@ FORGE_INLINE void leave(const RowAmaxes& to, std::int64_t r, float most) {
     raise(to.amax + quotient(to.first + r, to.each), most);
 }
 
-// f over the columns of row r, as Team::map. f returns the largest magnitude of what it writes in a column; the largest
-// of all is left in `to`, if anybody asked.
+// f over the columns of row r, as Team::map. f returns the largest magnitude that it writes in a column; the largest of
+// all is left in `to`, if anybody asked.
 template <class F, class... P>
 FORGE_INLINE void map_and_measure(Team team, std::int64_t n, const RowAmaxes& to, std::int64_t r, const F& f,
                                   const P&... rows) {

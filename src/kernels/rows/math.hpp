@@ -7,9 +7,9 @@
 #include "core/macros.hpp"
 
 // Elementary functions for kernels, in the compute precision.
-//   float on the host: polynomials without branches or calls, so that loops over them vectorise; at most 2 ulp, and
-//   right
-//     for zeros, subnormal results, infinities and NaN. On the GPU: CUDA's own, which are as good.
+//   float on the host: polynomials without branches or calls, so that loops over them vectorise;
+//     at most 2 ulp, and right for zeros, subnormal results, infinities and NaN.
+//     On the GPU: CUDA's own, which are as good.
 //   double: the standard library. It verifies; it needn't be fast.
 
 namespace forge::math {
@@ -99,7 +99,7 @@ FORGE_INLINE double erf(double x) {
   return std::erf(x);
 }
 
-// Of the statistics of a row: one call a row, so the standard library's.
+// For the statistics of a row: one call a row, so the standard library's.
 template <class A>
 FORGE_INLINE A log(A x) {
   return std::log(x);

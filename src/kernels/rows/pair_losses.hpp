@@ -13,7 +13,7 @@ struct PairRule {
   bool counts = true;   // this rank adds to the sums; of ranks with the same pairs one does
 };
 
-// Of pairs i = 0 … n − 1 with texts 2 i, the preferred one, and 2 i + 1.
+// Losses of pairs i = 0 … n − 1 with texts 2 i, the preferred one, and 2 i + 1.
 // loss(2n): cross-entropies of the texts, −log p; reference(2n): log p of the reference; NaN: padding, no pair.
 //   x = beta ((log p − reference) of 2 i − (log p − reference) of 2 i + 1)
 //   pair = −(1 − s) log σ(x) − s log σ(−x),  s = smoothing

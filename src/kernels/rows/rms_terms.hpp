@@ -7,7 +7,7 @@
 
 namespace forge {
 
-// What RMSNorm of rows and of heads share, in kernels.
+// Common parts of RMSNorm of rows and of heads, in kernels.
 
 template <class A>
 FORGE_INLINE A rstd_of(A squares, std::int64_t n, A epsilon) {

@@ -10,8 +10,8 @@
 
 namespace forge {
 
-// Where elements of a run stand in their whole tensor: number i of the run is `begin` + i of what the rank holds in one
-// piece, whose first element is `first` of the tensor.
+// Where elements of a run stand in their whole tensor: number i of the run is `begin` + i of the rank's piece, whose
+// first element is `first` of the tensor.
 struct ElementPlace {
   std::uint64_t key = 0;  // of seed and tensor
   std::int64_t first = 0, begin = 0;
@@ -23,15 +23,15 @@ struct ElementPlace {
   }
 };
 
-// What an update keeps, or sums of gradients over a step's microbatches.
+// The states and weights of an update, or sums of gradients over a step's microbatches.
 enum class RoundingUse : std::uint64_t { update, gradients };
 
-// Key of what is rounded of a tensor.
+// Key of a tensor's roundings.
 inline std::uint64_t rounding_key(std::uint64_t seed, std::string_view tensor, RoundingUse use = RoundingUse::update) {
   return random_key(seed, Purpose::rounding, hash_of(tensor), static_cast<std::uint64_t>(use));
 }
 
-// The numbers that round an element in an update: sixteen bits for each of what the optimizer keeps (at most four), and
+// The numbers that round an element in an update: sixteen bits for each of the optimizer's states (at most four), and
 // for the weight.
 struct RoundingBits {
   static constexpr int weight = 4;
@@ -58,8 +58,8 @@ struct RoundingBits {
   }
 };
 
-// Those of element i of a run in an update, or in an addition to a sum: a function of seed, tensor, update and the
-// element's place in the whole tensor, and so the same on every layout.
+// The random numbers of element i of a run in an update, or in an addition to a sum: a function of seed, tensor, update
+// and the element's place in the whole tensor, and so the same on every layout.
 struct Rounding {
   ElementPlace place;
   std::uint64_t key;
@@ -73,7 +73,7 @@ struct Rounding {
   static std::uint64_t to_word(std::int64_t number) { return static_cast<std::uint64_t>(number); }
 };
 
-// x of element i as it is kept in type M: number `which` of what is rounded of it, or x itself.
+// x of element i as it is kept in type M: rounded by number `which` of its random numbers, or x itself.
 template <class M, class A>
 FORGE_INLINE M kept_as(const Rounding& rounding, std::int64_t i, A x, int which) {
   if constexpr (std::is_same_v<M, A>)

@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// Where an evaluation leaves what each row says of its label; empty: nowhere.
+// Where an evaluation leaves the scores of each row's label; empty: nowhere.
 struct RowScores {
   View<double, 1> log_likelihood;  // (R) natural logarithm; 0 where the label is masked
   // (R) 1 where a token of this tensor-parallel rank is preferred to the label: a larger logit, or an equal one and a
@@ -21,8 +21,8 @@ struct RowScores {
   }
 };
 
-// Behind a loss without gradients: of its logits(R,V), of which the first `columns` are the vocabulary's from
-// first_column on, and loss(R). statistics(ranks·R,3): those of all tensor-parallel ranks (cross_entropy_statistics);
+// Scores rows behind a loss without gradients: of its logits(R,V), of which the first `columns` are the vocabulary's
+// from first_column on, and loss(R). statistics(ranks·R,3) of all tensor-parallel ranks (cross_entropy_statistics);
 // empty: one rank has all columns.
 template <class A>
 void score_rows(Stream& stream, View<const A, 2> logits, std::int64_t columns, View<const std::int32_t, 1> labels,

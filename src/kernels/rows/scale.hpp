@@ -5,7 +5,7 @@
 
 namespace forge {
 
-// y(R,C) = factor · y. NaN and Inf stay what they are with a factor other than 0.
+// y(R,C) = factor · y. NaN and Inf don't change with a factor other than 0.
 template <class T>
 void scale_matrix(Stream&, double factor, View<T, 2> y);
 

@@ -4,11 +4,11 @@
 
 namespace forge {
 
-// RMSNorm of a row's queries, all heads together, and of its keys (OLMoE, arXiv:2409.02060). x(R,n,D) has the heads of
-// queries, then those of keys, of a tensor-parallel rank; w: the weights of all their columns, (Hq D) and (Hk D). Two
+// RMSNorm of a row's queries, all heads together, and of its keys (OLMoE, arXiv:2409.02060). x(R,n,D) has a
+// tensor-parallel rank's heads of queries, then of keys; w: the weights of all their columns, (Hq D) and (Hk D). Two
 // numbers of each row, of queries and of keys, are summed over the ranks between these kernels.
 
-// sums(R,2) = Σ x²; those of keys are 0 without `keys`: of ranks with copies of the same heads one counts them.
+// sums(R,2) = Σ x²; the sums of keys are 0 without `keys`: of ranks with the same heads one counts them.
 template <class T>
 void width_squares(Stream&, View<const T, 3> x, std::int64_t query_heads, bool keys, View<acc_t<T>, 2> sums);
 // sums(R,2) → 1 / sqrt(sums / count + epsilon), in place; `queries`, `keys`: columns of the model.

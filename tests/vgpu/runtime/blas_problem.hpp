@@ -16,7 +16,7 @@ struct cublasLtMatmulDescOpaque_t {
 
 namespace vgpu {
 
-// What a product is asked to be.
+// The arguments of a product.
 struct Problem {
   cublasLtMatmulDesc_t desc;
   const Matrix &a, &b, &c, &d;
@@ -33,7 +33,7 @@ std::string fp8_unsupported(const Problem& problem);
 // Why cublasLtMatmul(), and only that, refuses an operand's one scale by its address, as an H100's does (measured; not
 // in the documentation); "" where it doesn't.
 std::string scale_unsupported(const Problem& problem);
-// What is wrong with the addresses of such a product's factors, or with factors of another type's; "" where nothing is.
+// The error of the addresses of such a product's factors, or of factors of another type's; "": none.
 std::string factors_broken(Device& device, const Problem& problem);
 
 }  // namespace vgpu

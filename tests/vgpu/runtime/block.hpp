@@ -58,7 +58,7 @@ class Block {
 
   // ---- for checks and messages
   bool in_shared_array(std::uintptr_t address, std::size_t bytes) const;
-  // Ends the process with what races().race() says of an access.
+  // Ends the process with races().race()'s text on an access.
   [[noreturn]] void fail_of_race(const void* address, std::size_t bytes, Access kind) const;
   bool is_shared(std::uintptr_t address) const;
   bool is_local(std::uintptr_t address) const;
@@ -96,7 +96,7 @@ class Block {
     VgpuLanes lanes;
     std::uint32_t* results[32];  // where each lane wants its own
   };
-  // `count` arrivals end a phase; those who wait for its end go on, behind what has arrived.
+  // `count` arrivals end a phase; those who wait for its end go on, behind all that arrived.
   struct Mbarrier {
     unsigned count, pending, phases = 0;
     SharedRaces::Arrivals arrivals;

@@ -13,7 +13,7 @@ struct BoardMember {
   bool operator==(const BoardMember&) const = default;
 };
 
-// What a device's NCCL work waits for, for the other devices of the node to read: it stands behind the bell in the
+// The waits of a device's NCCL work, for the other devices of the node to read: the board stands behind the bell in the
 // device's memory. Where works of NCCL run in the order of their launches, a device does nothing else for other ranks
 // before this work has ended; so devices that wait for each other in a circle wait for ever.
 struct Board {
@@ -66,7 +66,7 @@ class CircleSearch {
   };
   static Mark mark_of(const Board& board) { return {board.version.load(), board.looked.load()}; }
 
-  // A path from `self` over what each waits for, back to `self`, through at least two communicators; depth first.
+  // A path from `self` along each one's waits, back to `self`, through at least two communicators; depth first.
   template <class BoardOf>
   static std::vector<BoardMember> find(const BoardMember& self, const BoardOf& board_of) {
     std::vector<BoardMember> path{self}, seen{self};

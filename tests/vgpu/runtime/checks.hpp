@@ -10,7 +10,7 @@ namespace vgpu {
 
 class Block;
 
-// What the thread of a kernel that runs here may touch. Set while an executor runs a kernel; null for hosts, which may
+// The memory that the thread of a kernel here may touch. Set while an executor runs a kernel; null for hosts, which may
 // touch everything but device memory. The compiler's calls before each access (checks.cpp) compare with it.
 struct KernelView {
   Block* block = nullptr;
@@ -25,7 +25,7 @@ struct KernelView {
 };
 extern thread_local constinit KernelView* kernel_view;
 
-// Ends the process with what is wrong, where the access is not allowed.
+// Ends the process with the error, where the access is not allowed.
 void check_access(std::uintptr_t address, std::size_t bytes, Access kind);
 
 }  // namespace vgpu

@@ -7,7 +7,7 @@
 
 namespace vgpu {
 
-// What a device was asked for, for FORGE_VGPU_REPORT.
+// Calls of a device, for FORGE_VGPU_REPORT.
 class Counters {
  public:
   void add(const std::string& what, std::int64_t n = 1) {

@@ -97,8 +97,8 @@ class Device {
   std::uint64_t waiting_work_ = 0;  // given and not done
   int hosts_waiting_ = 0;
   bool awake_ = false;  // takes work until there is none
-  // Now and then one stream stands still for a while behind others that wait for other devices: what these send then
-  // comes before its works, where no event is in the way.
+  // Now and then one stream stands still for a while behind others that wait for other devices: their sends then come
+  // before its works, where no event is in the way.
   Stream* lagging_ = nullptr;
   Clock::time_point lag_end_;
   std::uint64_t hold_count_ = 0;

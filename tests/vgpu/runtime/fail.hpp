@@ -4,8 +4,8 @@
 
 namespace vgpu {
 
-// What a GPU would answer with wrong numbers, or not at all, ends the process: the text and where it happened go to
-// stderr, the exit code is that of a failed device (6).
+// Where a GPU would answer with wrong numbers, or not at all, the process ends: the text and its place go to stderr,
+// the exit code is a failed device's (6).
 inline constexpr int fail_code = 6;
 [[noreturn]] void fail(const std::string& what);
 

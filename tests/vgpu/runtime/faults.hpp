@@ -5,7 +5,7 @@
 namespace vgpu {
 
 // From here on, a touch of device memory by a library of the host, or of memory that is gone by a copy, ends the
-// process with what happened.
+// process with a text on it.
 void watch_faults();
 
 // While it lives, a fault of this thread is told as one of `what`.

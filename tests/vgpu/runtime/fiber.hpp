@@ -6,8 +6,8 @@
 
 namespace vgpu {
 
-// A stack of its own, and where its work stopped. Switching is a call: what a called function must preserve is saved,
-// nothing else, and the system isn't asked. Fibers stay on the thread that made them.
+// A stack of its own, and where its work stopped. Switching is a call: it saves all that a called function must
+// preserve, nothing else, and the system isn't asked. Fibers stay on the thread that made them.
 class Fiber {
  public:
   static constexpr std::size_t stack_bytes = 128 << 10;
@@ -20,11 +20,11 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Leaves the work of `from`, goes on with that of `to`. A body must not return.
+  // Leaves the work of `from`, goes on with `to`. A body must not return.
   static void change(Fiber& from, Fiber& to);
 
   std::uintptr_t stack() const { return reinterpret_cast<std::uintptr_t>(stack_); }
-  // False where the stack was too small for what ran on it.
+  // False where the stack was too small for the work on it.
   bool intact() const;
 
  private:

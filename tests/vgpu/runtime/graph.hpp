@@ -12,10 +12,10 @@ namespace vgpu {
 
 struct Stream;
 
-// Works and what each of them waits for.
+// Works and the waits of each.
 struct Graph {
   struct Node {
-    std::unique_ptr<Work> work;  // to be made again for each launch; null: nothing but what it waits for
+    std::unique_ptr<Work> work;  // to be made again for each launch; null: only waits
     std::vector<int> after;
   };
   std::vector<Node> nodes;

@@ -12,7 +12,7 @@
 
 namespace vgpu {
 
-// The devices of this process, and what CUDA keeps for a process. A device is made when it is first used; nothing here
+// The devices of this process, and CUDA's state of a process. A device is made when it is first used; nothing here
 // is ever taken down, as the threads of devices run until the process ends.
 class Machine {
  public:

@@ -49,7 +49,7 @@ class Memory {
   bool release(void* p);
   // The allocation that an address is in; no bytes: none.
   Live live(std::uintptr_t address) const;
-  // What stands next to an address that is in none, for messages.
+  // The neighbours of an address that is in no allocation, for messages.
   std::string neighbours(std::uintptr_t address) const;
   std::size_t used() const;
   std::size_t capacity() const { return capacity_; }
@@ -61,7 +61,7 @@ class Memory {
   std::size_t offset_of(const void* p) const { return reinterpret_cast<std::uintptr_t>(p) - begin_; }
   Bell& bell() const { return *bell_in(inner_); }
   Board& board() const { return *board_in(inner_); }
-  // The file; offsets in it are those of offset_of(). Its first page holds what other processes look at.
+  // The file, with offsets as of offset_of(). Its first page is for other processes.
   int file() const { return file_; }
   std::size_t file_bytes() const { return file_bytes_; }
   char* file_memory() const { return inner_; }
@@ -84,7 +84,7 @@ class Memory {
   std::int64_t count_ = 0;
 };
 
-// What fresh memory holds, by seed: every value of it is wrong in its own way.
+// The contents of fresh memory, by seed: every value of it is wrong in its own way.
 unsigned char poison();
 
 }  // namespace vgpu

@@ -12,7 +12,7 @@
 
 namespace vgpu {
 
-// What an ncclUniqueId names: an anonymous file of the process that made it. Nothing is left behind when processes die.
+// The name in an ncclUniqueId: an anonymous file of the process that made it. Nothing is left when processes die.
 struct SegmentName {
   char mark[8];
   std::int32_t process, file;

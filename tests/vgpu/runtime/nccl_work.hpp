@@ -8,7 +8,7 @@
 
 namespace vgpu {
 
-// What one call asks for; `in` and `out` are device addresses.
+// The arguments of one call; `in` and `out` are device addresses.
 struct Operation {
   enum class Kind { collective, send, receive };
   Kind kind;

@@ -17,14 +17,14 @@ inline bool only_reads(Access kind) {
 
 // Who touched each byte of a block's shared memory, so that two threads that nothing orders are found: one of them
 // writes, and no barrier stands between, nor a __syncwarp of both in one warp. Other operations of a warp order
-// nothing: CUDA promises that of __syncwarp alone. Atomic operations don't race with each other, nor do atomic loads
-// with reads. The bytes that an asynchronous copy goes to are its own from its start to its wait, whoever meets
+// nothing: CUDA promises an order of __syncwarp alone. Atomic operations don't race with each other, nor do atomic
+// loads with reads. The bytes that an asynchronous copy goes to are its own from its start to its wait, whoever meets
 // between.
 //
-// With mbarriers a thread is also ordered behind what warps did before they met, arrived, and it has waited. Then who
-// reads a word is kept warp by warp, whole words alone are told apart, and atomic operations count as writes.
+// With mbarriers a thread is also ordered behind the work of warps before they met, arrived, and it has waited. Then
+// each word's readers are kept warp by warp, whole words alone are told apart, and atomic operations count as writes.
 //
-// Time counts the places where threads meet. What a thread did at time s is ordered before what another does if s is
+// Time counts the places where threads meet. A thread's work at time s is ordered before another's if s is
 // before the time at which the other has met it last. Times are never set back, so that a new block only moves on.
 class SharedRaces {
  public:
@@ -39,7 +39,7 @@ class SharedRaces {
   void warp(unsigned warp, unsigned mask, bool all);
 
   using Time = std::uint32_t;
-  // What an mbarrier has seen arrive: by warp, the time before which all that it did is ordered before a wait.
+  // Arrivals at an mbarrier: by warp, the time before which all that it did is ordered before a wait.
   using Arrivals = std::vector<Time>;
   // The block has an mbarrier; the thread arrives at one; it has waited for one.
   void use_mbarriers();
@@ -53,7 +53,7 @@ class SharedRaces {
     warp_key_ = pairs_.empty() ? key(std::max(barrier_, warps_[warp]), warp) : no_key;
   }
   int thread() const { return thread_; }
-  // False: it races, and race() says with what.
+  // False: it races, and race() names the other access.
   bool access(std::size_t offset, std::size_t bytes, Access kind) {
     if (kind == Access::read && (offset | bytes) % 4 == 0) {
       std::size_t w = offset / 4;
@@ -81,8 +81,8 @@ class SharedRaces {
   static constexpr std::uint16_t nobody = 0xffff;  // no thread
   static std::uint32_t key(Time since, std::size_t warp) { return since << 6 | static_cast<std::uint32_t>(warp); }
   // Of one word or byte: the last write, and the reads or atomic operations since, as lanes of one warp or as several
-  // warps'. Those that are ordered before a later one of the same kind are left out: what is ordered behind that is
-  // behind them too.
+  // warps'. Those that are ordered before a later one of the same kind are left out: accesses ordered behind the later
+  // one are behind them too.
   struct Cell {
     Time written = 0, touched = 0;  // touched: the earliest of those kept
     std::uint32_t lanes = 0;        // none: nobody
@@ -93,8 +93,8 @@ class SharedRaces {
     std::uint16_t split : 1 = 0;  // the bytes of this word have cells of their own
   };
   static_assert(sizeof(Cell) == 16);
-  // What a cell has no room for: atomic loads, and once lanes have met that aren't all of a warp, every read and atomic
-  // operation, since these are then ordered one by one. Until a write that is behind them, or a barrier.
+  // Accesses without room in a cell: atomic loads, and once lanes have met that aren't all of a warp, every read and
+  // atomic operation, since these are then ordered one by one. Until a write behind them, or a barrier.
   struct Touch {
     std::uint16_t thread;
     Access kind;
@@ -147,7 +147,7 @@ class SharedRaces {
   Time now_ = 1, barrier_ = 1;
   std::vector<Time> warps_;  // when all lanes of the warp have met last
   std::vector<Time> pairs_;  // (thread, lane): when it has met that lane of its warp; empty: only whole warps have met
-  // (thread, warp): before which what the warp did is ordered, by mbarriers; empty: there are none.
+  // (thread, warp): the time before which the warp's work is ordered, by mbarriers; empty: there are none.
   std::vector<Time> waited_;
   // (word, warp): its last read, and the lanes that have read since all of them have met last.
   struct Reads {

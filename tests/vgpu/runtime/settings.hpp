@@ -6,7 +6,7 @@
 
 namespace vgpu {
 
-// What the environment says of the machine, read once. docs/developer.md lists the variables.
+// The environment's settings of the machine, read once. docs/developer.md lists the variables.
 struct Settings {
   std::uint64_t seed = 1;
   int devices = 64;                            // of a node
@@ -14,7 +14,7 @@ struct Settings {
   int arch = 90;                               // compute capability, major and minor
   double timeout_seconds = 600;                // without progress, while somebody waits
   enum class Order { by_seed, launch, free } nccl_order = Order::by_seed;
-  std::string nccl_fault;  // "RANK:OPERATION": that operation of that rank fails, later and elsewhere
+  std::string nccl_fault;  // "RANK:OPERATION": this operation of this rank fails, later and elsewhere
   std::string report;      // file; empty: none
 
   // Shared memory of a block, at most; a launch that asks for no more than this needs no attribute.

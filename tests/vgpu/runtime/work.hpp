@@ -20,7 +20,7 @@ class Work {
   virtual unsigned most_delay() const { return 3; }
   // Whether other devices decide when it goes on.
   virtual bool meets_others() const { return false; }
-  // The same work once more, for the launches of a graph; null: what can't be captured.
+  // The same work once more, for the launches of a graph; null: it can't be captured.
   virtual std::unique_ptr<Work> again() const { return nullptr; }
   virtual std::string text() const = 0;
 };
