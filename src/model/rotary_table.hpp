@@ -14,7 +14,8 @@ struct RotaryFrequencies {
   std::vector<double> inverse;  // (D/2)
   double attention_factor = 1;
 };
-// The frequencies of base 0; of base 1 (rotary_bases()): θ = rope_window_theta, without scaling. `positions`: of a sequence.
+// The frequencies of base 0; of base 1 (rotary_bases()): θ = rope_window_theta, without scaling. `positions`: of a
+// sequence.
 RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t base = 0, std::int64_t positions = 0);
 
 // cosine, sine: (positions, D/2), row-major, in double; of several tables one below the other. A table of queries is
