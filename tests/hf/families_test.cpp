@@ -1,8 +1,11 @@
+#include <cmath>
+
 #include "hf/families.hpp"
 
 #include "config/family.hpp"
 #include "config/router_score.hpp"
 #include "family_cases.hpp"
+#include "model/rotary_table.hpp"
 
 // config.json of families with something particular, of other words for a family, and of text models beside image
 // models.
@@ -112,7 +115,7 @@ TEST(HfFamilies, LongRope) {
   EXPECT_EQ(far.attention_factor, near.attention_factor);
   EXPECT_EQ(read(phi({{"type", "su"}})).rope_scaling, RopeScaling::longrope) << "its older name";
   EXPECT_EQ(read(phi(json::object(), {{"original_max_position_embeddings", nullptr}})).rope_original_positions, 4096);
-  expect_refused(phi({{"short_factor", {1}}}), {"short_factor = [1]; legal: 4 numbers, more than 0"});
+  expect_refused(phi({{"short_factor", {1}}}), {"short_factor = a list; legal: 4 numbers, more than 0"});
   expect_refused(phi({{"long_factor", {1, 2, 0, 3}}}), {"long_factor", "legal: 4 numbers, more than 0"});
   expect_refused(phi({{"long_factor", nullptr}}), {"long_factor: missing; legal: 4 numbers"});
   expect_refused(phi({{"type", "yarn"}}), {"'yarn'; legal: default | longrope | su"});
