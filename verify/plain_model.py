@@ -47,8 +47,8 @@ def read_directory(directory):
     return config, weights
 
 
-def frequencies(config, dim):
-    """Rotary frequencies (D / 2) and the factor on cosines and sines."""
+def frequencies(config, dim, length):
+    """Rotary frequencies (D / 2) of sequences of so many tokens, and the factor on cosines and sines."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     base = REAL(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
     kind = rope.get("rope_type") or rope.get("type") or "default"
@@ -57,6 +57,12 @@ def frequencies(config, dim):
     two_pi = 8 * numpy.arctan(REAL(1))
     if kind == "default":
         return plain, REAL(1)
+    if kind == "longrope":
+        original = REAL(config.get("original_max_position_embeddings", 4096))
+        factor = REAL(rope.get("factor", config["max_position_embeddings"] / original))
+        divisors = rope["long_factor" if length > original else "short_factor"]
+        stretch = numpy.sqrt(1 + numpy.log(factor) / numpy.log(original)) if factor > 1 else 1
+        return plain / numpy.array(divisors, REAL), REAL(rope.get("attention_factor") or stretch)
     factor = REAL(rope["factor"])
     if kind == "linear":
         return plain / factor, REAL(1)
@@ -112,7 +118,7 @@ def rotate(x, config, neighbours=False):
         whole = config | {"partial_rotary_factor": 1.0}
         return numpy.concatenate([rotate(x[..., :part], whole, neighbours), x[..., part:]], axis=-1)
     dim = x.shape[-1]
-    frequency, factor = frequencies(config, dim)
+    frequency, factor = frequencies(config, dim, x.shape[1])
     angle = numpy.arange(x.shape[1]).astype(REAL)[:, None] * frequency
     cosine, sine = (factor * numpy.cos(angle))[:, None, :], (factor * numpy.sin(angle))[:, None, :]
     if neighbours:

@@ -693,6 +693,26 @@ PROBLEMS = {
         train=run(30, 2, 2),
         optimizer={"name": "muon", "learning_rate": 0.004, "adam_learning_rate": 0.006, "warmup_steps": 2},
     ),
+    "phi3_long": Problem(
+        shows=(
+            "A Phi-4-mini with longrope: sequences of 40 tokens, more than the 24 of the original context, so each "
+            "frequency has its long divisor; the factor on cosines and sines is the class's own, of 256 positions over "
+            "24. Three quarters of each head are rotated."
+        ),
+        config=phi3(
+            hidden_size=64,
+            partial_rotary_factor=0.75,
+            original_max_position_embeddings=24,
+            rope_scaling={
+                "type": "longrope",
+                "short_factor": [1.0, 1.0, 1.125, 1.25, 1.5, 1.75],
+                "long_factor": [1.0, 1.25, 2.0, 4.5, 12.0, 30.75],
+            },
+        ),
+        train=run(40, 2, 1),
+        token_files={"tokens.bin": 801},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
     "glm4_moe": Problem(
         shows=(
             "GLM-4.5: the first half of each head of queries and keys is rotated, behind a norm of the head; biases on "

@@ -67,8 +67,9 @@ def random_rope(r, config, family):
     """Adds a rotary scaling under the older or the newer keys."""
     theta = r.choice([100.0, 10000.0, 500000.0])
     kind = r.choice(["default", "linear", "llama3", "yarn"])
-    if family == "phi3":
-        kind = "default"
+    if family == "phi3":  # the divisors follow the rotated part of a head
+        config["rope_theta"] = theta
+        return "default" if kind == "default" else "longrope"
     rope = {"rope_type": kind}
     if kind != "default":
         rope["factor"] = r.choice([2.0, 4.0, 8.0])
@@ -102,6 +103,14 @@ def random_rope(r, config, family):
         config["rope_theta"] = theta
         config["rope_scaling"] = None if kind == "default" else rope
     return kind
+
+
+def random_longrope(r, count):
+    """Divisors, which the class rounds to fp32, and an original context that sequences may be longer than."""
+    divisors = lambda most: [1 + r.randint(0, most) / 64 for _ in range(count)]
+    rope = {"type": r.choice(["longrope", "su"]), "short_factor": divisors(60), "long_factor": divisors(4000)}
+    rope |= r.choice([{}, {"factor": 4.0}, {"attention_factor": 1.3}])
+    return {"original_max_position_embeddings": r.choice([8, 16, 64]), "rope_scaling": rope}
 
 
 def random_auxiliary(r, config):
@@ -330,6 +339,8 @@ def random_config(r, tokens, families):
         dim = config.get("head_dim") or config["hidden_size"] // heads
         legal = [part for part in (1.0, 0.75, 0.5, 0.25) if int(dim * part) % 2 == 0 and int(dim * part) > 0]
         config["partial_rotary_factor"] = r.choice(legal)
+        if special[0] == "longrope":
+            config |= random_longrope(r, int(dim * config["partial_rotary_factor"]) // 2)
         special.append(f"{config['partial_rotary_factor']} of {dim} rotated")
     if family == "minimax_m2":
         config.setdefault("head_dim", 2 * r.randint(2, 8))

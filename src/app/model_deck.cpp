@@ -6,6 +6,7 @@
 #include "config/read.hpp"
 #include "config/text.hpp"
 #include "config/write_deck.hpp"
+#include "core/error.hpp"
 #include "hf/config.hpp"
 
 namespace forge {
@@ -22,6 +23,14 @@ std::string model_deck(const std::string& directory, int ranks) {
          ", sequence_tokens: " + std::to_string(positions > 0 ? std::min(positions, most_tokens) : most_tokens) +
          "}\nmesh: {dp_shard: -1}\noptimizer: {learning_rate: 1e-4}\noutput: {directory: " +
          yaml_text("runs/" + fs::absolute(directory).filename().string()) + "}\n";
+}
+
+void refuse_long_text(const ModelDeck& model, std::int64_t tokens) {
+  if (model.rope_scaling != RopeScaling::longrope || tokens <= model.rope_original_positions) return;
+  throw BadInput("a text of " + std::to_string(tokens) + " tokens with model.rope_scaling = longrope: past " +
+                 "model.rope_original_positions = " + std::to_string(model.rope_original_positions) +
+                 " the frequencies are others, and forge keeps keys of the first ones; legal: at most " +
+                 std::to_string(model.rope_original_positions) + " tokens, prompt and text together");
 }
 
 Deck without_directory(const Deck& deck) {

@@ -4,6 +4,7 @@
 
 #include "app/device_fit.hpp"
 #include "app/job.hpp"
+#include "app/model_deck.hpp"
 #include "app/model_text.hpp"
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
@@ -173,6 +174,7 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
   if (deck.model.max_positions > 0 && capacity > deck.model.max_positions)
     throw BadInput("prompt and --length need " + std::to_string(capacity) + " positions, the model has " +
                    std::to_string(deck.model.max_positions));
+  refuse_long_text(deck.model, capacity);
   refuse_more_than_is_left(bytes_of(whole_units(resolve_model(deck.model)), precision_of(deck)), "the model's weights");
   Stream stream(start_threads_of(deck, world));
   WholeModel<T> model(deck, stream);

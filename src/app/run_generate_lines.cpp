@@ -7,6 +7,7 @@
 #include "app/generate_lines.hpp"
 #include "app/job.hpp"
 #include "app/line_run.hpp"
+#include "app/model_deck.hpp"
 #include "app/verbs.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
@@ -212,6 +213,7 @@ void say_start(const GenerateFiles& files, const LineRows& rows, const Job<T>& j
 }
 
 void refuse_what_generation_lacks(const Deck& deck) {
+  refuse_long_text(deck.model, deck.train.sequence_tokens);
   if (deck.mesh.cp > 1)
     throw BadInput("forge generate --prompts: mesh.cp = " + std::to_string(deck.mesh.cp) +
                    ", but a text's keys and values stay together; legal: mesh.cp = 1, and ranks on any other axis");

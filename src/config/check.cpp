@@ -256,6 +256,11 @@ void check_output(const Deck& deck, Report& report) {
     report.add(equation("output.sample_tokens", deck.output.sample_tokens) + " and the prompt take " +
                std::to_string(length) + " positions; legal: at most " +
                equation("model.max_positions", deck.model.max_positions));
+  if (deck.output.sample_tokens > 0 && deck.model.rope_scaling == RopeScaling::longrope &&
+      length > deck.model.rope_original_positions)
+    report.add(equation("output.sample_tokens", deck.output.sample_tokens) + " and the prompt take " +
+               std::to_string(length) + " positions with model.rope_scaling = longrope; legal: at most " +
+               equation("model.rope_original_positions", deck.model.rope_original_positions));
 }
 
 // Recipes with a property, as a message has them.

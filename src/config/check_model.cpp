@@ -83,17 +83,38 @@ void check_rope_parts(const ModelDeck& m, Report& report) {
         format_exact(static_cast<double>(rotated + (rotated < 2 ? 2 - rotated : 1)) / static_cast<double>(m.head_dim)));
 }
 
+// Divisors of longrope: as many as frequencies.
+void check_rope_divisors(const ModelDeck& m, Report& report) {
+  const bool used = m.positions == PositionKind::rope && m.rope_scaling == RopeScaling::longrope;
+  if (!used)
+    return check_unused(m, "rope_short_factor rope_long_factor", "without model.rope_scaling = longrope", report);
+  const std::int64_t rotated = m.attention == AttentionKind::mla
+                                   ? m.rope_dim
+                                   : static_cast<std::int64_t>(static_cast<double>(m.head_dim) * m.rope_fraction);
+  if (rotated < 2) return;  // check_heads
+  for (const auto& [key, list] :
+       {std::pair{"rope_short_factor", &m.rope_short_factor}, std::pair{"rope_long_factor", &m.rope_long_factor}})
+    if (std::ssize(*list) != rotated / 2)
+      report.add("model." + std::string(key) + " has " + counted(std::ssize(*list), "number") +
+                 "; legal: " + std::to_string(rotated / 2) + ", half as many as rope rotates entries of a head");
+}
+
 void check_rope_scaling(const ModelDeck& m, Report& report) {
+  check_rope_divisors(m, report);
   if (m.positions != PositionKind::rope) return;
   if (m.rope_scaling == RopeScaling::none) {
     if (m.rope_factor != 1)
       report.add("model.rope_factor = " + format_exact(m.rope_factor) +
-                 " has no effect with model.rope_scaling = none; legal: 1, or linear | llama3 | yarn");
+                 " has no effect with model.rope_scaling = none; legal: 1, or linear | llama3 | yarn | longrope");
     return;
   }
-  const bool original = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
+  const bool longrope = m.rope_scaling == RopeScaling::longrope;
+  const bool original = longrope || m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
   if (original && m.rope_original_positions < 1)
-    report.add("model.rope_original_positions = 0 with model.rope_scaling = llama3 or yarn; legal: at least 1");
+    report.add(
+        "model.rope_original_positions = 0 with model.rope_scaling = llama3, yarn or longrope; legal: at least 1");
+  if (longrope && m.rope_original_positions == 1 && m.rope_factor > 1 && m.rope_attention_factor == 0)
+    report.add("model.rope_original_positions = 1 with model.rope_scaling = longrope; legal: at least 2");
   if (m.rope_scaling == RopeScaling::llama3 && m.rope_high_frequency_factor <= m.rope_low_frequency_factor)
     report.add("model.rope_high_frequency_factor = " + format_exact(m.rope_high_frequency_factor) +
                "; legal: more than model.rope_low_frequency_factor = " + format_exact(m.rope_low_frequency_factor));

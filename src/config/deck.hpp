@@ -22,7 +22,7 @@ constexpr bool is_gated(Activation a) {
   return a == Activation::swiglu || a == Activation::geglu || a == Activation::clamped_swiglu;
 }
 enum class PositionKind { rope, learned };
-enum class RopeScaling { none, linear, llama3, yarn };
+enum class RopeScaling { none, linear, llama3, yarn, longrope };
 enum class AttentionKind { standard, mla };
 enum class NewRows { none, mean, noise };
 enum class ScoreKind : int;       // config/router_score.hpp
@@ -92,6 +92,9 @@ struct ModelDeck {
   double rope_attention_factor = 0;  // 0 = the method's own value
   double rope_mscale = 0;            // yarn, as DeepSeek's config.json has it; 0 = absent
   double rope_mscale_all_dim = 0;
+  // longrope: divisors of the frequencies, (rotated entries / 2); the long ones of sequences of more tokens than
+  // rope_original_positions.
+  std::vector<double> rope_short_factor, rope_long_factor;
   bool rope_truncate = true;        // yarn: round the correction range to whole dimensions
   double rope_fraction = 1;         // of a head's entries, so many first ones
   std::int64_t no_rope_every = 0;   // layers without positions; 0 = none

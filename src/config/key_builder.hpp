@@ -56,6 +56,10 @@ class SectionKeys {
     return add(name, rule, "", doc, IntegersKey{access<Member, std::vector<std::int64_t>>(), least, most});
   }
   template <auto Member>
+  Key& numbers(const char* name, OnRestart rule, double above, const char* doc) {
+    return add(name, rule, "", doc, NumbersKey{access<Member, std::vector<double>>(), above});
+  }
+  template <auto Member>
   Key& ranges(const char* name, OnRestart rule, std::int64_t least, std::int64_t most, const char* doc) {
     return add(name, rule, "", doc, RangesKey{access<Member, std::vector<NumberRange>>(), least, most});
   }

@@ -56,6 +56,12 @@ std::string at_most(const std::string& text) {
   return text.size() > most ? text.substr(0, most) + "..." : text;
 }
 
+std::string numbers_text(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) text += (text.empty() ? "" : ", ") + format_exact(value);
+  return "[" + text + "]";
+}
+
 }  // namespace
 
 std::string text_problem(const std::string& text, bool path) {
@@ -115,6 +121,7 @@ std::string legal_values(const Key& key) {
                         [](const PathsKey&) { return std::string("list of paths"); },
                         [](const TextsKey&) { return std::string("list of texts"); },
                         [](const IntegersKey& k) { return "list of ascending integers, " + integer_range(k); },
+                        [](const NumbersKey& k) { return "list of numbers, > " + format_exact(k.least); },
                         [](const RangesKey& k) { return legal_ranges(k.least, k.most); },
                         []<class T>(const ListKey<T>&) { return legal_list(std::vector<T>()); },
                         [](const ChoiceKey& k) {
@@ -141,6 +148,7 @@ std::string value_text(const Key& key, const Deck& deck) {
                         [&](const PathsKey& k) { return paths_text(k.access.get(deck)); },
                         [&](const TextsKey& k) { return paths_text(k.access.get(deck)); },
                         [&](const IntegersKey& k) { return json_of(k.access.get(deck)); },
+                        [&](const NumbersKey& k) { return numbers_text(k.access.get(deck)); },
                         [&](const RangesKey& k) { return "[" + ranges_text(k.access.get(deck)) + "]"; },
                         [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
                         [&]<class T>(const ListKey<T>& k) { return list_text(k.access.get(deck)); },
@@ -178,6 +186,10 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
             const std::vector<std::int64_t> values = k.access.get(deck);
             return must_be(std::is_sorted(values.begin(), values.end(), std::less_equal<>()) &&
                            (values.empty() || (values.front() >= k.least && values.back() <= k.most)));
+          },
+          [&](const NumbersKey& k) {
+            const std::vector<double> values = k.access.get(deck);
+            return must_be(std::all_of(values.begin(), values.end(), [&](double value) { return value > k.least; }));
           },
           [&](const RangesKey& k) { return ranges_problem(k.access.get(deck), k.least, k.most); },
           [&]<class T>(const ListKey<T>& k) { return list_problem(k.access.get(deck)); },

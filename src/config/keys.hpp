@@ -50,6 +50,12 @@ struct IntegersKey {
   std::int64_t least, most;  // inclusive
 };
 
+// Numbers, in any order.
+struct NumbersKey {
+  ValueAccess<std::vector<double>> access;
+  double least;  // exclusive
+};
+
 // Ascending ranges of integers (config/ranges.hpp).
 struct RangesKey {
   ValueAccess<std::vector<NumberRange>> access;
@@ -92,7 +98,7 @@ struct Key {
   std::string doc;
   Required required = Required::never;
   std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, TextsKey, IntegersKey,
-               RangesKey, ChoiceKey, SourcesKey, PhasesKey, ValidationKey, RampKey, GroupsKey>
+               NumbersKey, RangesKey, ChoiceKey, SourcesKey, PhasesKey, ValidationKey, RampKey, GroupsKey>
       kind;
 
   std::string qualified() const { return section + "." + name; }

@@ -65,11 +65,11 @@ void add_layers(Keys& k) {
 
 void add_rope(Keys& k) {
   k.number<&M::rope_theta>("rope_theta", stays, more_than(0), "base of the rotary wavelengths; more than 1 with yarn");
-  k.choice<&M::rope_scaling>("rope_scaling", stays, {"none", "linear", "llama3", "yarn"},
+  k.choice<&M::rope_scaling>("rope_scaling", stays, {"none", "linear", "llama3", "yarn", "longrope"},
                              "how rotary wavelengths are stretched for contexts longer than the original one");
   k.number<&M::rope_factor>("rope_factor", stays, more_than(0), "stretch; needs rope_scaling");
   k.integer<&M::rope_original_positions>("rope_original_positions", stays, 0, most_positions, "tokens",
-                                         "context before stretching; needed by llama3 and yarn");
+                                         "context before stretching; needed by llama3, yarn and longrope");
   k.number<&M::rope_low_frequency_factor>("rope_low_frequency_factor", stays, more_than(0),
                                           "llama3: wavelengths above original / this are stretched in full");
   k.number<&M::rope_high_frequency_factor>("rope_high_frequency_factor", stays, more_than(0),
@@ -78,9 +78,15 @@ void add_rope(Keys& k) {
   k.number<&M::rope_beta_slow>("rope_beta_slow", stays, more_than(0),
                                "yarn: rotations below which it is stretched in full");
   k.number<&M::rope_attention_factor>("rope_attention_factor", stays, at_least(0),
-                                      "yarn: factor of sine and cosine; 0 = 0.1 ln(rope_factor) + 1");
+                                      "yarn and longrope: factor of sine and cosine; 0 = 0.1 ln(rope_factor) + 1, or "
+                                      "sqrt(1 + ln(rope_factor) / ln(rope_original_positions))");
   k.number<&M::rope_mscale>("rope_mscale", stays, at_least(0), "yarn, as in DeepSeek's config.json; 0 = absent");
   k.number<&M::rope_mscale_all_dim>("rope_mscale_all_dim", stays, at_least(0), "yarn, as rope_mscale; 0 = absent");
+  k.numbers<&M::rope_short_factor>("rope_short_factor", stays, 0,
+                                   "longrope: divisors of the rotary frequencies, from the first on, half as many as "
+                                   "rope rotates entries of a head");
+  k.numbers<&M::rope_long_factor>("rope_long_factor", stays, 0,
+                                  "longrope: those of sequences of more than rope_original_positions tokens");
   k.flag<&M::rope_truncate>("rope_truncate", stays, "yarn: round the correction range to whole dimensions");
   k.number<&M::rope_fraction>("rope_fraction", stays, more_than(0),
                               "rope rotates so much of a head, at most 1: its first entries, an even number of them");

@@ -113,6 +113,18 @@ class ValueReader {
     k.access.set(deck_, std::move(values));
     return "";
   }
+  std::string operator()(const NumbersKey& k) {
+    if (node_.kind != YamlNode::Kind::list) return illegal();
+    std::vector<double> values;
+    for (const auto& item : node_.items) {
+      const auto value =
+          item.kind == YamlNode::Kind::scalar && item.plain ? parse_number(item.text) : std::optional<double>();
+      if (!value) return "holds " + kind_of(item) + ": legal: " + legal_values(key_);
+      values.push_back(*value);
+    }
+    k.access.set(deck_, std::move(values));
+    return "";
+  }
   std::string operator()(const RangesKey& k) {
     std::vector<NumberRange> ranges;
     std::string problem = read_ranges(node_, k.least, k.most, ranges);

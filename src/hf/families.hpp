@@ -63,7 +63,7 @@ struct HfFamily {
   std::int64_t no_rope_every = -1;    // where no_rope_layers and no_rope_layer_interval are left out
   bool latent = false;                // head_dim and num_key_value_heads are not read
   bool multi_token = false;           // its files may have layers of multi-token prediction
-  bool plain_rope = false;            // no method stretches its wavelengths
+  bool longrope = false;              // no other method stretches its wavelengths
   bool rotary_dim = false;            // a key says how many entries of a head it rotates
   bool query_position_scale = false;  // rope parameters have llama_4_scaling_beta
   bool linear = false;                // layers of gated DeltaNet, and gates of attention's output

@@ -4,6 +4,7 @@
 
 #include "config/key_bounds.hpp"
 #include "config/text.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -23,18 +24,20 @@ const json* find_parameters(const JsonObject& config, const char*& key) {
   return nullptr;
 }
 
-// The method, under its newer or its older key.
-RopeScaling read_method(const JsonObject& rope) {
+// The method, under its newer or its older key; of a family that may have it longrope, which was su once.
+RopeScaling read_method(const JsonObject& rope, bool longrope = false) {
   const std::string older = rope.text("type", "default"), method = rope.text("rope_type", older);
   if (rope.has("type") && rope.has("rope_type") && older != method)
     rope.refuse("rope_type",
                 "= " + shown(method) + " but type = " + shown(older) + "; legal: one of them, or both alike");
   if (method == "default") return RopeScaling::none;
-  if (method == "linear") return RopeScaling::linear;
-  if (method == "llama3") return RopeScaling::llama3;
-  if (method == "yarn") return RopeScaling::yarn;
-  rope.refuse(rope.has("rope_type") ? "rope_type" : "type",
-              "= " + shown(method) + "; legal: default | linear | llama3 | yarn");
+  if (method == "linear" && !longrope) return RopeScaling::linear;
+  if (method == "llama3" && !longrope) return RopeScaling::llama3;
+  if (method == "yarn" && !longrope) return RopeScaling::yarn;
+  if ((method == "longrope" || method == "su") && longrope) return RopeScaling::longrope;
+  rope.refuse(
+      rope.has("rope_type") ? "rope_type" : "type",
+      "= " + shown(method) + "; legal: " + (longrope ? "default | longrope | su" : "default | linear | llama3 | yarn"));
   return RopeScaling::none;
 }
 
@@ -109,6 +112,29 @@ void read_yarn(const JsonObject& config, const JsonObject& rope, ModelDeck& mode
   model.rope_truncate = rope.flag("truncate", true);
 }
 
+std::vector<double> read_divisors(const JsonObject& rope, const char* key, std::size_t count) {
+  const json* const list = rope.find(key);
+  const bool good = list && list->is_array() && list->size() == count &&
+                    std::all_of(list->begin(), list->end(),
+                                [](const json& item) { return item.is_number() && item.get<double>() > 0; });
+  if (good) return list->get<std::vector<double>>();
+  rope.refuse(key, (list ? "= " + shown_json(*list) : "missing") + "; legal: " + std::to_string(count) +
+                       " numbers, more than 0");
+  return {};
+}
+
+// What is left out is as in the class.
+void read_longrope(const JsonObject& config, const JsonObject& rope, const HfFamily& family, ModelDeck& model) {
+  model.rope_original_positions =
+      config.integer("original_max_position_embeddings", family.sizes.positions, 1, most_positions);
+  model.rope_factor = rope.number(
+      "factor", static_cast<double>(model.max_positions) / static_cast<double>(model.rope_original_positions), 0);
+  model.rope_attention_factor = rope.number("attention_factor", 0, 0);
+  const auto rotated = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rope_fraction);
+  model.rope_short_factor = read_divisors(rope, "short_factor", to_size(rotated / 2));
+  model.rope_long_factor = read_divisors(rope, "long_factor", to_size(rotated / 2));
+}
+
 bool has_nested_maps(const json& parameters) {
   for (const auto& value : parameters)
     if (value.is_object()) return true;
@@ -117,9 +143,7 @@ bool has_nested_maps(const json& parameters) {
 
 // The method and its parameters.
 void read_scaling(const JsonObject& config, const JsonObject& rope, const HfFamily& family, ModelDeck& model) {
-  model.rope_scaling = read_method(rope);
-  if (family.plain_rope && model.rope_scaling != RopeScaling::none)
-    rope.refuse(rope.has("rope_type") ? "rope_type" : "type", "not available with this model_type; legal: default");
+  model.rope_scaling = read_method(rope, family.longrope);
   // This family's scores are multiplied by it under any scaling; forge has it with yarn.
   if (family.latent && model.rope_scaling != RopeScaling::none && model.rope_scaling != RopeScaling::yarn &&
       rope.amount("mscale_all_dim", 0) > 0)
@@ -127,6 +151,7 @@ void read_scaling(const JsonObject& config, const JsonObject& rope, const HfFami
   if (model.rope_scaling == RopeScaling::linear) read_factor(rope, model);
   if (model.rope_scaling == RopeScaling::llama3) read_llama3(config, rope, model);
   if (model.rope_scaling == RopeScaling::yarn) read_yarn(config, rope, model);
+  if (model.rope_scaling == RopeScaling::longrope) read_longrope(config, rope, family, model);
 }
 
 // What Ministral 3's class takes where nothing is said.
@@ -222,6 +247,20 @@ nlohmann::ordered_json written_scaling(const ModelDeck& model) {
   return rope;
 }
 
+// As older versions of the class want it, which know three keys, where the further ones have the class's own values.
+void write_longrope(const ModelDeck& model, nlohmann::ordered_json& config) {
+  nlohmann::ordered_json rope;
+  rope["type"] = "longrope";
+  rope["short_factor"] = model.rope_short_factor;
+  rope["long_factor"] = model.rope_long_factor;
+  config["original_max_position_embeddings"] = model.rope_original_positions;
+  const double positions = config.value("max_position_embeddings", 0.0);
+  if (model.rope_factor != positions / static_cast<double>(model.rope_original_positions))
+    rope["factor"] = model.rope_factor;
+  if (model.rope_attention_factor > 0) rope["attention_factor"] = model.rope_attention_factor;
+  config["rope_scaling"] = rope;
+}
+
 // As read_rope_by_type() reads them. transformers 4 knows rope_scaling alone, which stretches layers without a window.
 void write_rope_by_type(const ModelDeck& model, const HfFamily& family, nlohmann::ordered_json& config) {
   nlohmann::ordered_json full = written_scaling(model), windowed = full;
@@ -275,6 +314,7 @@ void write_hf_rope(const ModelDeck& model, const HfFamily& family, nlohmann::ord
   if (family.query_position_scale) return write_scaled_queries(model, config);
   if (family.rope_by_type()) return write_rope_by_type(model, family, config);
   if (family.no_rope_every >= 0) config["no_rope_layers"] = rotating_layers(model.layers, model.no_rope_every);
+  if (model.rope_scaling == RopeScaling::longrope) return write_longrope(model, config);
   if (model.rope_scaling == RopeScaling::none && absent_parameters(family).is_null()) {
     config["rope_scaling"] = nullptr;
     return;

@@ -98,7 +98,10 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (family.rope_by_type() && !m.rope_truncate) return "rope_truncate must be true";
   if (family.rope_fraction == 0 && m.rope_fraction != 1) return "rope_fraction must be 1";
   if (family.no_rope_every < 0 && m.no_rope_every > 0) return "no_rope_every must be 0";
-  if (family.plain_rope && m.rope_scaling != RopeScaling::none) return "rope_scaling must be none";
+  const bool longrope = m.rope_scaling == RopeScaling::longrope;
+  if (family.longrope && !longrope && m.rope_scaling != RopeScaling::none)
+    return "rope_scaling must be none or longrope";
+  if (!family.longrope && longrope) return "rope_scaling must not be longrope";
   if (family.whole_heads && m.width % m.heads != 0) return "width must be a multiple of heads";
   return experts_obstacle(m, family);
 }
@@ -142,7 +145,8 @@ void write_window(const ModelDeck& m, const HfFamily& family, Json& config) {
 
 // Readers take their family's default for max_position_embeddings where nothing is said.
 void write_positions(const ModelDeck& m, std::int64_t trained, Json& config) {
-  const bool stretched = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
+  const bool stretched = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn ||
+                         m.rope_scaling == RopeScaling::longrope;
   const std::int64_t positions =
       m.max_positions > 0 ? m.max_positions
       : stretched ? static_cast<std::int64_t>(std::ceil(static_cast<double>(m.rope_original_positions) * m.rope_factor))

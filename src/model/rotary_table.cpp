@@ -59,6 +59,19 @@ double yarn_attention_factor(const ModelDeck& o) {
   return yarn_mscale(o.rope_factor, 1);
 }
 
+// Each frequency by a divisor of its own, which sequences longer than the original context have others of.
+void scale_longrope(const ModelDeck& o, std::int64_t positions, std::vector<double>& inverse) {
+  const std::vector<double>& divisors =
+      positions > o.rope_original_positions ? o.rope_long_factor : o.rope_short_factor;
+  for (std::size_t i = 0; i < inverse.size(); ++i) inverse[i] /= divisors.at(i);
+}
+
+double longrope_attention_factor(const ModelDeck& o) {
+  if (o.rope_attention_factor > 0) return o.rope_attention_factor;
+  if (o.rope_factor <= 1) return 1;
+  return std::sqrt(1 + std::log(o.rope_factor) / std::log(static_cast<double>(o.rope_original_positions)));
+}
+
 double query_scale(const ModelDeck& o, std::int64_t position) {
   const std::int64_t times = position / o.rope_original_positions;
   return 1 + o.query_position_scale * std::log1p(static_cast<double>(times));
@@ -66,7 +79,7 @@ double query_scale(const ModelDeck& o, std::int64_t position) {
 
 }  // namespace
 
-RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t base) {
+RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t base, std::int64_t positions) {
   const ModelDeck& o = spec.options;
   RotaryFrequencies result;
   const std::int64_t dim = spec.rotary_dim();
@@ -87,6 +100,10 @@ RotaryFrequencies rotary_frequencies(const ModelSpec& spec, std::int64_t base) {
       scale_yarn(spec, result.inverse);
       result.attention_factor = yarn_attention_factor(o);
       break;
+    case RopeScaling::longrope:
+      scale_longrope(o, positions, result.inverse);
+      result.attention_factor = longrope_attention_factor(o);
+      break;
   }
   return result;
 }
@@ -97,7 +114,7 @@ RotaryTable rotary_table(const ModelSpec& spec, std::int64_t positions) {
   table.sine.reserve(table.cosine.capacity());
   const std::int64_t bases = spec.rotary_bases(), of_base = spec.rotary_tables() / bases;
   for (std::int64_t which = 0; which < spec.rotary_tables(); ++which) {
-    const auto frequencies = rotary_frequencies(spec, which / of_base);
+    const auto frequencies = rotary_frequencies(spec, which / of_base, positions);
     for (std::int64_t p = 0; p < positions; ++p) {
       const double factor = frequencies.attention_factor * (which % of_base > 0 ? query_scale(spec.options, p) : 1);
       for (const double f : frequencies.inverse) {

@@ -24,6 +24,32 @@ TEST(Check, PartsWithoutRotation) {
   expect_refused(learned, {"model.rope_fraction = 0.5 has no effect", "model.no_rope_every = 1 has no effect"});
 }
 
+TEST(Check, DivisorsOfLongRope) {
+  const auto longrope = [](std::size_t short_ones, std::size_t long_ones, std::int64_t original) {
+    return [=](Deck& d) {
+      d.model.head_dim = 8;
+      d.model.rope_scaling = RopeScaling::longrope;
+      d.model.rope_factor = 4;
+      d.model.rope_original_positions = original;
+      d.model.rope_short_factor.assign(short_ones, 1.5);
+      d.model.rope_long_factor.assign(long_ones, 2.5);
+    };
+  };
+  EXPECT_EQ(checked(longrope(4, 4, 8)).model.rope_long_factor.size(), 4u);
+  expect_refused(longrope(3, 4, 8), {"model.rope_short_factor has 3 numbers; legal: 4, half as many"});
+  expect_refused(longrope(4, 0, 8), {"model.rope_long_factor has 0 numbers; legal: 4"});
+  expect_refused(longrope(4, 4, 0), {"rope_original_positions = 0", "longrope"});
+  expect_refused(longrope(4, 4, 1), {"rope_original_positions = 1", "legal: at least 2"});
+  expect_refused([](Deck& d) { d.model.rope_short_factor = {1}; },
+                 {"model.rope_short_factor", "no effect without model.rope_scaling = longrope"});
+  expect_refused(
+      [&](Deck& d) {
+        longrope(4, 4, 8)(d);
+        d.model.rope_long_factor[2] = 0;
+      },
+      {"model.rope_long_factor", "list of numbers, > 0"});
+}
+
 TEST(Check, NormsBefore) {
   const auto both = [](auto change) {
     return [=](Deck& d) {

@@ -56,6 +56,12 @@ struct Randomize {
       if (random() % 2) values.push_back(i);
     k.access.set(deck, values);
   }
+  void operator()(const NumbersKey& k) const {
+    std::vector<double> values;
+    for (std::size_t i = 0, n = random() % 5; i < n; ++i)
+      values.push_back(k.least + static_cast<double>(1 + random() % 1000) / 7);
+    k.access.set(deck, values);
+  }
   void operator()(const SourcesKey& k) const {
     std::vector<SourceDeck> sources;
     const bool weighed = random() % 2 == 0;

@@ -1,8 +1,11 @@
+#include <cmath>
+
 #include "hf/families.hpp"
 
 #include "config/family.hpp"
 #include "config/router_score.hpp"
 #include "family_cases.hpp"
+#include "model/rotary_table.hpp"
 
 // config.json of families with something particular, of other words for a family, and of text models beside image
 // models.
@@ -83,9 +86,42 @@ TEST(HfFamilies, Phi3) {
   EXPECT_EQ(read_twice(plain("phi3", {{"partial_rotary_factor", 0.75}})).rope_fraction, 0.75);
   EXPECT_EQ(absent.rope_fraction, 1);
   expect_refused(plain("phi3", {{"partial_rotary_factor", 1.5}}), {"partial_rotary_factor", "at most 1"});
-  expect_refused(plain("phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1}}}}}), {"'longrope'"});
   expect_refused(plain("phi3", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}),
-                 {"rope_scaling: type: not available with this model_type; legal: default"});
+                 {"rope_scaling: type = 'linear'; legal: default | longrope | su"});
+}
+
+TEST(HfFamilies, LongRope) {
+  const json scaling = {{"type", "longrope"}, {"short_factor", {1, 1.05, 1.25, 1.5}}, {"long_factor", {1, 2, 8.5, 30}}};
+  const auto phi = [&](const json& changes, const json& more = json::object()) {
+    return plain("phi3",
+                 with({{"rope_scaling", with(scaling, changes)}, {"original_max_position_embeddings", 16}}, more));
+  };
+  const ModelDeck m = read_twice(phi(json::object()));
+  EXPECT_EQ(m.rope_scaling, RopeScaling::longrope);
+  EXPECT_EQ(m.rope_original_positions, 16);
+  EXPECT_EQ(m.rope_factor, 4);
+  EXPECT_EQ(m.rope_short_factor, (std::vector<double>{1, 1.05, 1.25, 1.5}));
+  EXPECT_EQ(m.rope_long_factor, (std::vector<double>{1, 2, 8.5, 30}));
+  const json written = json::parse(write_hf_config(m));
+  EXPECT_EQ(written["rope_scaling"], scaling) << "versions of the class know three keys alone";
+  EXPECT_EQ(written["original_max_position_embeddings"], 16);
+  const ModelDeck given = read_twice(phi({{"factor", 2}, {"attention_factor", 1.5}}));
+  EXPECT_EQ(std::pair(given.rope_factor, given.rope_attention_factor), std::pair(2.0, 1.5));
+  const ModelSpec spec = resolve_model(m);
+  const RotaryFrequencies near = rotary_frequencies(spec, 0, 16), far = rotary_frequencies(spec, 0, 17);
+  EXPECT_DOUBLE_EQ(near.inverse[3], std::pow(1e4, -0.75) / 1.5);
+  EXPECT_DOUBLE_EQ(far.inverse[3], std::pow(1e4, -0.75) / 30);
+  EXPECT_DOUBLE_EQ(near.attention_factor, std::sqrt(1 + std::log(4.0) / std::log(16.0)));
+  EXPECT_EQ(far.attention_factor, near.attention_factor);
+  EXPECT_EQ(read(phi({{"type", "su"}})).rope_scaling, RopeScaling::longrope) << "its older name";
+  EXPECT_EQ(read(phi(json::object(), {{"original_max_position_embeddings", nullptr}})).rope_original_positions, 4096);
+  expect_refused(phi({{"short_factor", {1}}}), {"short_factor = a list; legal: 4 numbers, more than 0"});
+  expect_refused(phi({{"long_factor", {1, 2, 0, 3}}}), {"long_factor", "legal: 4 numbers, more than 0"});
+  expect_refused(phi({{"long_factor", nullptr}}), {"long_factor: missing; legal: 4 numbers"});
+  expect_refused(phi({{"type", "yarn"}}), {"'yarn'; legal: default | longrope | su"});
+  ModelDeck other = m;
+  other.family = Family::llama;
+  expect_bad_input([&] { write_hf_config(other); }, {"family llama", "rope_scaling must not be longrope"});
 }
 
 TEST(HfFamilies, Glm4Moe) {
