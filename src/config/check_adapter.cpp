@@ -56,6 +56,16 @@ void add_mlp_targets(const ModelDeck& model, std::vector<std::string>& names) {
   if (model.experts > 0 && plain != experts) names.insert(names.end(), experts.begin(), experts.end());
 }
 
+// Whether matrices of experts are among the targets.
+bool adapts_experts(const ModelDeck& model) {
+  const TensorNames& of = tensor_names(model.family);
+  const std::vector<std::string>& targets = model.adapter.targets;
+  if (model.experts == 0 || of.packed) return false;
+  return targets.empty() || std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+           return target == of.gate || target == of.up || target == of.down;
+         });
+}
+
 void check_targets(const Deck& deck, Report& report) {
   const std::vector<std::string> legal = adapter_targets(deck.model);
   if (deck.model.adapter.targets.empty() && tensor_names(deck.model.family).packed)
@@ -103,7 +113,8 @@ void check_adapter(const Deck& deck, bool trains, Report& report) {
   const Refusals refuse(deck, report, "adapter.name = lora", "adapter.name: none");
   const TensorNames& names = tensor_names(deck.model.family);
   refuse(!names.gpt2 && *names.qkv != 0, "model", "family", "one with q_proj, k_proj and v_proj");
-  refuse(adapter.dropout > 0, "adapter", "dropout", "0");
+  refuse(adapter.dropout > 0 && adapts_experts(deck.model), "adapter", "dropout",
+         "0, or adapter.targets without matrices of experts");
   refuse(deck.model.new_rows != NewRows::none, "model", "new_rows",
          "none (a run without adapters writes the model with those rows)");
   check_targets(deck, report);

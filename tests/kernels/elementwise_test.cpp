@@ -5,7 +5,7 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"
-#include "kernels/kernels.hpp"
+#include "kernels/rows/dropped_columns.hpp"
 
 namespace forge {
 namespace {
@@ -287,6 +287,30 @@ TEST(Dropout, follows_its_definition) {
       check_dropout<double>(C, rate);
       check_dropout<float>(C, rate);
       check_dropout<bf16>(C, rate);
+    }
+}
+
+// A part of a row's columns has that part of its mask.
+TEST(Dropout, of_a_part_of_the_columns) {
+  const Rows rows({0, 7}, {3, 100000});
+  const std::int64_t C = 37;
+  Field<double> x(2, C, normal_values(2 * C, 1), 1), y(2, C, 3), out(2, C, 4);
+  Stream s(2);
+  dropout<double>(s, x.view(), y.view(), rows.how(0.4, 42));
+  const Values whole = y.read(s);
+  for (std::int64_t begin = 0; begin < 9; ++begin)
+    for (const std::int64_t end : {begin, begin + 1, begin + 3, begin + 11, C}) {
+      const auto part = [&](Field<double>& f) {
+        return View<double, 2>(f.view().data + begin, {{2, end - begin}}, f.view().pitch);
+      };
+      out.write(Values(static_cast<std::size_t>(2 * C), 0.0));
+      dropout<double>(s, part(x), part(out), rows.how(0.4, 42), begin);
+      const Values values = out.read(s);
+      for (std::int64_t i = 0; i < 2 * C; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const bool inside = i % C >= begin && i % C < end;
+        EXPECT_EQ(values[at], inside ? whole[at] : 0) << begin << ".." << end << ", element " << i;
+      }
     }
 }
 
