@@ -21,7 +21,7 @@ import export_check
 import random_case
 import reference
 
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gpt2", "smollm3", "mixtral", "qwen3_moe", "qwen2_moe"]
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gpt2", "smollm3", "phi3", "mixtral", "qwen3_moe", "qwen2_moe"]
 FAMILIES += ["glm4_moe", "deepseek_v2", "deepseek_v3"]
 SETTINGS = ["adapter.name=lora", "adapter.rank=3", "adapter.alpha=7", "optimizer.learning_rate=0.05"]
 SETTINGS += ["model.router_bias_rate=0"]

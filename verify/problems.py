@@ -1123,6 +1123,16 @@ PROBLEMS = {
         adapter={"rank": 3, "alpha": 4.0, "rank_stabilised": True, "targets": ["c_attn", "c_proj"]},
         optimizer={"learning_rate": 0.01, "schedule": "linear", "weight_decay": 0.2},
     ),
+    "lora_phi3": Problem(
+        shows=(
+            "Adapters of tensors that stand fused in the files, too: q, k and v have one A and one B together, and so have "
+            "gate and up."
+        ),
+        config=phi3(),
+        train=run(32),
+        adapter={"rank": 3, "alpha": 5.0, "targets": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
+        optimizer={"learning_rate": 0.01, "schedule": "cosine", "warmup_steps": 2},
+    ),
     "lora_deepseek": Problem(
         shows=(
             "Adapters of all projections of latent attention, in layers with frozen experts and without: those down, which "

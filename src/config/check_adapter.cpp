@@ -49,11 +49,25 @@ void add_mlp_targets(const ModelDeck& model, std::vector<std::string>& names) {
   const TensorNames& of = tensor_names(model.family);
   const bool gated = is_gated(model.activation);
   if (of.packed) return;  // PEFT has no names for a part of them
+  if (gated && *of.gate_up != 0) {
+    names.insert(names.end(), {"gate_up_proj", "down_proj"});
+    return;
+  }
   const std::vector<std::string> plain{"gate_proj", "up_proj", "down_proj"}, experts{of.gate, of.up, of.down};
   const bool dense = model.first_dense_layers > 0 || model.moe_every > 1 || !model.dense_layers.empty();
   const bool all_routed = model.experts > 0 && model.shared_expert_ffn == 0 && !dense;
   if (!all_routed || plain == experts) names.insert(names.end(), plain.begin() + (gated ? 0 : 1), plain.end());
   if (model.experts > 0 && plain != experts) names.insert(names.end(), experts.begin(), experts.end());
+}
+
+// Whether matrices of experts are among the targets.
+bool adapts_experts(const ModelDeck& model) {
+  const TensorNames& of = tensor_names(model.family);
+  const std::vector<std::string>& targets = model.adapter.targets;
+  if (model.experts == 0 || of.packed) return false;
+  return targets.empty() || std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+           return target == of.gate || target == of.up || target == of.down;
+         });
 }
 
 void check_targets(const Deck& deck, Report& report) {
@@ -80,6 +94,8 @@ std::vector<std::string> adapter_targets(const ModelDeck& model) {
     names = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
   else if (model.attention == AttentionKind::mla)
     names = {"q_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
+  else if (*tensor_names(model.family).qkv != 0)
+    names = {"qkv_proj"};
   names.push_back("o_proj");
   add_mlp_targets(model, names);
   return names;
@@ -101,9 +117,8 @@ void check_adapter(const Deck& deck, bool trains, Report& report) {
     return;
   }
   const Refusals refuse(deck, report, "adapter.name = lora", "adapter.name: none");
-  const TensorNames& names = tensor_names(deck.model.family);
-  refuse(!names.gpt2 && *names.qkv != 0, "model", "family", "one with q_proj, k_proj and v_proj");
-  refuse(adapter.dropout > 0, "adapter", "dropout", "0");
+  refuse(adapter.dropout > 0 && adapts_experts(deck.model), "adapter", "dropout",
+         "0, or adapter.targets without matrices of experts");
   refuse(deck.model.new_rows != NewRows::none, "model", "new_rows",
          "none (a run without adapters writes the model with those rows)");
   check_targets(deck, report);

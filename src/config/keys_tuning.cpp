@@ -20,7 +20,8 @@ void add_adapter(std::vector<Key>& keys) {
   k.integer<&A::rank>("rank", stays, 1, 1 << 16, "", "rows of A, columns of B");
   k.number<&A::alpha>("alpha", stays, more_than(0), "scale = alpha / rank");
   k.flag<&A::rank_stabilised>("rank_stabilised", stays, "scale = alpha / sqrt(rank) (arXiv 2312.03732)");
-  k.number<&A::dropout>("dropout", stays, from_below(0, 1), "of A's input; 0 alone so far");
+  k.number<&A::dropout>("dropout", stays, from_below(0, 1),
+                        "of A's input, in training: one draw for the matrices that read it; not of experts'");
   k.texts<&A::targets>("targets", stays,
                        "matrices that have one, by the last part of Hugging Face's names (q_proj); [] = all of "
                        "attention and MLP");

@@ -60,6 +60,13 @@ function settings() {
   const list = keys.filter((key) => $(idOf(key)).value.trim()).map((key) => `${key}=${$(idOf(key)).value.trim()}`);
   return [...list, ...otherSettings()].join("\n");
 }
+// Keys that stand twice, in their control or a line: the last one counts, as with forge's --set.
+function showTwice() {
+  const all = settings().split("\n").map((s) => s.split("=")[0].trim()).filter(Boolean);
+  const twice = [...new Set(all.filter((key, i) => all.indexOf(key) < i))];
+  $("more_note").hidden = twice.length === 0;
+  $("more_note").textContent = `set more than once, and the last value counts: ${twice.join(", ").slice(0, 300)}`;
+}
 const otherSettings = () => $("more").value.split("\n").map((s) => s.trim()).filter(Boolean);
 
 // Gives keys values, in their controls or among the other settings.
@@ -105,6 +112,7 @@ function answerNow(what, asked) {
 
 function update() {
   if (!answer) return setTimeout(update, 50);
+  showTwice();
   $("size_box").hidden = $("model").value !== "size:";
   $("config_box").hidden = $("model").value !== "config:";
   if ($("config").value.length > longest)

@@ -145,7 +145,7 @@ function showSteps(plan) {
     [used <= 1, "1. Fit", `${(100 * used).toFixed(0)} % of a GPU's memory; ${countText(facts.parameters)} parameters on ${facts.ranks} GPUs`,
       used > 1 ? "next: full recomputation, ZeRO 3, microbatches of one, states in bf16; then tp in a node, then pp"
         : used < 0.6 ? "room to spare: less recomputation, larger microbatches" : "", gauge(used / 1.25, 0, 0.8)],
-    [used <= 1 ? ratio >= 0.25 && ratio <= 4 : null, "2. Batch", `${(tokens / 1e6).toPrecision(3)} M tokens a step; ${facts.microbatches} microbatches a rank`,
+    [used <= 1 ? ratio >= 0.25 && ratio <= 4 : null, "2. Batch", `${(tokens / 1e6).toPrecision(3)} M tokens a step; ${facts.microbatches} microbatch${facts.microbatches === 1 ? "" : "es"} a rank`,
       batchHint, gauge(scale(tokens), scale(usual / 4), scale(4 * usual))],
     [plan && used <= 1 ? plan.mfu >= 0.35 : null, "3. Throughput", plan ? `mfu ${(100 * plan.mfu).toFixed(1)} %; binds: ${plan.binds}` : "…",
       plan ? "one change and the search below may be faster" : "", gauge(plan ? plan.mfu / 0.7 : null, 0.5, 1)],

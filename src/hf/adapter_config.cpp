@@ -173,7 +173,7 @@ std::string write_adapter_config(const ModelDeck& model) {
   config["r"] = a.rank;
   config["lora_alpha"] = shortest_number(written_alpha(model));
   config["use_rslora"] = writes_stabilised(model);
-  config["lora_dropout"] = 0.0;
+  config["lora_dropout"] = a.dropout;
   config["target_modules"] = targets_of(model);
   if (const auto parameters = target_parameters_of(model); !parameters.empty())
     config["target_parameters"] = parameters;

@@ -13,6 +13,11 @@ std::string_view last_part(std::string_view name) {
   return name.substr(name.rfind('.') + 1);
 }
 
+// The module of a fused tensor's name in config/family.hpp, which ends with a dot.
+std::string_view module_of(std::string_view name) {
+  return name.substr(0, name.size() - 1);
+}
+
 // Those of a feed-forward layer, of the shared experts or of each expert.
 AdaptedTensors mlp_tensors(const ModelSpec& s, const AdaptedProduct& of) {
   const TensorNames& names = tensor_names(s.options.family);
@@ -31,6 +36,9 @@ AdaptedTensors mlp_tensors(const ModelSpec& s, const AdaptedProduct& of) {
   if (is_down)
     return {tensor({"down", "shared.down", "mlp.down"}, names.gpt2 ? "c_proj" : "down_proj", names.down, C, F,
                    split_columns(), Splits{})};
+  if (const std::string_view fused = names.gate_up; s.gated() && !fused.empty())
+    return {tensor({"", "", "mlp.gate_up"}, module_of(fused), "", 2 * F, C, {},
+                   {{0, 1, false, 0, F}, {0, 1, false, F, F}})};
   const AdaptedTensor up =
       tensor({"up", "shared.up", "mlp.up"}, names.gpt2 ? "c_fc" : "up_proj", names.up, F, C, {}, split_rows());
   if (!s.gated()) return {up};
@@ -39,14 +47,15 @@ AdaptedTensors mlp_tensors(const ModelSpec& s, const AdaptedProduct& of) {
 
 AdaptedTensors all_tensors_of(const ModelSpec& s, const AdaptedProduct& of) {
   const bool gpt2 = tensor_names(s.options.family).gpt2;
+  const char* const fused = tensor_names(s.options.family).qkv;
   const std::int64_t C = s.C(), D = s.D(), q = s.q_columns(), kv = s.kv_columns();
   const bool lora = s.q_lora() > 0;
   switch (of.product) {
     case BlockProduct::qkv:
       if (s.mla()) return {};
-      if (gpt2)
+      if (*fused != 0)
         return {{"attention.qkv",
-                 {"attn.c_attn"},
+                 {module_of(fused)},
                  s.qkv_columns(),
                  C,
                  {},
@@ -165,9 +174,44 @@ void LowRank<P>::list(ParameterLister& l, AdaptedProduct product) {
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
+AdapterInput input_of(const ModelSpec& s, BlockProduct product) {
+  switch (product) {
+    case BlockProduct::q_up:
+      return s.q_lora() > 0 ? AdapterInput::query_latent : AdapterInput::attention;
+    case BlockProduct::kv_up:
+      return AdapterInput::key_latent;
+    case BlockProduct::attention_out:
+      return AdapterInput::attention_out;
+    case BlockProduct::gate_up:
+      return AdapterInput::feed_forward;
+    case BlockProduct::down:
+      return AdapterInput::activation;
+    default:
+      return AdapterInput::attention;
+  }
+}
+
+template <class T>
+void DroppedRows<T>::list(BufferLister& l, bool trains) {
+  if (!trains || l.spec.options.adapter.dropout == 0) return;
+  std::int64_t most = 0;
+  for (std::int64_t layer = 0; layer < l.spec.L(); ++layer)
+    for (const AdaptedProduct& product : adapted_products(l.spec.is_moe(layer)))
+      if (low_columns(l.spec, product) > 0)
+        most = std::max(most, rows_of(l, product.product) * tensors_of(l.spec, product)[0].columns);
+  if (most > 0) l.add(values, "dropped inputs of adapters", most, 1);
+}
+
+#define FORGE_INSTANTIATE(T) template struct DroppedRows<T>;
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
+
 void list_low_rows(Segments& list, AdaptedProduct product) {
   const std::int64_t columns = low_columns(list.spec, product);
-  if (columns > 0) list.linear(rows_of(list, product.product), columns, tensors_of(list.spec, product)[0].columns);
+  if (columns == 0) return;
+  const std::int64_t R = rows_of(list, product.product), K = tensors_of(list.spec, product)[0].columns;
+  if (list.spec.options.adapter.dropout > 0) list.over_rows("dropout", R, K, 1, 1);
+  list.linear(R, columns, K);
 }
 
 void list_adapter(Segments& list, AdaptedProduct product, ProductOf of) {
@@ -183,8 +227,15 @@ void list_adapter(Segments& list, AdaptedProduct product, ProductOf of) {
     if (of == ProductOf::input_gradient) list.linear_backward_input(R, t.rows, r);
     if (of == ProductOf::weight_gradient) list.linear_backward_weight(R, t.rows, r);
   }
-  if (of == ProductOf::input_gradient) list.linear_backward_input(R, columns, K);
-  if (of == ProductOf::weight_gradient) list.linear_backward_weight(R, columns, K);
+  const bool drops = list.spec.options.adapter.dropout > 0;
+  if (of == ProductOf::input_gradient) {
+    list.linear_backward_input(R, columns, K);
+    if (drops) list.over_rows("residual_add", R, K, 2, 1);
+  }
+  if (of == ProductOf::weight_gradient) {
+    if (drops) list.over_rows("dropout", R, K, 1, 1);
+    list.linear_backward_weight(R, columns, K);
+  }
 }
 
 }  // namespace forge

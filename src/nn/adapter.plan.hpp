@@ -72,6 +72,21 @@ struct LowRows {
   }
 };
 
+// The input of A that adapter.dropout draws a mask for: products that share it share the mask. With that key inputs
+// stand for an adapter's time in one buffer, which the run has.
+enum class AdapterInput : std::uint8_t { attention, query_latent, key_latent, attention_out, feed_forward, activation };
+AdapterInput input_of(const ModelSpec& spec, BlockProduct product);
+// Part of the mask's key, apart from the model's own places of dropout.
+constexpr std::uint64_t adapter_place(std::int64_t layer, AdapterInput input) {
+  return std::uint64_t{1} << 32 | static_cast<std::uint64_t>(layer) << 3 | static_cast<std::uint64_t>(input);
+}
+template <class T>
+struct DroppedRows {
+  View<T, 1> values;  // of the most rows times columns of an input
+
+  void list(BufferLister& l, bool trains);
+};
+
 // Forward, B and W of the adapters of a product.
 void list_adapter(Segments& list, AdaptedProduct product, ProductOf of);
 // x Aᵀ alone, which recomputation makes anew.

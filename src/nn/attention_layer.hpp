@@ -27,9 +27,11 @@ struct AttentionLayer {
   void backward(View<T, 2> dx, const RowScratch<T>& weights) const { backward(dx, &weights); }
 
  private:
-  Adapter<T> adapter() const { return {p.ctx, BlockProduct::qkv, w.qkv_adapter, g.qkv_adapter, b.qkv_low}; }
+  Adapter<T> adapter() const {
+    return {p.ctx, BlockProduct::qkv, w.qkv_adapter, g.qkv_adapter, b.qkv_low, p.layer, p.batch};
+  }
   Adapter<T> out_adapter() const {
-    return {p.ctx, BlockProduct::attention_out, w.out_adapter, g.out_adapter, b.out_low};
+    return {p.ctx, BlockProduct::attention_out, w.out_adapter, g.out_adapter, b.out_low, p.layer, p.batch};
   }
   struct Angles {
     View<const std::int32_t, 1> positions;

@@ -25,9 +25,10 @@ struct Batch {
   void list(BufferLister& l) {
     l.add(tokens, "tokens", l.R, 1, l.W);
     l.add(labels, "labels", l.R, 1, l.F);
-    l.add(positions, "positions", l.R, 1, l.B);
+    const bool drops = l.spec.options.adapter.dropout > 0;
+    l.add(positions, "positions", l.R, 1, drops ? l.W : l.B);
     l.add(documents, "documents", l.R, 1, l.B);
-    l.add(samples, "samples", l.R, 1, l.c.rounding.on ? l.W : l.B);
+    l.add(samples, "samples", l.R, 1, l.c.rounding.on || drops ? l.W : l.B);
     l.add(token_order, "rows by token", l.R, 1, l.W);
     if (!l.spec.rope()) l.add(position_order, "rows by position", l.S, 1, l.W);
     if (l.c.document_positions) l.add(document_positions, "positions in documents", l.R, 1, l.B);

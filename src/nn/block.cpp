@@ -18,7 +18,7 @@ struct Halves {
   AttentionLayer<T> attention{k.p, k.b.attention, k.w.attention, k.g.attention};
   LatentAttention<T> latent{k.p, k.b.latent, k.w.latent, k.g.latent};
   DeltaLayer<T> delta{k.p, k.b.delta, k.w.delta, k.g.delta};
-  Mlp<T> mlp{k.p.ctx, k.b.mlp, k.w.mlp, k.g.mlp};
+  Mlp<T> mlp{k.p.ctx, k.b.mlp, k.w.mlp, k.g.mlp, false, k.p.layer, k.p.batch};
   Moe<T> moe{k.p.ctx, k.p.layer, k.p.batch, k.b.n2, k.b.moe, k.w.moe, k.g.moe};
 };
 

@@ -98,6 +98,7 @@ struct LayerServices {
   CudnnAttention* cudnn = nullptr;  // where the run takes_cudnn()
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   RoundingBuffers<T> rounding = {};  // workspace of rounded products
+  View<T, 1> dropped = {};           // of adapters with dropout (DroppedRows)
   AmaxHistory amax_history = {};     // with the delayed recipe
   HostCounts* counts = nullptr;      // of experts' rows; null: of a model without experts
 };

@@ -45,17 +45,19 @@ struct LatentAttention {
   View<T, 3> up_heads(View<T, 2> x) const;
   LatentSplits splits() const { return latent_splits(p.spec()); }
   Adapter<T> q_down_adapter() const {
-    return {p.ctx, BlockProduct::q_down, w.q_down_adapter, g.q_down_adapter, b.q_down_low};
+    return {p.ctx, BlockProduct::q_down, w.q_down_adapter, g.q_down_adapter, b.q_down_low, p.layer, p.batch};
   }
   Adapter<T> kv_down_adapter() const {
-    return {p.ctx, BlockProduct::kv_down, w.kv_down_adapter, g.kv_down_adapter, b.kv_down_low};
+    return {p.ctx, BlockProduct::kv_down, w.kv_down_adapter, g.kv_down_adapter, b.kv_down_low, p.layer, p.batch};
   }
-  Adapter<T> q_up_adapter() const { return {p.ctx, BlockProduct::q_up, w.q_up_adapter, g.q_up_adapter, b.q_up_low}; }
+  Adapter<T> q_up_adapter() const {
+    return {p.ctx, BlockProduct::q_up, w.q_up_adapter, g.q_up_adapter, b.q_up_low, p.layer, p.batch};
+  }
   Adapter<T> kv_up_adapter() const {
-    return {p.ctx, BlockProduct::kv_up, w.kv_up_adapter, g.kv_up_adapter, b.kv_up_low};
+    return {p.ctx, BlockProduct::kv_up, w.kv_up_adapter, g.kv_up_adapter, b.kv_up_low, p.layer, p.batch};
   }
   Adapter<T> out_adapter() const {
-    return {p.ctx, BlockProduct::attention_out, w.out_adapter, g.out_adapter, b.out_low};
+    return {p.ctx, BlockProduct::attention_out, w.out_adapter, g.out_adapter, b.out_low, p.layer, p.batch};
   }
   View<T, 2> normalised() const;
   void rotate(View<T, 3> x, View<const std::int32_t, 1> positions, bool inverse) const;

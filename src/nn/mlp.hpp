@@ -19,6 +19,8 @@ struct Mlp {
   MlpParameters<const T> w{};
   MlpParameters<acc_t<T>> g{};
   bool shared = false;  // of the shared experts
+  std::int64_t layer = 0;
+  const Batch& batch;
 
   // x(S,C) → up, and act, which forward_output() reads; without `output` act is left to B where activates_in_backward.
   RowOperand<T> forward_to_activation(const RowOperand<T>& x, const RowScratch<T>& scratch, bool output = true) const;
@@ -39,9 +41,11 @@ struct Mlp {
   void backward_to_partial(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> partial, bool activates) const;
   void add_weights(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
   void activate(const RowAmaxes& amax) const;
-  Adapter<T> up_adapter() const { return {ctx, {BlockProduct::gate_up, shared}, w.up_adapter, g.up_adapter, b.up_low}; }
+  Adapter<T> up_adapter() const {
+    return {ctx, {BlockProduct::gate_up, shared}, w.up_adapter, g.up_adapter, b.up_low, layer, batch};
+  }
   Adapter<T> down_adapter() const {
-    return {ctx, {BlockProduct::down, shared}, w.down_adapter, g.down_adapter, b.down_low};
+    return {ctx, {BlockProduct::down, shared}, w.down_adapter, g.down_adapter, b.down_low, layer, batch};
   }
   MatrixSplit up_split() const { return mlp_up_split(ctx.spec(), b.act.columns()); }
   MatrixSplit down_split() const { return mlp_down_split(ctx.spec(), b.act.columns()); }

@@ -51,7 +51,7 @@ struct Moe {
   MatrixSplit up_split() const { return expert_up_split(ctx.spec(), b.experts.act.columns()); }
   MatrixSplit down_split() const { return expert_down_split(ctx.spec(), b.experts.act.columns()); }
   Router<T> router() const { return {ctx, layer, batch, b.router}; }
-  Mlp<T> shared() const { return {ctx, b.shared, w.shared, g.shared, true}; }
+  Mlp<T> shared() const { return {ctx, b.shared, w.shared, g.shared, true, layer, batch}; }
   // Over the rows of a round; gradients of low-rank rows in B alone.
   ExpertAdapter<T> up_adapter(const ExpertRows& rows, View<T, 2> d_u = {}) const {
     const View<T, 2> u = b.experts.up_low.of(rows.count());

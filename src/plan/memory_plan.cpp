@@ -46,7 +46,8 @@ MemoryPlan resident_memory(const BufferContext& c, const RankShare& share, RunKi
     const KeptShare kept = share.kept(c.spec);
     plan.of(Category::data) += counted_bytes<RunBuffers<T>>(c) + counted_bytes<ScoreBuffers>(c, kept);
     plan.of(Category::activations) += counted_bytes<GenerationBuffers<T>>(c, kept);
-    plan.of(Category::workspace) += counted_bytes<RoundingBuffers<T>>(c, rounded);
+    plan.of(Category::workspace) +=
+        counted_bytes<RoundingBuffers<T>>(c, rounded) + counted_bytes<DroppedRows<T>>(c, stored.gradients);
   });
   return plan;
 }

@@ -49,6 +49,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const RoundingSizes rounded = rounding_sizes(setup_.buffers, share);
   RoundingBuffers<T> rounding;
   allocate(arena_, setup_.buffers, Category::workspace, rounding, rounded);
+  DroppedRows<T> dropped;
+  allocate(arena_, setup_.buffers, Category::workspace, dropped, stored.gradients);
   if (keeps_of_matrices(stored.optimizer)) {
     const std::int64_t count = share.line_moments();
     allocate(arena_, setup_.buffers, Category::optimizer, line_moments_, count);
@@ -84,6 +86,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       .cudnn = cudnn_.get(),
       .peaks = run_.peaks,
       .rounding = rounding,
+      .dropped = dropped.values,
       .amax_history = run_.amax_history,
       .counts = &counts_};
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);

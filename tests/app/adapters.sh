@@ -173,10 +173,13 @@ expect 2 "adapter.targets has q_proj twice; legal: each name once" "$forge" show
 expect 2 "adapter.rank = 4 without adapter.name = lora" "$forge" show "$deck" --set adapter.name=none
 expect 2 "r = 4; legal: adapter.rank = 5" "$forge" evaluate "$deck" "${common[@]}" --set adapter.rank=5
 expect 2 "adapter.targets has w1" "$forge" show "$deck" --set "adapter.targets=[w1]"
-for key in adapter.dropout=0.1 optimizer.name=soap optimizer.name=adafactor optimizer.qk_clip=9 \
+for key in optimizer.name=soap optimizer.name=adafactor optimizer.qk_clip=9 \
   "train.frozen=[layers.*]" model.mtp_depth=1 output.save_hf=true; do
   expect 2 "adapter.name = lora with ${key%%=*} = " "$forge" show inputs/finetune_lora_8b.yaml --set "$key"
 done
+expect 2 "adapter.name = lora with adapter.dropout = 0.1, which forge doesn't do together; legal: 0, or adapter.targets without matrices of experts" \
+  "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora --set adapter.dropout=0.1
+expect 0 "fits on" "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora --set adapter.dropout=0.1 --set "adapter.targets=[q_proj]"
 expect 2 "adapter.targets has gate, which is no matrix of attention and MLP of model.family = mixtral; legal: q_proj | k_proj | v_proj | o_proj | w1 | w3 | w2, or []" \
   "$forge" show inputs/mixtral_8x7b_32gpu.yaml --set adapter.name=lora --set "adapter.targets=[gate]"
 python3 - "$work/expert_adapter/adapter_config.json" << 'PY'

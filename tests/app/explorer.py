@@ -226,6 +226,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         module = Module(page.read_text(), folder)
+        assert re.search(r'<span id="revision">([0-9a-f]{12}( with changes)?|unknown revision)</span>', page.read_text())
         decks = list(module.files["decks"])
         small = [d for d in decks if re.search(r"_(8|12|16|24|32)gpu", d)]
         settings = []

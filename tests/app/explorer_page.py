@@ -173,6 +173,11 @@ def check_wrong_input(browser):
     assert browser.wait("document.querySelectorAll('#problem button').length")
     browser.value("document.querySelector('#problem button').click()")
     assert "mesh.tp=3" not in browser.value("document.getElementById('more').value")
+    twice = "document.getElementById('more_note').hidden ? '' : document.getElementById('more_note').textContent"
+    browser.type_into("more", "mesh.pp=1\nmesh.cp=1\nmesh.pp = 2")
+    assert browser.value(twice).endswith("the last value counts: mesh.pp"), browser.value(twice)
+    browser.type_into("more", "")
+    assert browser.value(twice) == ""
     assert browser.type_into("more", "no.such=1") == "problem" and "no.such" in browser.value(problem)
     assert browser.open_with(model="config:", config="hello") == "problem" and "config.json" in browser.value(problem)
     assert browser.open_with(model="size:", size="3 apples") == "problem" and "from 1B to 1T" in browser.value(problem)

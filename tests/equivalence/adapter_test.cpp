@@ -33,11 +33,28 @@ Deck with_adapter(Deck deck, std::size_t choice) {
       if (all || (choice % 3 > 0 && i % 2 == choice % 3 - 1)) a.targets.push_back(names[i]);
     return deck;
   }
-  const bool gpt2 = deck.model.family == Family::gpt2;
+  const bool gpt2 = deck.model.family == Family::gpt2, fused = deck.model.family == Family::phi3;
   if (choice % 3 == 1)
-    a.targets = gpt2 ? std::vector<std::string>{"c_attn"} : std::vector<std::string>{"v_proj", "q_proj", "up_proj"};
+    a.targets = gpt2    ? std::vector<std::string>{"c_attn"}
+                : fused ? std::vector<std::string>{"qkv_proj", "gate_up_proj"}
+                        : std::vector<std::string>{"v_proj", "q_proj", "up_proj"};
   if (choice % 3 == 2)
-    a.targets = gpt2 ? std::vector<std::string>{"c_proj"} : std::vector<std::string>{"o_proj", "down_proj", "k_proj"};
+    a.targets = gpt2    ? std::vector<std::string>{"c_proj"}
+                : fused ? std::vector<std::string>{"o_proj", "down_proj"}
+                        : std::vector<std::string>{"o_proj", "down_proj", "k_proj"};
+  return deck;
+}
+
+// Of matrices that aren't experts'.
+Deck with_dropout(Deck deck) {
+  AdapterDeck& a = deck.model.adapter;
+  a.dropout = 0.3;
+  if (deck.model.experts == 0) return deck;
+  const TensorNames& of = tensor_names(deck.model.family);
+  if (a.targets.empty()) a.targets = adapter_targets(deck.model);
+  std::erase_if(a.targets,
+                [&](const std::string& name) { return name == of.gate || name == of.up || name == of.down; });
+  if (a.targets.empty()) a.targets = {"o_proj"};
   return deck;
 }
 
@@ -61,7 +78,7 @@ std::vector<TestModel> all_models() {
 TEST(Adapters, EqualOneRank) {
   std::vector<LayoutCase> cases;
   for (int ranks = 1; ranks <= 8; ++ranks)
-    for (std::uint64_t key = 91; key < 93; ++key)
+    for (std::uint64_t key = 92; key < 94; ++key)
       for (LayoutCase& c : drawn_with_experts(ranks, key))
         if (takes_adapter(c.deck))
           cases.push_back({c.name, with_adapter(with_training(c.deck, adapter_steps), cases.size())});
@@ -70,6 +87,33 @@ TEST(Adapters, EqualOneRank) {
   EXPECT_GE(cases.size(), 100u);
   const auto some = thinned(cases, 8);
   EXPECT_EQ(failures_of(some, some.size(), check), "");
+}
+
+// The same elements of an input are dropped on any layout, as they are in recomputation and backward.
+TEST(Adapters, WithDropoutEqualOneRank) {
+  std::vector<LayoutCase> cases;
+  for (int ranks = 2; ranks <= 8; ++ranks)
+    for (LayoutCase& c : drawn_with_experts(ranks, 96)) {
+      if (!takes_adapter(c.deck)) continue;
+      Deck deck = with_dropout(with_adapter(with_training(c.deck, 4), cases.size()));
+      if (cases.size() % 4 == 3) deck.model.dropout = 0.2;
+      cases.push_back({c.name, deck});
+    }
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 4, 1e-10); };
+  EXPECT_GE(cases.size(), 100u);
+  const auto some = thinned(cases, 10);
+  EXPECT_EQ(failures_of(some, some.size(), check), "");
+}
+
+// Another mask, and none where nothing is trained.
+TEST(Adapters, DropoutIsOfTheStep) {
+  Deck deck = one_rank(with_adapter(test_models()[0].deck, 0));
+  ASSERT_EQ(illegality(deck), "");
+  const LayoutResult without = run_threads(deck, {});
+  const LayoutResult with = run_threads(with_dropout(deck), {});
+  EXPECT_EQ(with.problem, "");
+  EXPECT_NE(with.gradients, without.gradients);
 }
 
 // Matrices that their owners orthogonalise whole.
@@ -152,6 +196,7 @@ TEST(Adapters, RunAsListed) {
     for (const PrecisionName precision : {PrecisionName::fp64, PrecisionName::bf16, PrecisionName::fp8}) {
       Deck deck = with_adapter(moe_models()[0].deck, 0);
       if (runs % 2 == 1) deck.model.shared_expert_ffn = 40;
+      if (runs % 3 == 1) deck = with_dropout(deck);
       deck.model.forced_balance = true;
       deck.model.dispatch_rows = 1.5;
       deck.train.sequence_tokens = 64;
@@ -169,6 +214,21 @@ TEST(Adapters, RunAsListed) {
       ++runs;
     }
   EXPECT_EQ(runs, 12u);
+}
+
+// And of dense layers, with dropout: what is dropped stands in one buffer, kernel by kernel as listed.
+TEST(Adapters, RunAsListedWithDropout) {
+  for (const std::size_t number : {0u, 1u, 2u})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      const TestModel model = test_models()[number];
+      if (!takes_adapter(model.deck)) continue;
+      Deck deck = with_dropout(with_adapter(model.deck, 0));
+      deck.mesh = {.pp = 2, .tp = 2};
+      deck.train.recompute = recompute;
+      deck.train.precision = number == 1 ? PrecisionName::bf16 : PrecisionName::fp64;
+      ASSERT_EQ(illegality(deck), "") << text_of(deck);
+      EXPECT_EQ(run_threads(deck, {.alike = true}).problem, "") << text_of(deck);
+    }
 }
 
 // Of a model that has adapters nothing else has gradients.

@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include "../long_run.hpp"
 #include "config/family.hpp"
 #include "cover.hpp"
@@ -69,6 +74,70 @@ TEST(DeltaNet, ContextParallelEqualsOneRank) {
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); };
   EXPECT_EQ(failures_of(thinned(cases, 2), part_of(3 * 8, 2), check), "");
+}
+
+constexpr std::int64_t long_tokens = 32768;
+
+// One layer of the rule, and one with attention in a window. On cp ranks that divide a sequence.
+Deck long_deck(std::int64_t cp) {
+  Deck deck = test_models()[0].deck;
+  deck.model.layers = 2;
+  deck.model.sliding_window = 24;
+  deck.mesh.cp = cp;
+  deck.train.global_batch_sequences = 1;
+  deck.train.sequence_tokens = long_tokens;
+  deck.train.head_chunk_rows = 4096;
+  deck.data.order = SampleOrder::sequential;
+  deck.data.files = {token_file(31, long_tokens + 1)};
+  return with_delta(deck, 0);
+}
+
+// The tokens of long_deck() with an end of a document, 3, at each multiple of 1,024 and nowhere else.
+class Documents {
+ public:
+  Documents() {
+    std::ifstream in(token_file(31, long_tokens + 1), std::ios::binary);
+    std::string bytes(std::istreambuf_iterator<char>(in), {});
+    for (std::size_t i = 0; i < bytes.size() / 2; ++i) {
+      char& token = bytes[2 * i];
+      token = static_cast<char>(i % 1024 == 1023 ? 3 : token == 3 ? 4 : token);
+    }
+    std::ofstream(path_, std::ios::binary) << bytes;
+  }
+  ~Documents() { std::filesystem::remove(path_); }
+  Documents(const Documents&) = delete;
+  Documents& operator=(const Documents&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = token_file(31, long_tokens + 1) + ".documents";
+};
+
+TEST(DeltaNet, OneLongDocumentEqualsOneRank) {
+  References references;
+  for (const std::int64_t cp : {2, 4}) {
+    Deck deck = long_deck(cp);
+    deck.data.document_end_token = -1;
+    ASSERT_EQ(illegality(deck), "");
+    EXPECT_EQ(equals_one_rank(deck, references), "") << cp;
+  }
+}
+
+TEST(DeltaNet, DocumentsOfALongSequenceAreThoseApart) {
+  const Documents file;
+  Deck apart = long_deck(1);
+  apart.data.files = {file.path()};
+  apart.train.global_batch_sequences = 32;
+  apart.train.sequence_tokens = 1024;
+  ASSERT_EQ(illegality(apart), "");
+  const LayoutResult one = run_threads(apart, {});
+  EXPECT_EQ(triviality(one, apart), "");
+  for (const std::int64_t cp : {1, 2, 4}) {
+    Deck deck = long_deck(cp);
+    deck.data.files = {file.path()};
+    ASSERT_EQ(illegality(deck), "");
+    EXPECT_EQ(difference(run_threads(deck, {.one = &one}), one, 1), "") << cp;
+  }
 }
 
 }  // namespace

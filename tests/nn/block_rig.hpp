@@ -76,6 +76,8 @@ struct BlockRig {
       state.list_of_norm(l, false);
       state.list_state(l);
     });
+    allocate_list([&](BufferLister& l) { dropped.list(l, true); });
+    services.dropped = dropped.values;
     saved_block = saved_of(0);
     fill_batch();
     if (spec.options.router_bias) {
@@ -171,10 +173,11 @@ struct BlockRig {
     return values;
   }
   std::size_t block_unit() const { return find_unit(storage.units(), UnitKind::block, 0); }
-  // The units of layer 0: its block, and its experts where it has some.
+  // The units of layer 0: its block, and its experts and its adapters where it has some.
   std::vector<std::size_t> layer_units() const {
     std::vector<std::size_t> units{block_unit()};
     if (spec.is_moe(0)) units.push_back(find_unit(storage.units(), UnitKind::experts, 0));
+    if (has_adapters(spec, 0)) units.push_back(find_unit(storage.units(), UnitKind::adapter, 0));
     return units;
   }
   template <class P>
@@ -230,6 +233,7 @@ struct BlockRig {
   LayerServices<T> services;
   Context<T> context;
   RunBuffers<T> run;
+  DroppedRows<T> dropped;
   Batch batch;
   StateBuffers<T> state;
   BlockBuffers<T> saved_block;

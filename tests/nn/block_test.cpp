@@ -15,6 +15,12 @@ struct Case {
   std::function<void(ModelDeck&)> change;
 };
 
+void set_adapter(ModelDeck& m) {
+  m.adapter.name = AdapterName::lora;
+  m.adapter.rank = 3;
+  m.adapter.dropout = 0.4;
+}
+
 const Case cases[] = {
     {"llama", [](ModelDeck&) {}},
     {"multi_query", [](ModelDeck& m) { m.kv_heads = 1; }},
@@ -57,6 +63,18 @@ const Case cases[] = {
      }},
     {"relu2", [](ModelDeck& m) { m.activation = Activation::relu2; }},
     {"dropout", [](ModelDeck& m) { m.dropout = 0.3; }},
+    {"adapters", set_adapter},
+    {"adapters_of_latents",
+     [](ModelDeck& m) {
+       set_latent(m, 9);
+       set_adapter(m);
+       m.dropout = 0.3;
+     }},
+    {"adapters_of_direct_latents",
+     [](ModelDeck& m) {
+       set_latent(m, 0);
+       set_adapter(m);
+     }},
     {"gpt2",
      [](ModelDeck& m) {
        m.family = Family::gpt2;
@@ -257,6 +275,44 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
         append(results.back(), rig.values(rig.storage.unit(unit).gradient));
     }
   for (const auto& r : results) EXPECT_EQ(r, results.front());
+}
+
+// u = s d(x) Aᵀ, d(x)[r, j] = x[r, j] / (1 - rate) where the word of (sample, position, column) reaches the rate.
+TEST(AdapterDropout, FollowsItsFormula) {
+  ModelDeck deck = small_model();
+  set_adapter(deck);
+  BlockRig rig(deck, Recompute::none);
+  const auto in = rig.rows(rig.random_rows(1)), out = rig.rows();
+  const std::int64_t C = deck.width, rows = rig.buffers.microbatch.rows();
+  const auto check = [&](bool training) {
+    rig.context.training = training;
+    rig.block_on(in.view()).forward(out);
+    const AttentionBuffers<double>& b = rig.saved_block.attention;
+    const View<const double, 2> a = rig.block().attention.qkv_adapter.a;
+    const auto values = [&](const auto& view) {
+      return values_of(rig.stream, View<double, 1>(const_cast<double*>(view.data), {{view.rows() * view.columns()}}));
+    };
+    const std::vector<double> x = values(b.n1), w = values(a), u = values(b.qkv_low.u);
+    const std::uint64_t key = random_key(7, Purpose::dropout, 3, std::uint64_t{1} << 32);
+    int dropped = 0;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t i = 0; i < a.rows(); ++i) {
+        double sum = 0, largest = 0;
+        for (std::int64_t j = 0; j < C; ++j) {
+          const auto words = philox(key, static_cast<std::uint64_t>(40 + r / 7),
+                                    static_cast<std::uint64_t>(r % 7) << 32 | static_cast<std::uint64_t>(j / 4));
+          const bool kept = !training || words[static_cast<int>(j % 4)] >= 0.4 * 4294967296.0;
+          dropped += !kept;
+          const double term = x[to_size(r * C + j)] / (training ? 0.6 : 1) * w[to_size(i * C + j)];
+          sum += kept ? term : 0;
+          largest += std::abs(term);
+        }
+        EXPECT_NEAR(u[to_size(r * a.rows() + i)], 16.0 / 3 * sum, 1e-14 * 16 * largest) << r << ", " << i;
+      }
+    EXPECT_EQ(dropped > 0, training);
+  };
+  check(true);
+  check(false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BlockTest, testing::ValuesIn(cases), name_of_case);

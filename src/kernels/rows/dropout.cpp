@@ -14,13 +14,15 @@ struct Mask {
   double scale;  // 1 / (1 − rate)
   const std::int64_t* samples;
   const std::int32_t* positions;
+  std::int64_t first;
 
   explicit Mask(const Dropout& how)
       : key(how.key),
         threshold(static_cast<std::uint32_t>(how.rate * 4294967296.0)),
         scale(1 / (1 - how.rate)),
         samples(how.samples.data),
-        positions(how.positions.data) {}
+        positions(how.positions.data),
+        first(how.first) {}
 };
 
 struct MaskRow {
@@ -35,18 +37,25 @@ struct MaskRow {
   }
 };
 
-// store(j, kept) for every column of a row: four columns a draw, and the last ones by themselves.
+// store(j, kept) for every column of a row: four columns a draw, and the first and the last ones by themselves.
 template <class Store>
-FORGE_INLINE void each_masked(Team team, std::int64_t n, const MaskRow& row, std::uint32_t threshold, Store store) {
-  const std::int64_t quads = n / 4;
+FORGE_INLINE void each_masked(Team team, std::int64_t n, const MaskRow& row, const Mask& mask, Store store) {
+  const std::int64_t first = mask.first, head = (4 - first % 4) % 4 < n ? (4 - first % 4) % 4 : n;
+  const std::int64_t quads = (n - head) / 4, tail = head + 4 * quads;
+  const std::uint32_t threshold = mask.threshold;
+  const auto alone = [=](std::int64_t j) {
+    store(j, row.words((first + j) / 4)[static_cast<int>((first + j) % 4)] >= threshold);
+  };
+  team.each(head, alone);
   team.each(quads, [=](std::int64_t q) {
-    const auto words = row.words(q);
-    store(4 * q, words[0] >= threshold);
-    store(4 * q + 1, words[1] >= threshold);
-    store(4 * q + 2, words[2] >= threshold);
-    store(4 * q + 3, words[3] >= threshold);
+    const std::int64_t j = head + 4 * q;
+    const auto words = row.words((first + j) / 4);
+    store(j, words[0] >= threshold);
+    store(j + 1, words[1] >= threshold);
+    store(j + 2, words[2] >= threshold);
+    store(j + 3, words[3] >= threshold);
   });
-  team.each(n % 4, [=](std::int64_t i) { store(4 * quads + i, row.words(quads)[static_cast<int>(i)] >= threshold); });
+  team.each(n - tail, [=](std::int64_t i) { alone(tail + i); });
 }
 
 }  // namespace
@@ -65,7 +74,7 @@ void dropout(Stream& stream, View<const T, 2> x, View<T, 2> y, Dropout how) {
     const A scale = A(mask.scale);
     const T* in = x.row(r);
     T* out = y.row(r);
-    each_masked(team, n, MaskRow(mask, r), mask.threshold, [=](std::int64_t j, bool kept) {
+    each_masked(team, n, MaskRow(mask, r), mask, [=](std::int64_t j, bool kept) {
       const A value = A(in[j]) * scale;
       out[j] = T(kept ? value : A(0));
     });
@@ -80,7 +89,7 @@ void masked_residual_add(Stream& stream, View<const T, 2> residual, View<const T
     const A scale = A(mask.scale);
     const T *a = residual.row(r), *b = x.row(r);
     T* to = out.row(r);
-    each_masked(team, n, MaskRow(mask, r), mask.threshold, [=](std::int64_t j, bool kept) {
+    each_masked(team, n, MaskRow(mask, r), mask, [=](std::int64_t j, bool kept) {
       const A value = A(b[j]) * scale;
       to[j] = T(A(a[j]) + (kept ? value : A(0)));
     });
