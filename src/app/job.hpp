@@ -23,7 +23,7 @@ Deck load_deck(const CommandLine& line, Needs needs, int world_size, int node_ra
 Deck load_deck(const CommandLine& line, Needs needs, const World& world);
 Deadlines deadlines_of(const MachineDeck& machine);
 // The watchdog's deadlines for the ranks of the command line until load_deck() has set them; the defaults where the
-// deck cannot be read, none where a single rank is all there is.
+// deck cannot be read, none for replay and a text of generate, which a single rank computes.
 Deadlines deadlines_of(const CommandLine& line);
 
 // OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the --cpus-per-task of srun, else the node's

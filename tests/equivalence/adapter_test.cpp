@@ -85,6 +85,8 @@ TEST(Adapters, EqualOneRank) {
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, adapter_steps, 1e-10); };
   EXPECT_GE(cases.size(), 100u);
+  EXPECT_TRUE(std::any_of(cases.begin(), cases.end(),
+                          [](const LayoutCase& c) { return c.deck.model.family == Family::phi3; }));
   const auto some = thinned(cases, 8);
   EXPECT_EQ(failures_of(some, some.size(), check), "");
 }
@@ -225,6 +227,7 @@ TEST(Adapters, RunAsListedWithDropout) {
       Deck deck = with_dropout(with_adapter(model.deck, 0));
       deck.mesh = {.pp = 2, .tp = 2};
       deck.train.recompute = recompute;
+      deck.data.document_end_token = -1;
       deck.train.precision = number == 1 ? PrecisionName::bf16 : PrecisionName::fp64;
       ASSERT_EQ(illegality(deck), "") << text_of(deck);
       EXPECT_EQ(run_threads(deck, {.alike = true}).problem, "") << text_of(deck);

@@ -28,11 +28,11 @@ class Faults:
         mode = self.mode(layout)
         if mode == "job":
             return self.disturb_job(layout)
-        kinds = ["kill"] * 5 + ["kill start", "signal", "hang", "call"]
+        kinds = ["kill"] * 12 + ["kill start", "signal", "hang", "call"]
         if layout.replicas:
-            kinds += ["memory", "memory", "repair"]
+            kinds += ["memory"] * 6 + ["repair"] * 3
         if self.disk:
-            kinds += ["disk", "disk"]
+            kinds += ["disk"] * 5
         if mode == "step" and layout.ranks > 1:
             kinds += ["stop"]
         kind = self.draw.choice(kinds)
@@ -165,7 +165,7 @@ class Faults:
         job = self.launch(layout, [], None, "job", None)
         restarts = 0
         for _ in range(self.draw.randrange(1, 4)):
-            kinds = ["kill", "kill", "kill", "signal", "requeue"] + (["disk"] if self.disk else []) + (["stop"] if layout.ranks > 1 else [])
+            kinds = ["kill"] * 6 + ["signal", "requeue"] + (["disk"] * 2 if self.disk else []) + (["stop"] if layout.ranks > 1 else [])
             kind = self.draw.choice(kinds)
             since, steps_since = self.newest(), self.last_step()
             rank = self.act(kind, layout, "job", since, 0, lambda: not self.job_ended(job)) if kind != "signal" else self.signal_job(job, since)

@@ -154,7 +154,7 @@ class Run(Faults):
     def go(self):
         layouts = [self.legal_layout(replicas=i == 0 and self.draw.random() < 0.7) for i in range(2)]
         begun = time.time()
-        for _ in range(self.draw.randrange(4, 9)):
+        for _ in range(self.draw.randrange(8, 17)):
             if time.time() > self.until:
                 break
             self.disturb(self.draw.choice(layouts))
