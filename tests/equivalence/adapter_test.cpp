@@ -62,8 +62,11 @@ bool takes_adapter(const Deck& deck) {
   return !deck.model.qk_norm_whole;
 }
 
+// Every second Llama has Phi-3's fused tensors.
 std::vector<LayoutCase> drawn_with_experts(int ranks, std::uint64_t key) {
   std::vector<LayoutCase> cases = drawn_layouts(ranks, key);
+  for (std::size_t i = key % 2; i < cases.size(); i += 2)
+    if (ModelDeck& m = cases[i].deck.model; m.family == Family::llama) m.family = Family::phi3;
   const std::vector<LayoutCase> experts = drawn_moe_layouts(ranks, key);
   cases.insert(cases.end(), experts.begin(), experts.end());
   return cases;
@@ -85,9 +88,9 @@ TEST(Adapters, EqualOneRank) {
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, adapter_steps, 1e-10); };
   EXPECT_GE(cases.size(), 100u);
-  EXPECT_TRUE(std::any_of(cases.begin(), cases.end(),
-                          [](const LayoutCase& c) { return c.deck.model.family == Family::phi3; }));
   const auto some = thinned(cases, 8);
+  EXPECT_TRUE(std::any_of(some.begin(), some.end(),
+                          [](const LayoutCase& c) { return c.deck.model.family == Family::phi3; }));
   EXPECT_EQ(failures_of(some, some.size(), check), "");
 }
 
