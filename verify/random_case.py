@@ -108,7 +108,7 @@ def random_rope(r, config, family):
 def random_longrope(r, count):
     """Divisors, which the class rounds to fp32, and an original context that sequences may be longer than."""
     divisors = lambda most: [1 + r.randint(0, most) / 64 for _ in range(count)]
-    rope = {"type": r.choice(["longrope", "su"]), "short_factor": divisors(60), "long_factor": divisors(4000)}
+    rope = {"type": "longrope", "short_factor": divisors(60), "long_factor": divisors(4000)}  # transformers 5 refuses the older word, su
     rope |= r.choice([{}, {"factor": 4.0}, {"attention_factor": 1.3}])
     return {"original_max_position_embeddings": r.choice([8, 16, 64]), "rope_scaling": rope}
 

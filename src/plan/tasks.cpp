@@ -217,7 +217,8 @@ class Writer {
       const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
       add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
     }
-    if (action_.op == Op::backward) add_frame(TaskOp::open, LayerMemory::stream);
+    const bool streams = action_.op == Op::backward && !all.empty();  // a stage may have no slope to compute
+    if (streams) add_frame(TaskOp::open, LayerMemory::stream);
     for (std::size_t i = 0; i < all.size(); ++i) {
       for (const std::size_t unit : all[i].acquires) prefetch(unit);
       for (const std::size_t unit : all[i].acquires) use(unit);
@@ -226,7 +227,7 @@ class Writer {
       for (const std::size_t unit : all[i].releases) release(unit);
       for (const std::size_t unit : all[i].finishes) reduce(unit);
     }
-    if (action_.op == Op::backward) add_frame(TaskOp::close, LayerMemory::stream);
+    if (streams) add_frame(TaskOp::close, LayerMemory::stream);
     if (computes_weight_gradient(action_.op))
       add(TaskOp::retire, set_of(Region::saved) | set_of(Region::input) | set_of(Region::output_gradient) | left());
   }

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "../long_run.hpp"
+#include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "cover.hpp"
 #include "models.hpp"
@@ -68,6 +69,26 @@ TEST(Frozen, EqualsOneRank) {
   EXPECT_GE(all.size(), 180u);
   const auto some = thinned(all, 12);
   EXPECT_EQ(failures_of(some, some.size(), check), "");
+}
+
+// Stages whose layers are frozen, or that have none: nothing is computed backward there.
+TEST(Frozen, StagesWithoutSlopesEqualOneRank) {
+  std::vector<LayoutCase> cases;
+  for (const char* split : {"E|t*2|t|t|tL", "E|t|t|t*3|L", "Et|t|t|t*2|L", "E||t*2|t*2|tL"})
+    for (const bool adapters : {false, true}) {
+      Deck deck = with_training(test_models()[0].deck, 2);
+      deck.mesh.pp = 5;
+      deck.schedule.split = split;
+      deck.schedule.name = adapters ? ScheduleName::gpipe : ScheduleName::one_f_one_b;
+      if (adapters)
+        deck.model.adapter.name = AdapterName::lora;
+      else
+        deck.train.frozen = {"embedding.*", "layers.0.*", "layers.1.*"};
+      cases.push_back({split, deck});
+    }
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 2, 1e-10); };
+  EXPECT_EQ(failures_of(cases, 8, check), "");
 }
 
 // Products of frozen matrices in FP8, too.
