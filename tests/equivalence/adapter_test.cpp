@@ -121,20 +121,23 @@ TEST(Adapters, DropoutIsOfTheStep) {
   EXPECT_NE(with.gradients, without.gradients);
 }
 
-// Matrices that their owners orthogonalise whole.
+// Matrices that their owners orthogonalise whole. Small singular values enlarge what rounding leaves: one rank with other
+// microbatches differs by 7e-11 after nine steps of one of these models, by 3e-13 after five.
+constexpr std::int64_t muon_steps = 5;
+
 TEST(Adapters, OfMuonEqualOneRank) {
   for (const OptimizerName name : {OptimizerName::muon, OptimizerName::normuon}) {
     std::vector<LayoutCase> cases;
     for (int ranks = 2; ranks <= 8; ++ranks)
       for (LayoutCase& c : drawn_with_experts(ranks, 93)) {
         if (!takes_adapter(c.deck)) continue;
-        Deck deck = with_adapter(with_training(c.deck, adapter_steps), cases.size());
+        Deck deck = with_adapter(with_training(c.deck, muon_steps), cases.size());
         deck.optimizer.name = name;
         deck.optimizer.adam_learning_rate = 4e-3;
         cases.push_back({c.name, deck});
       }
     References references;
-    const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, adapter_steps, 1e-10); };
+    const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, muon_steps, 1e-10); };
     EXPECT_GE(cases.size(), 100u);
     const auto some = thinned(cases, 20);
     EXPECT_EQ(failures_of(some, some.size(), check), "") << row_of(name).word;
