@@ -18,9 +18,10 @@ void check_expert_bias(int64_t C, BiasColumns which, bool weighted) {
   Stream s(2);
   copy_to_device(s, memory.data(), begins.data(), begins.size() * sizeof(int64_t));
   const RowGroups groups{E, reinterpret_cast<const int64_t*>(memory.data()), 2, 2 + R};
+  const RowGroups here{E, begins.data(), 2, 2 + R};  // for the host
   const auto expert_of = [&](int64_t r) {
     for (int64_t e = 0; e < E; ++e)
-      if (r >= groups.begin_of(e) && r < groups.begin_of(e + 1)) return e;
+      if (r >= here.begin_of(e) && r < here.begin_of(e + 1)) return e;
     return int64_t{-1};
   };
   Field<T> bias(E, which.columns, normal_values(E * which.columns, 1)), x(R, C, normal_values(R * C, 2), 3),
