@@ -73,7 +73,7 @@ class Faults:
             target = since + self.draw.randrange(1, 6)
             self.wait(lambda: self.newest() >= target or not lives(), "a new checkpoint", pause=0.5 if mode == "job" else 0.03)
             time.sleep(0.2 * self.draw.random())
-        self.seen = max(self.seen, self.newest())
+        self.seen = max(self.seen, self.newest_whole())
         pids = list(self.ranks().items())
         try:
             if kind in ("kill", "kill start", "stop") and pids:
@@ -133,7 +133,7 @@ class Faults:
         if "ballast" in (os.listdir(self.disk) if self.disk else []):
             (self.disk / "ballast").unlink()
         self.begin(layout, expects_start=self.last_step() > 0)
-        self.seen = max(self.seen, self.newest())
+        self.seen = max(self.seen, self.newest_whole())
         named = self.names(kind, layout, mode, rank, code, text)
         caused = {"kill": (-9, 6, 137, 9), "kill start": (-9, 6, 137, 9), "signal": (75,), "disk": (5,), "call": (5,), "memory": (7,), "repair": (75, 7), "stop": (86,), "hang": (86,)}[kind]
         if code in caused or named:
@@ -179,7 +179,7 @@ class Faults:
             again = self.field(job, "Restarts") == str(restarts + 1)
             restarts += again
             self.no_rank_of_before()
-            self.floor = self.seen = max(self.seen, self.newest())
+            self.floor = self.seen = max(self.seen, self.newest_whole())
             text = self.text()
             codes = re.findall(r"code (\d+), failure", text)
             code = {"signal": 75, "requeue": 0}.get(kind, int(codes[-1]) if codes else -1)
@@ -188,16 +188,16 @@ class Faults:
                 self.unasked(layout, code if again else 1)
             else:
                 self.row(kind, layout, "job", steps_since, named, code, rank=rank, requeued=1)
-            self.wait(lambda: self.newest() > self.seen or self.job_ended(job), "a checkpoint behind the requeue", pause=0.3)
+            self.wait(lambda: self.newest_whole() > self.seen or self.job_ended(job), "a checkpoint behind the requeue", pause=0.3)
         subprocess.run(["scancel", "--signal=INT", job], capture_output=True)
         self.wait(lambda: self.job_ended(job), "the end of a job", pause=0.5)
         self.no_rank_left()
         self.begin(layout, expects_start=self.last_step() > 0)
-        self.seen = max(self.seen, self.newest())
+        self.seen = max(self.seen, self.newest_whole())
 
     def signal_job(self, job, since):
         self.wait(lambda: self.newest() > since or self.job_ended(job), "a new checkpoint", pause=0.3)
-        self.seen = max(self.seen, self.newest())
+        self.seen = max(self.seen, self.newest_whole())
         subprocess.run(["scancel", f"--signal={self.draw.choice(['TERM', 'USR1'])}", job], capture_output=True)
         return 0
 
@@ -218,6 +218,7 @@ class Faults:
         at = self.draw.randrange(len(data))
         data[at] ^= 1 << self.draw.randrange(8)
         file.write_bytes(data)
+        self.damaged = (steps[-1], place.stat().st_ino)
         done = subprocess.run([self.options.forge, "verify-checkpoint", place], capture_output=True, text=True)
         text = done.stdout + done.stderr
         found = done.returncode == 3

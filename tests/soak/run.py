@@ -32,6 +32,7 @@ class Run(Faults):
         self.deck.write_text(text)
         self.parts = []  # (first step - 1, layout, whether MPI ran it: it adds in another order than threads) of metrics.jsonl's steps
         self.seen = 0  # the newest step that was committed, and is whole
+        self.damaged = None  # (step, inode) of a checkpoint with a flipped bit
         self.floor = 0  # the same, before the last start
         self.failed = False
         self.starts = 0
@@ -47,6 +48,17 @@ class Run(Faults):
 
     def newest(self):
         return max(self.committed(), default=0)
+
+    def newest_whole(self):
+        """Of those that are there; a start that comes by replaces a damaged one."""
+        steps = []
+        for path in self.checkpoints.glob("step_*"):
+            try:
+                if (int(path.name[5:]), path.stat().st_ino) != self.damaged:
+                    steps.append(int(path.name[5:]))
+            except FileNotFoundError:  # it is being removed
+                pass
+        return max(steps, default=0)
 
     def metrics(self, place="run"):
         file = self.place / place / "metrics.jsonl"

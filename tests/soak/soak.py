@@ -84,6 +84,7 @@ def work(options, ledger, number, until):
         try:
             one.go()
         except Stopped as stop:
+            one.failed = True
             ledger.add(run=run, event="lost", lost=1, named=None, text=str(stop))
             print(f"run {run}, lost: {stop}", flush=True)
         except Exception as error:  # of this script: the run is left out
