@@ -149,10 +149,11 @@ std::string model_fingerprint(const Deck& deck) {
   std::string text;
   std::istringstream lines(deck_lines(deck));
   for (std::string line; std::getline(lines, line);)
-    for (const std::string_view key :
-         {"model.", "train.precision:", "train.fp8_", "train.seed:", "train.sequence_tokens:"})
+    for (const std::string_view key : {"model.", "adapter.", "train.precision:", "train.fp8_",
+                                       "train.seed:", "train.sequence_tokens:", "data.document_end_token:"})
       if (line.starts_with(key)) text += line + "\n";
-  return text + weight_lines(deck.model) +
+  const std::string& adapter = deck.model.adapter.load;
+  return text + weight_lines(deck.model) + (adapter.empty() ? "" : start_lines(adapter)) +
          (deck.checkpoint.model_from.empty() ? "" : checkpoint_lines(deck.checkpoint.model_from));
 }
 

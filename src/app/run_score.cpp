@@ -5,6 +5,7 @@
 
 #include "app/job.hpp"
 #include "app/line_run.hpp"
+#include "app/model_deck.hpp"
 #include "app/score_lines.hpp"
 #include "app/verbs.hpp"
 #include "core/bytes.hpp"
@@ -146,6 +147,7 @@ void run_score(const CommandLine& line, const World& world) {
   agree_on_start(deck, world);
   const std::string choice = choose_parameters(line, deck, *world.make_world());
   refuse_scales_of_sequences(line, deck);
+  refuse_long_text(deck.model, deck.train.sequence_tokens);
   std::unique_ptr<ScoreFiles> files;
   if (world.rank() == 0) files = std::make_unique<ScoreFiles>(line, deck, line.inputs.at(1));
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { score<T>(deck, world, choice, files.get()); });

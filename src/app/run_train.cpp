@@ -191,7 +191,10 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   Job<T> job(setup, RunKind::training, world, start.restarts);
   std::string fingerprint = data_fingerprint(data.stream(setup));
   const bool pairs = deck.preference.on();
+  ReferenceKeys keys;
+  if (pairs) world.watchdog().start_other(0, "pairs");
   if (pairs && start.restarts) fingerprint += use_references(deck, data);
+  if (pairs && !start.restarts) keys = check_references(*job.session, data, reference_path(deck));
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
   const TrainingLog log(start.directory(), nullptr,
@@ -201,7 +204,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
                line.inputs.front(), deck, progress, log);
   if (pairs && !start.restarts) {
     world.watchdog().start_other(0, "reference");
-    log.say(make_references(*job.session, data, reference_path(deck)) + "\n");
+    log.say(make_references(*job.session, data, reference_path(deck), keys) + "\n");
     fingerprint += use_references(deck, data);
   }
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());

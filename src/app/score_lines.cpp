@@ -14,13 +14,13 @@ namespace {
 
 using nlohmann::json;
 
-// Of the white space at the end of a text in UTF-8.
+// Of the white space at the end of a text in UTF-8, as Python's rstrip has it: with the separators U+001C to U+001F.
 std::size_t end_without_space(const std::string& text) {
   std::size_t end = 0;
   for (std::size_t at = 0; at < text.size();) {
     const Decoded c = decode_valid(text, at);
     at += c.bytes;
-    if (!is_white_space(c.code)) end = at;
+    if (!is_white_space(c.code) && (c.code < 0x1c || c.code > 0x1f)) end = at;
   }
   return end;
 }

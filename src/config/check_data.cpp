@@ -86,6 +86,27 @@ void check_tasks(const Deck& deck, Report& report) {
   }
 }
 
+// longrope's frequencies follow from train.sequence_tokens here, and from a text's own length elsewhere: texts that are
+// shorter than the samples that hold them would have others.
+void check_short_texts(const Deck& deck, Report& report) {
+  const DataDeck& d = deck.data;
+  const std::int64_t T = deck.train.sequence_tokens, original = deck.model.rope_original_positions;
+  if (deck.model.rope_scaling != RopeScaling::longrope || T <= original) return;
+  const auto refuse = [&](bool wrong, const char* what, const char* instead) {
+    if (wrong)
+      report.add(std::string(what) + " with model.rope_scaling = longrope and " + equation("train.sequence_tokens", T) +
+                 ", whose frequencies are not those of shorter texts; legal: at most " +
+                 equation("model.rope_original_positions", original) + ", or " + instead);
+  };
+  refuse(!d.tasks.empty(), "data.tasks", "no tasks");
+  refuse(d.packing == Packing::pairs, "data.packing = pairs", "another packing");
+  refuse(d.positions == PositionOrigin::document && d.packing != Packing::pairs, "data.positions = document",
+         "positions: sample");
+  refuse(std::any_of(d.phases.begin(), d.phases.end(),
+                     [&](const PhaseDeck& p) { return p.sequence_tokens > 0 && p.sequence_tokens <= original; }),
+         "data.phases of shorter sequences", "phases of whole ones");
+}
+
 }  // namespace
 
 void check_data(const Deck& deck, Report& report) {
@@ -101,6 +122,7 @@ void check_data(const Deck& deck, Report& report) {
     report.add(equation("train.validate_every_steps", deck.train.validate_every_steps) +
                " without data.validation or data.validation_files; legal: 0, or give the files");
   check_tasks(deck, report);
+  check_short_texts(deck, report);
 }
 
 }  // namespace forge

@@ -66,6 +66,14 @@ std::string paths_problem(const std::vector<std::string>& paths) {
   return "";
 }
 
+std::string texts_problem(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    if (text.empty()) return "holds an empty text; legal: texts of at least one character";
+    if (std::string problem = text_problem(text, true); !problem.empty()) return problem;
+  }
+  return "";
+}
+
 std::string legal_list(const std::vector<SourceDeck>&) {
   return "list of {name, files, weight, max_epochs, mask_files}";
 }

@@ -37,13 +37,19 @@ void check_targets(const JsonObject& config, const ModelDeck& model) {
   if (named && named->is_string() && *named == "all-linear" && model.experts == 0) {
     const std::vector<std::string> all = adapter_targets(model);
     theirs = {all.begin(), all.end()};
-  } else if (named && named->is_array()) {
+  } else if (named && named->is_array()) {  // PEFT writes whole names of a few modules; the tensors say which layers
     for (const json& name : *named)
-      if (name.is_string()) theirs.insert(name.get<std::string>());
+      if (name.is_string()) {
+        const auto whole = name.get<std::string>();
+        theirs.insert(whole.substr(whole.rfind('.') + 1));
+      }
   }
   if (theirs != own)
-    config.refuse("target_modules", "= " + (named ? shown_json(*named) : "absent") + ", and adapter.targets are " +
-                                        listed(own) + "; legal: the same names");
+    config.refuse("target_modules", "= " +
+                                        (!named              ? "absent"
+                                         : named->is_array() ? "[" + listed(theirs) + "]"
+                                                             : shown_json(*named)) +
+                                        ", and adapter.targets are " + listed(own) + "; legal: the same names");
 }
 
 // PEFT's words for qwen2_moe, which it translates for other families of experts alone.
@@ -131,10 +137,23 @@ void check_scale(const JsonObject& config, const ModelDeck& model) {
                                     "; legal: adapter.rank_stabilised, which is the other");
 }
 
+// How A and B began: others than these (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) change the model's own matrices, too.
+void check_beginning(const JsonObject& config) {
+  constexpr const char* key = "init_lora_weights";
+  const json* const value = config.find(key);
+  if (!value || value->is_null() || value->is_boolean() || *value == "gaussian" || *value == "eva" ||
+      *value == "orthogonal")
+    return;
+  config.refuse(key, "= " + shown_json(*value) +
+                         ", which changes the model's own matrices; legal: true | false | \"gaussian\" | \"eva\" | "
+                         "\"orthogonal\"");
+}
+
 // Keys of other kinds of adapters: absent, null, false or empty.
 void refuse_others(const JsonObject& config) {
   for (const char* key : {"use_dora", "modules_to_save", "layers_to_transform", "exclude_modules", "layer_replication",
-                          "lora_bias", "use_qalora"}) {
+                          "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config",
+                          "kasa_config", "monteclora_config", "velora_config", "trainable_token_indices"}) {
     const json* const value = config.find(key);
     if (!value || (value->is_boolean() && !value->get<bool>()) || (value->is_structured() && value->empty())) continue;
     config.refuse(key, "= " + shown_json(*value) + ", which forge doesn't compute; legal: absent");
@@ -160,6 +179,7 @@ void check_adapter_config(const std::string& directory, const ModelDeck& model) 
   check_target_parameters(config, model);
   check_pattern(config, "rank_pattern", pattern_of_packed(model, 2 * a.rank));
   check_pattern(config, "alpha_pattern", pattern_of_packed(model, shortest_number(2 * written_alpha(model))));
+  check_beginning(config);
   refuse_others(config);
   report.throw_if_any(file);
 }

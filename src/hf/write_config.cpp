@@ -102,6 +102,7 @@ std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (family.longrope && !longrope && m.rope_scaling != RopeScaling::none)
     return "rope_scaling must be none or longrope";
   if (!family.longrope && longrope) return "rope_scaling must not be longrope";
+  if (longrope && m.head_dim * m.heads != m.width) return "head_dim must be width / heads with rope_scaling = longrope";
   if (family.whole_heads && m.width % m.heads != 0) return "width must be a multiple of heads";
   return experts_obstacle(m, family);
 }

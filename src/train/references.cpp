@@ -8,6 +8,7 @@
 
 #include "checkpoint/storage_state.hpp"
 #include "config/file_handle.hpp"
+#include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/random.hpp"
 #include "core/to_size.hpp"
@@ -57,7 +58,10 @@ void compare_keys(const ReferenceHeader& found, const ReferenceHeader& wanted, c
   if (found.data != wanted.data || found.values != wanted.values)
     throw BadInput(path + ": log-probabilities of other pairs, or of other masks or train.sequence_tokens" + anew);
   if (found.weights != wanted.weights)
-    throw BadInput(path + ": log-probabilities by other weights than those that the run starts with" + anew);
+    throw BadInput(path +
+                   ": log-probabilities by another model than the run starts with: other weights, keys of model, scale "
+                   "of adapters or train.precision" +
+                   anew);
 }
 
 // What a rank knows of a microbatch's texts, added to those of all data-parallel ranks from `at` on.
@@ -155,6 +159,34 @@ void add_unit(const ParameterStorage<T>& storage, std::size_t u, Stream& stream,
   s.master_is_copy ? add(s.copy) : add(s.master);
 }
 
+// Of all that log-probabilities follow from beside weights: the model's keys, arithmetic, and the scale of adapters.
+std::uint64_t key_of_model(const Deck& deck, bool adapters) {
+  std::string text;
+  for (const Key& key : all_keys()) {
+    const bool model =
+        key.section == "model" && (key.on_restart == OnRestart::stays || key.name.starts_with("capacity_"));
+    const bool arithmetic =
+        key.section == "train" &&
+        (key.name == "precision" || (deck.train.precision == PrecisionName::fp8 && key.name.starts_with("fp8_")));
+    const bool scale = adapters && key.section == "adapter" &&
+                       (key.name == "rank" || key.name == "alpha" || key.name == "rank_stabilised");
+    if (model || arithmetic || scale) text += key.qualified() + ": " + value_text(key, deck) + "\n";
+  }
+  return hash_of(text);
+}
+
+// Of a pair both texts have labels; `where`: in which data.
+void check_labels(const Sample& sample, std::int64_t pair, const std::string& where) {
+  std::array<std::int64_t, 2> labels{};
+  for (std::size_t t = 0; t < to_size(sample.filled); ++t)
+    labels.at(to_size(sample.documents[t] % 2)) += sample.labels[t] != masked_label;
+  for (const std::size_t text : {0u, 1u})
+    if (labels.at(text) == 0)
+      throw BadInput("pair " + std::to_string(pair) + " of " + where + ", counted from 0: its " +
+                     (text == 0 ? "preferred" : "other") +
+                     " text has no label, as its mask says; legal: at least one label in each text");
+}
+
 // The file while it grows, of the first rank; of what it holds so far the whole pairs count.
 class GrowingReferences {
  public:
@@ -206,11 +238,14 @@ std::int64_t text_count(const TrainingData& data) {
 
 std::uint64_t key_of_texts(const TrainingData& data, Heartbeat* heartbeat) {
   std::uint64_t key = 0;
+  std::size_t number = 0;
   for (const TokenSet* set : sets_of_pairs(data)) {
+    const std::string where = number++ < data.training.size() ? "the training data" : "held-out data";
     Sample sample(set->sequence_tokens());
     key = mix(key, static_cast<std::uint64_t>(set->samples()));
     for (std::int64_t i = 0; i < set->samples(); ++i) {
       set->read(i, sample);
+      check_labels(sample, i, where);
       for (std::size_t t = 0; t < to_size(sample.filled); ++t) {
         const auto word = [](std::int32_t value) {
           return static_cast<std::uint64_t>(static_cast<std::uint32_t>(value));
@@ -240,7 +275,8 @@ std::uint64_t key_of_weights(Session<T>& session) {
   const auto whole = [&](std::size_t i) {
     return static_cast<std::uint64_t>(all[i]) + (static_cast<std::uint64_t>(all[i + 1]) << 32);
   };
-  return whole(0) + (all[4] > 0 ? whole(2) : 0);
+  const bool adapters = all[4] > 0;
+  return whole(0) + (adapters ? whole(2) : 0) + key_of_model(session.setup().deck, adapters);
 }
 
 template <class T>
@@ -296,19 +332,37 @@ std::uint64_t read_references(const std::string& path, TrainingData& data) {
 }
 
 template <class T>
-std::string make_references(Session<T>& session, const TrainingData& data, const std::string& path) {
+ReferenceKeys check_references(Session<T>& session, TrainingData& data, const std::string& path) {
+  Communicator& ranks = session.mesh().world();
+  ReferenceHeader header;
+  header.values = static_cast<std::uint64_t>(text_count(data));
+  header.weights = key_of_weights(session);
+  std::int64_t there = 0;
+  if (ranks.rank() == 0) {
+    header.data = key_of_texts(data, session.heartbeat());
+    std::error_code missing;
+    there = std::filesystem::exists(path, missing);
+    if (there > 0)
+      compare_keys(header_of(FileHandle::open_to_read(path, "log-probabilities of the reference"), path), header, path);
+  }
+  ranks.max_host({&there, 1});
+  if (there > 0) read_references(path, data);
+  return {header.data, header.weights, there > 0};
+}
+
+template <class T>
+std::string make_references(Session<T>& session, const TrainingData& data, const std::string& path,
+                            const ReferenceKeys& keys) {
   Communicator& ranks = session.mesh().world();
   const bool first = ranks.rank() == 0;
   ReferenceHeader header;
   header.values = static_cast<std::uint64_t>(text_count(data));
-  header.weights = key_of_weights(session);
-  if (first) header.data = key_of_texts(data, session.heartbeat());
+  header.weights = keys.weights;
+  header.data = keys.data;
   std::int64_t done = -1;  // the file is whole
   std::optional<GrowingReferences> file;
   std::error_code missing;
-  if (first && std::filesystem::exists(path, missing)) {
-    compare_keys(header_of(FileHandle::open_to_read(path, "log-probabilities of the reference"), path), header, path);
-  } else if (first) {
+  if (first && !keys.whole) {
     if (const auto directory = std::filesystem::path(path).parent_path(); !directory.empty())
       std::filesystem::create_directories(directory, missing);
     file.emplace(path, header);
@@ -331,7 +385,8 @@ std::string make_references(Session<T>& session, const TrainingData& data, const
   template std::uint64_t key_of_weights<T>(Session<T>&);                                              \
   template void score_texts<T>(Session<T>&, const TrainingData&, std::int64_t,                        \
                                const std::function<void(std::int64_t, const std::vector<double>&)>&); \
-  template std::string make_references<T>(Session<T>&, const TrainingData&, const std::string&);
+  template ReferenceKeys check_references<T>(Session<T>&, TrainingData&, const std::string&);         \
+  template std::string make_references<T>(Session<T>&, const TrainingData&, const std::string&, const ReferenceKeys&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

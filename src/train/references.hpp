@@ -21,7 +21,8 @@ std::string reference_path(const Deck& deck);
 std::int64_t text_count(const TrainingData& data);
 // The key of all that training and validation read, in this order; reads the token files.
 std::uint64_t key_of_texts(const TrainingData& data, Heartbeat* heartbeat);
-// The key of the session's weights, the same on any layout; adapters whose B is 0 do not change it. All ranks.
+// The key of the session's model: weights, keys, arithmetic; the same on any layout. Adapters whose B is 0 do not
+// change it. All ranks.
 template <class T>
 std::uint64_t key_of_weights(Session<T>& session);
 
@@ -37,9 +38,18 @@ void give_references(TrainingData& data, const std::vector<double>& all);
 // whole, or of other data.
 std::uint64_t read_references(const std::string& path, TrainingData& data);
 
-// For a run that starts with step 1 and these weights: makes the file where there is none, else compares its keys. A
-// line for the log. All ranks.
+// Keys of the file that a run needs, which starts with step 1 and these weights; those of the data on the first rank.
+struct ReferenceKeys {
+  std::uint64_t data = 0, weights = 0;
+  bool whole = false;  // the file is there
+};
+// Where the file is there: BadInput if it is not the run's, before anything is written; else the sets have its values.
+// All ranks.
 template <class T>
-std::string make_references(Session<T>& session, const TrainingData& data, const std::string& path);
+ReferenceKeys check_references(Session<T>& session, TrainingData& data, const std::string& path);
+// Makes the file where there is none. A line for the log. All ranks.
+template <class T>
+std::string make_references(Session<T>& session, const TrainingData& data, const std::string& path,
+                            const ReferenceKeys& keys);
 
 }  // namespace forge

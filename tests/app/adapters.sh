@@ -164,6 +164,18 @@ changed more add "$first" "${first/layers.0/layers.7}"
 expect 2 "adapter.load $work/more/adapter_model.safetensors: 1 tensor of no matrix of adapter.targets: 'base_model.model.model.layers.7.self_attn.q_proj" loads more
 changed flat flat "$first"
 expect 2 "adapter.load: $work/flat/adapter_model.safetensors: tensor $first has shape [128], adapter.rank and the model ask for [4, 32]" loads flat
+# with_key NAME JSON: a copy of that directory with other keys in adapter_config.json.
+with_key() {
+  cp -r verify/lora/adapter "$work/$1"
+  python3 -c 'import json, sys; path = sys.argv[1]; config = json.load(open(path)) | json.loads(sys.argv[2]); json.dump(config, open(path, "w"))' \
+    "$work/$1/adapter_config.json" "$2"
+}
+with_key pissa '{"init_lora_weights": "pissa_niter_4"}'
+expect 2 "init_lora_weights = 'pissa_niter_4', which changes the model's own matrices; legal: true | false | " loads pissa
+with_key activated '{"alora_invocation_tokens": [4, 6]}'
+expect 2 "alora_invocation_tokens = " loads activated
+with_key whole_names '{"target_modules": ["model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.k_proj"]}'
+expect 2 "target_modules = [k_proj, q_proj], and adapter.targets are" loads whole_names
 changed undefined nan "$first"
 expect 4 "the parameters have NaN or Inf: $first, of adapter.load $work/undefined; legal: finite numbers" loads undefined
 

@@ -109,9 +109,13 @@ def check_reference(one, file):
     expect("were there" not in log, f"kept: {log}")
     expect_same("kept", kept, one)
     reference = f"preference.reference={os.getcwd()}/one.run/reference.logp"
-    for name, settings, message in (("seed", ["train.seed=5"], "by other weights"), ("longer", ["train.sequence_tokens=34"], None)):
+    for name, settings, message in (("rope", ["model.rope_theta=77"], "by another model"), ("seed", ["train.seed=5"], "by another model"), ("longer", ["train.sequence_tokens=34"], None)):
         _, log = train(name, reference, *settings, code=2 if message else 0)
         expect(message is None or message in log, f"{name}: {log}")
+    there = lambda: (sorted(p.name for p in Path("one.saved").iterdir()), Path("one.run/metrics.jsonl").read_bytes())
+    before = there()
+    _, err = job(f"{os.getcwd()}/deck.yaml", "--fresh", *sets(*words("one"), "train.seed=5"), code=2)
+    expect("by another model" in err and there() == before, f"a refused start has changed what was there: {err}")
     write_pairs("other", PAIRS, 3)
     _, log = train("other", reference, data="other", code=2)
     expect("of other pairs" in log, f"other: {log}")

@@ -36,6 +36,18 @@ TEST(Check, DivisorsOfLongRope) {
     };
   };
   EXPECT_EQ(checked(longrope(4, 4, 8)).model.rope_long_factor.size(), 4u);
+  for (const auto& [change, word] :
+       {std::pair{+[](Deck& d) { d.data.tasks = {"arc.jsonl"}, d.train.validate_every_steps = 1; }, "data.tasks with"},
+        {+[](Deck& d) { d.data.document_end_token = 3, d.data.positions = PositionOrigin::document; },
+         "data.positions = document with"},
+        {+[](Deck& d) { d.data.phases = {{.from_step = 2, .weights = {}, .sequence_tokens = 8}}; },
+         "data.phases of shorter"}})
+    expect_refused(
+        [&](Deck& d) {
+          longrope(4, 4, 8)(d);
+          change(d);
+        },
+        {word, "model.rope_scaling = longrope and train.sequence_tokens", "model.rope_original_positions = 8, or"});
   expect_refused(longrope(3, 4, 8), {"model.rope_short_factor has 3 numbers; legal: 4, half as many"});
   expect_refused(longrope(4, 0, 8), {"model.rope_long_factor has 0 numbers; legal: 4"});
   expect_refused(longrope(4, 4, 0), {"rope_original_positions = 0", "longrope"});

@@ -89,8 +89,8 @@ TEST(Adapters, EqualOneRank) {
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, adapter_steps, 1e-10); };
   EXPECT_GE(cases.size(), 100u);
   const auto some = thinned(cases, 8);
-  EXPECT_TRUE(std::any_of(some.begin(), some.end(),
-                          [](const LayoutCase& c) { return c.deck.model.family == Family::phi3; }));
+  EXPECT_TRUE(
+      std::any_of(some.begin(), some.end(), [](const LayoutCase& c) { return c.deck.model.family == Family::phi3; }));
   EXPECT_EQ(failures_of(some, some.size(), check), "");
 }
 
@@ -121,8 +121,8 @@ TEST(Adapters, DropoutIsOfTheStep) {
   EXPECT_NE(with.gradients, without.gradients);
 }
 
-// Matrices that their owners orthogonalise whole. Small singular values enlarge what rounding leaves: one rank with other
-// microbatches differs by 7e-11 after nine steps of one of these models, by 3e-13 after five.
+// Matrices that their owners orthogonalise whole. Small singular values enlarge what rounding leaves: one rank with
+// other microbatches differs by 7e-11 after nine steps of one of these models, by 3e-13 after five.
 constexpr std::int64_t muon_steps = 5;
 
 TEST(Adapters, OfMuonEqualOneRank) {

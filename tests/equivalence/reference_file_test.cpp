@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -47,7 +48,7 @@ std::string make(const Deck& deck, const std::string& path) {
     Session<double> session(setup, plan.total(), RunKind::training, mesh, 1);
     session.initialise();
     TrainingData data(setup);
-    const std::string line = make_references(session, data, path);
+    const std::string line = make_references(session, data, path, check_references(session, data, path));
     read_references(path, data);
     const std::lock_guard lock(mutex);
     if (world.rank() == 0) said = line;
@@ -126,7 +127,13 @@ TEST(ReferenceFile, IsOfOneModelAndItsData) {
   make(deck, dir / "file");
   Deck other = deck;
   other.train.seed = 8;
-  EXPECT_NE(make(other, dir / "file").find("by other weights"), std::string::npos);
+  EXPECT_NE(make(other, dir / "file").find("other weights"), std::string::npos);
+  for (const auto& change :
+       {+[](Deck& d) { d.model.rope_theta = 100; }, +[](Deck& d) { d.model.attention_soft_cap = 5; }}) {
+    other = deck;
+    change(other);
+    EXPECT_NE(make(other, dir / "file").find("by another model"), std::string::npos);
+  }
   other = deck;
   other.data.files = {write_pairs(elsewhere, 5).tokens};
   other.data.mask_files = {elsewhere / "pairs_5.npy"};
@@ -134,6 +141,11 @@ TEST(ReferenceFile, IsOfOneModelAndItsData) {
   other = deck;
   other.data.mask_files.clear();
   EXPECT_NE(make(other, dir / "file").find("of other pairs"), std::string::npos);
+  std::string mask = read_text(deck.data.mask_files[0]);
+  std::fill(mask.end() - static_cast<std::ptrdiff_t>(mask.size() / 2), mask.end(), '\0');
+  write_text(elsewhere / "half.npy", mask);
+  other.data.mask_files = {elsewhere / "half.npy"};
+  EXPECT_NE(make(other, dir / "another").find("text has no label"), std::string::npos);
   std::string bytes = read_text(dir / "file");
   bytes[header_bytes + 3] ^= 1;
   write_text(dir / "file", bytes);
