@@ -83,7 +83,7 @@ const std::vector<std::string> without_formula = {
     "glm45_air_32gpu",         "kimi_k2_1024gpu",         "kimi_k2_512gpu",          "llama3_405b_1024gpu",
     "llama3_405b_128k_256gpu", "llama3_405b_256gpu",      "minimax_m2_256gpu",       "moonlight_16gpu",
     "moonlight_8gpu_tp2",      "qwen3_235b_256gpu",       "qwen3_235b_256gpu_cp2",   "qwen3_5_27b_64gpu",
-    "qwen3_next_80b_64gpu"};
+    "qwen3_5_35b_32gpu",       "qwen3_next_80b_64gpu"};
 
 // The first, the last and a rank in the middle of every other deck.
 TEST_F(PlannedTraffic, OfShippedDecksIsTheFormulas) {
