@@ -83,6 +83,10 @@ shrink_deck() {
   [ "$(value "$shown" model query_position_scale)" = 0 ] ||
     small+=(--set model.rope_scaling=yarn --set model.rope_factor=4 --set model.rope_original_positions=16)
   [ "$(value "$shown" model rope_fraction)" != 0.25 ] || small+=(--set model.rope_fraction=0.5)
+  [ "$(value "$shown" model no_rope_every)" -eq 0 ] || small+=(--set model.no_rope_every=2)
+  [ "$(value "$shown" model rope_scaling)" != longrope ] ||  # three quarters of heads of 8 turn: three frequencies
+    small+=(--set model.head_dim=8 --set model.rope_scaling=longrope --set model.rope_factor=32 --set model.rope_original_positions=16
+      --set "model.rope_short_factor=[1, 1, 1]" --set "model.rope_long_factor=[1, 2.5, 40]")
   [ "$(value "$shown" model full_attention_interval)" -eq 0 ] || small+=(--set model.full_attention_interval=2 --set model.linear_key_heads=8
     --set model.linear_value_heads=16 --set model.linear_key_dim=4 --set model.linear_value_dim=6)
   local experts more=()
