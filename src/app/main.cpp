@@ -107,7 +107,8 @@ int run_job(const CommandLine& line, int& argc, char**& argv) {
   const bool as_threads = line.ranks > 0 && line.verb != Verb::replay;
   const Left left = as_threads ? run_as_threads(line, environment) : run_as_rank(line, environment);
   if (!left) return static_cast<int>(forge::ExitCode::done);
-  if (environment.rank() == 0) forge::print_message("stopped", 0, left->text);
+  const char* const then = left->text.starts_with("saved ") ? "; --restart goes on from there" : "";
+  if (environment.rank() == 0) forge::print_message("stopped", 0, left->text + then);
   return left->code;
 }
 

@@ -103,8 +103,11 @@ std::string vocabulary_warning(const ModelDeck& model, bool trains) {
          std::to_string(ids) + " ids: " +
          (ids > model.vocabulary ? "those from model.vocabulary on can't be given to the model"
                                  : "no text has the others, whose rows of the embedding are never trained") +
-         "; better: model.vocabulary = " + std::to_string(ids) +
-         (ids > model.vocabulary && model.load_weights ? " with model.new_rows: mean | noise" : "");
+         "; better: " +
+         (!model.hf.empty() && (ids < model.vocabulary || !model.load_weights)
+              ? std::string("a tokenizer with as many")
+              : "model.vocabulary = " + std::to_string(ids) +
+                    (ids > model.vocabulary && model.load_weights ? " with model.new_rows: mean | noise" : ""));
 }
 
 // Files that a run trains on twice as often, or is to be validated on too.

@@ -89,6 +89,15 @@ Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
   return {name + ".lora_a", name + ".lora_b", adapter_scale(spec.options.adapter), p.expert};
 }
 
+// An earlier export of the run of the other kind, whose files would stay beside these.
+void refuse_other_kind(const std::string& directory, bool adapters) {
+  std::error_code missing;
+  if (!std::filesystem::exists(directory + (adapters ? "/config.json" : "/adapter_config.json"), missing)) return;
+  throw BadInput("forge export: --output " + directory + " holds " +
+                 (adapters ? "a model, and adapters" : "adapters, and a model") +
+                 " would stand beside it; legal: another directory, or this one without the earlier export");
+}
+
 // Those of adapters, or of all other units.
 std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type, bool adapters) {
   std::vector<Exported> tensors;
@@ -315,6 +324,7 @@ ExportNotes export_hf(const std::string& checkpoint, const std::string& director
                    " has one tensor for the experts of a layer, whose state is not written; legal: without it");
   const std::vector<std::string> run = names_of_run(directory_of(checkpoint), "");
   check_export_directory(directory, run, deck.model, "forge export: --output");
+  refuse_other_kind(directory, adapters);
   begin_export(directory, run);
   const std::unique_ptr<BaseFiles> base = merge ? BaseFiles::of(deck.model) : nullptr;
   if (optimizer) export_optimizer(checkpoint, directory, most_file_bytes);

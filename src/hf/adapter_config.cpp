@@ -131,10 +131,11 @@ void check_scale(const JsonObject& config, const ModelDeck& model) {
   const bool stabilised = config.flag("use_rslora", false);
   if (stabilised == writes_stabilised(model) && alpha == written_alpha(model)) return;
   if (alpha != a.alpha)
-    config.refuse("lora_alpha", "= " + format_exact(alpha) + "; legal: adapter.alpha = " + format_exact(a.alpha));
+    config.refuse("lora_alpha", "= " + format_exact(alpha) + ", and adapter.alpha = " + format_exact(a.alpha) +
+                                    " (--set adapter.alpha); legal: the same numbers");
   if (stabilised != a.rank_stabilised)
     config.refuse("use_rslora", std::string("= ") + (stabilised ? "true" : "false") +
-                                    "; legal: adapter.rank_stabilised, which is the other");
+                                    ", and adapter.rank_stabilised is not; legal: the same values");
 }
 
 // How A and B began: others than these (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) change the model's own matrices, too.
@@ -173,7 +174,8 @@ void check_adapter_config(const std::string& directory, const ModelDeck& model) 
   if (const std::string bias = config.text("bias", "none"); bias != "none")
     config.refuse("bias", "= " + bias + "; legal: none");
   if (const std::int64_t rank = config.integer("r", 8, 1, most_size); rank != a.rank)
-    config.refuse("r", "= " + std::to_string(rank) + "; legal: adapter.rank = " + std::to_string(a.rank));
+    config.refuse("r", "= " + std::to_string(rank) + ", and adapter.rank = " + std::to_string(a.rank) +
+                           " (--set adapter.rank); legal: the same numbers");
   check_scale(config, model);
   check_targets(config, model);
   check_target_parameters(config, model);

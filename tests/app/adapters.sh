@@ -183,7 +183,7 @@ expect 4 "the parameters have NaN or Inf: $first, of adapter.load $work/undefine
 expect 2 "adapter.targets has q_proj twice; legal: each name once" "$forge" show inputs/finetune_lora_8b.yaml \
   --set "adapter.targets=[q_proj,k_proj,q_proj]"
 expect 2 "adapter.rank = 4 without adapter.name = lora" "$forge" show "$deck" --set adapter.name=none
-expect 2 "r = 4; legal: adapter.rank = 5" "$forge" evaluate "$deck" "${common[@]}" --set adapter.rank=5
+expect 2 "r = 4, and adapter.rank = 5 (--set adapter.rank); legal: the same numbers" "$forge" evaluate "$deck" "${common[@]}" --set adapter.rank=5
 expect 2 "adapter.targets has w1" "$forge" show "$deck" --set "adapter.targets=[w1]"
 for key in optimizer.name=soap optimizer.name=adafactor optimizer.qk_clip=9 \
   "train.frozen=[layers.*]" model.mtp_depth=1 output.save_hf=true; do

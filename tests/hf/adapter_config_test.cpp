@@ -90,7 +90,7 @@ TEST(AdapterConfig, BesideExpertsAlphaIsOverTheRank) {
   config["lora_alpha"] = 5;
   EXPECT_NO_THROW(check(model, config)) << "of earlier files";
   config["lora_alpha"] = 20;
-  expect_bad_input([&] { check(model, config); }, {"lora_alpha = 20; legal: adapter.alpha = 5"});
+  expect_bad_input([&] { check(model, config); }, {"lora_alpha = 20, and adapter.alpha = 5 (--set adapter.alpha)"});
   model.family = Family::llama;
   model.experts = 0;
   EXPECT_EQ(written(model)["use_rslora"], true);

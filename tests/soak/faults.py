@@ -48,7 +48,7 @@ class Faults:
         elif kind in ("memory", "repair"):
             # Between two comparisons a copy of the weights is made anew, and a moment fades: only master weights keep the flipped bit.
             rarely = kind == "memory" and self.draw.random() < 0.5
-            has_master = self.precision == "bf16" or layout.zero > 0
+            has_master = self.precision == "bf16" or (layout.zero > 0 and layout.shards > 1)
             fault = f"upset:{rank}:{at}:{int(has_master) if rarely else self.draw.randrange(200)}"
             words = [f"train.check_replicas_steps={self.draw.randrange(2, 9) if rarely else 1}", f"train.replicas_differ={'repair' if kind == 'repair' else 'stop'}"]
         process = self.launch(layout, words, fault, mode, None)

@@ -35,6 +35,7 @@ class Layout:
             if self.ranks <= 8 and SEQUENCES % (replicate * shard) == 0:
                 break
         self.zero = draw.randrange(4)
+        self.shards = shard * cp
         self.sets = [f"mesh.pp={pp}", f"mesh.dp_replicate={replicate}", f"mesh.dp_shard={shard}", f"mesh.cp={cp}", f"mesh.tp={tp}", f"train.zero_stage={self.zero}"]
         if pp > 1:
             self.sets.append(f"schedule.name={draw.choice(['1f1b', 'gpipe', 'zero_bubble'])}")
