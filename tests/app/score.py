@@ -107,11 +107,11 @@ cut.unlink()
 job(*call, "--output", cut, code=None, fault="kill:0:3")
 out, _ = job(*call, "--output", cut, "--initial", "--set", "model.load_weights=false")
 expect("it begins anew" in out and "goes on behind" not in out, f"rows of another model are kept: {out}")
+expect(len(rows_of(cut)) == len(rows_of(whole)) and cut.read_bytes() != whole.read_bytes(), "rows of another model")
 cut.unlink()
 job(*call, "--output", cut, code=None, fault="kill:0:3")
 out, _ = job(*call, "--output", cut, "--set", "data.document_end_token=5")
 expect("it begins anew" in out, f"rows of another end of documents are kept: {out}")
-expect(len(rows_of(cut)) == len(rows_of(whole)) and cut.read_bytes() != whole.read_bytes(), "rows of another model")
 
 # ---- standard input: batches, answered one by one
 
