@@ -10,6 +10,9 @@ namespace forge {
 // Throws the exception of the call of the lowest i, if any, when all have ended.
 template <class F>
 void in_parallel(std::size_t count, const F& f, int threads = 0) {
+#ifdef __SANITIZE_THREAD__
+  threads = 1;  // ThreadSanitizer doesn't see how OpenMP's threads wait for each other
+#endif
   std::vector<std::exception_ptr> errors(count);
   const auto call = [&](std::size_t i) {
     try {

@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--fresh", action="store_true", help="forget the ledger of earlier calls")
     parser.add_argument("--table", action="store_true", help="print the table alone")
     options = parser.parse_args()
-    options.forge = os.path.abspath(options.forge)
+    options.forge, options.work = os.path.abspath(options.forge), os.path.abspath(options.work)
     options.root = ROOT
     if options.fresh:
         Path(options.ledger).unlink(missing_ok=True)
