@@ -192,9 +192,13 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   std::string fingerprint = data_fingerprint(data.stream(setup));
   const bool pairs = deck.preference.on();
   ReferenceKeys keys;
-  if (pairs) world.watchdog().start_other(0, "pairs");
-  if (pairs && start.restarts) fingerprint += use_references(deck, data);
-  if (pairs && !start.restarts) keys = check_references(*job.session, data, reference_path(deck));
+  if (pairs) {
+    world.watchdog().start_other(0, "pairs");
+    if (start.restarts)
+      fingerprint += use_references(deck, data);
+    else
+      keys = check_references(*job.session, data, reference_path(deck));
+  }
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
   const TrainingLog log(start.directory(), nullptr,

@@ -93,9 +93,10 @@ Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
 void refuse_other_kind(const std::string& directory, bool adapters) {
   std::error_code missing;
   if (!std::filesystem::exists(directory + (adapters ? "/config.json" : "/adapter_config.json"), missing)) return;
-  throw BadInput("forge export: --output " + directory + " holds " +
-                 (adapters ? "a model, and adapters" : "adapters, and a model") +
-                 " would stand beside it; legal: another directory, or this one without the earlier export");
+  throw BadInput(
+      "forge export: --output " + directory + " holds " +
+      (adapters ? "a model, and adapters would stand beside it" : "adapters, and a model would stand beside them") +
+      "; legal: another directory, or this one without the earlier export");
 }
 
 // Those of adapters, or of all other units.

@@ -179,9 +179,9 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
           },
           [&](const PathsKey& k) {
             if (needed && k.access.get(deck).empty()) return std::string("= []: legal: at least one path");
-            return paths_problem(k.access.get(deck));
+            return items_problem(k.access.get(deck), "path");
           },
-          [&](const TextsKey& k) { return texts_problem(k.access.get(deck)); },
+          [&](const TextsKey& k) { return items_problem(k.access.get(deck), "text"); },
           [&](const IntegersKey& k) {
             const std::vector<std::int64_t> values = k.access.get(deck);
             return must_be(std::is_sorted(values.begin(), values.end(), std::less_equal<>()) &&

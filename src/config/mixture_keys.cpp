@@ -32,7 +32,7 @@ std::string files_problem(const T& e, const std::string& where, const char* what
   if (!names.insert(e.name).second) return where + ".name = " + e.name + ": another " + what + " has this name";
   if (e.files.empty()) return where + ".files = []: legal: at least one path";
   for (const auto* paths : {&e.files, &e.mask_files})
-    if (std::string problem = paths_problem(*paths); !problem.empty())
+    if (std::string problem = items_problem(*paths, "path"); !problem.empty())
       return where + (paths == &e.files ? ".files " : ".mask_files ") + problem;
   if (e.mask_files.empty() || e.mask_files.size() == e.files.size()) return "";
   return where + ".mask_files has " + std::to_string(e.mask_files.size()) +
@@ -58,18 +58,10 @@ MemberReader optimizer_reader(std::optional<OptimizerName>& to) {
 
 }  // namespace
 
-std::string paths_problem(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    if (path.empty()) return "holds an empty path";
-    if (std::string problem = text_problem(path, true); !problem.empty()) return problem;
-  }
-  return "";
-}
-
-std::string texts_problem(const std::vector<std::string>& texts) {
-  for (const std::string& text : texts) {
-    if (text.empty()) return "holds an empty text; legal: texts of at least one character";
-    if (std::string problem = text_problem(text, true); !problem.empty()) return problem;
+std::string items_problem(const std::vector<std::string>& items, const char* noun) {
+  for (const std::string& item : items) {
+    if (item.empty()) return std::string("holds an empty ") + noun + "; legal: at least one character each";
+    if (std::string problem = text_problem(item, true); !problem.empty()) return problem;
   }
   return "";
 }

@@ -39,9 +39,8 @@ double rate_factor(const Deck& deck, std::int64_t step);
 
 // A list of texts as YAML.
 std::string paths_text(const std::vector<std::string>& items);
-// The rule that one of some paths, or texts, breaks, "" when none.
-std::string paths_problem(const std::vector<std::string>& paths);
-std::string texts_problem(const std::vector<std::string>& texts);
+// The rule that one of a list of paths or texts breaks, "" when none. `noun`: of one of them.
+std::string items_problem(const std::vector<std::string>& items, const char* noun);
 std::string text_problem(const std::string& text, bool path);
 
 }  // namespace forge

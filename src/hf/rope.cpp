@@ -123,7 +123,7 @@ std::vector<double> read_divisors(const JsonObject& rope, const char* key, std::
   return {};
 }
 
-// What is left out is as in the class.
+// Absent keys have the defaults of transformers' class.
 void read_longrope(const JsonObject& config, const JsonObject& rope, const HfFamily& family, ModelDeck& model) {
   model.rope_original_positions =
       config.integer("original_max_position_embeddings", family.sizes.positions, 1, most_positions);

@@ -72,7 +72,7 @@ struct Dropout {
   std::uint64_t key = 0;
   View<const std::int64_t, 1> samples;    // (R) global sample index of each row
   View<const std::int32_t, 1> positions;  // (R)
-  std::int64_t first = 0;                 // column of whole rows that column 0 of a part of them is
+  std::int64_t first = 0;                 // of a part of wider rows: the wide row's column in column 0
 };
 // y = dropout(x); x and y may be the same. The backward of dropout is dropout.
 template <class T>

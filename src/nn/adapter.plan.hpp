@@ -72,8 +72,8 @@ struct LowRows {
   }
 };
 
-// The input of A that adapter.dropout draws a mask for: products that share it share the mask. With that key inputs
-// stand for an adapter's time in one buffer, which the run has.
+// The input of A that adapter.dropout draws a mask for: products that share it share the mask. The run has one buffer
+// for the dropped input of the adapter at work.
 enum class AdapterInput : std::uint8_t { attention, query_latent, key_latent, attention_out, feed_forward, activation };
 AdapterInput input_of(const ModelSpec& spec, BlockProduct product);
 // Part of the mask's key, apart from the model's own places of dropout.

@@ -179,6 +179,11 @@ expect 2 "target_modules = [k_proj, q_proj], and adapter.targets are" loads whol
 changed undefined nan "$first"
 expect 4 "the parameters have NaN or Inf: $first, of adapter.load $work/undefined; legal: finite numbers" loads undefined
 
+# An adapter and a model don't stand in one directory.
+expect 2 "holds a model, and adapters would stand beside it" "$forge" export "$work/saved_rounded" --output "$work/from_rounded"
+expect 0 "written" "$forge" export "$work/saved_rounded" --output "$work/alone"
+expect 2 "holds adapters, and a model would stand beside them" "$forge" export "$work/saved_rounded" --output "$work/alone" --merge --type fp32
+
 # Refused.
 expect 2 "adapter.targets has q_proj twice; legal: each name once" "$forge" show inputs/finetune_lora_8b.yaml \
   --set "adapter.targets=[q_proj,k_proj,q_proj]"

@@ -115,7 +115,7 @@ def check_reference(one, file):
     there = lambda: (sorted(p.name for p in Path("one.saved").iterdir()), Path("one.run/metrics.jsonl").read_bytes())
     before = there()
     _, err = job(f"{os.getcwd()}/deck.yaml", "--fresh", *sets(*words("one"), "train.seed=5"), code=2)
-    expect("by another model" in err and there() == before, f"a refused start has changed what was there: {err}")
+    expect("by another model" in err and there() == before, f"a refused start has changed checkpoints or metrics: {err}")
     write_pairs("other", PAIRS, 3)
     _, log = train("other", reference, data="other", code=2)
     expect("of other pairs" in log, f"other: {log}")

@@ -4,6 +4,7 @@ ranks; against forge evaluate's loss; rows that outlive a kill; standard input; 
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,14 @@ cut.unlink()
 job(*call, "--output", cut, code=None, fault="kill:0:3")
 out, _ = job(*call, "--output", cut, "--set", "data.document_end_token=5")
 expect("it begins anew" in out, f"rows of another end of documents are kept: {out}")
+adapter = WORK / "adapter"
+shutil.copytree(ROOT / "verify/lora/adapter", adapter)
+adapted = ["score", "verify/lora/input.yaml", many, "--output", WORK / "adapted.jsonl", "--set", f"adapter.load={adapter}"]
+job(*adapted, code=None, fault="kill:0:3")
+tensors = adapter / "adapter_model.safetensors"
+tensors.write_bytes(tensors.read_bytes()[:-4] + array("f", [0.5]).tobytes())
+out, _ = job(*adapted)
+expect("it begins anew" in out, f"rows of another adapter are kept: {out}")
 
 # ---- standard input: batches, answered one by one
 

@@ -99,7 +99,7 @@ def interrupted(ranks):
     job.until(steps_run(job), "steps")
     expect(job.send(signal.SIGINT) == 130, f"not 130 after SIGINT: {job.text()}")
     saved = newest(job.saved)
-    expect(f"forge: stopped: saved step_{saved:08d} and left: SIGINT" in job.text(), job.text())
+    expect(f"forge: stopped: saved step_{saved:08d} and left: SIGINT; --restart goes on from there" in job.text(), job.text())
     expect("forge: SIGINT: saves at the end of the step and ends; one more, a second later, ends it at once" in job.text(), job.text())
     expect(f"stopped: saved step_{saved:08d} and left: SIGINT" in (job.run / "log.txt").read_text(), "the log doesn't say why it ended")
     before = job.metrics()

@@ -224,7 +224,7 @@ TEST(Adapters, RunAsListed) {
   EXPECT_EQ(runs, 12u);
 }
 
-// And of dense layers, with dropout: what is dropped stands in one buffer, kernel by kernel as listed.
+// Dense layers with dropout run the listed kernels.
 TEST(Adapters, RunAsListedWithDropout) {
   for (const std::size_t number : {0u, 1u, 2u})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
