@@ -4,9 +4,15 @@ Depth d = 1, 2, ...: with h_0 the model's last hidden state behind its final nor
 h_d = RMSNorm(block_d(M_d [RMSNorm(embedding of token t + d), RMSNorm(h_(d-1))])), and the logits of label t + 1 + d are the
 model's own output matrix on h_d, as in transformers' MtpModel, which drafts tokens but has no training loss over
 documents. Blocks are the class's last layer once more; table and output matrix are the model's.
+Of the families with gated DeltaNet the block has attention whatever the last layer has, and the names are those of their
+published files, of one depth: their classes leave such tensors out.
 """
 
+import copy
+
 import torch
+
+LINEAR = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 
 
 class Module(torch.nn.Module):
@@ -19,6 +25,9 @@ class Module(torch.nn.Module):
         self.enorm = norm(config.hidden_size, eps=config.rms_norm_eps)
         self.hnorm = norm(config.hidden_size, eps=config.rms_norm_eps)
         self.eh_proj = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        if config.model_type in LINEAR:
+            config = copy.deepcopy(config)
+            config.layer_types[-1] = "full_attention"
         self.block = type(layers[-1])(config, len(layers) - 1)
         self.head_norm = norm(config.hidden_size, eps=config.rms_norm_eps)
 
@@ -30,21 +39,34 @@ def attach(model, depth, dtype):
         model.model.norm.register_forward_hook(lambda norm, arguments, out: setattr(model, "last_hidden", out))
 
 
-# Names in memory and, behind "model.layers.<layer>.", in checkpoints.
+# Names in memory and, behind "model.layers.<layer>.", in checkpoints; and of the families with gated DeltaNet.
 NAMES = {"block.": "", "head_norm.": "shared_head.norm.", "enorm.": "enorm.", "hnorm.": "hnorm.", "eh_proj.": "eh_proj."}
+OWN_NAMES = {
+    "block.": "mtp.layers.0.",
+    "head_norm.": "mtp.norm.",
+    "enorm.": "mtp.pre_fc_norm_embedding.",
+    "hnorm.": "mtp.pre_fc_norm_hidden.",
+    "eh_proj.": "mtp.fc.",
+}
 
 
 def file_name(config, name):
     if not name.startswith("multi_token."):
         return name
     _, depth, rest = name.split(".", 2)
-    for memory, file in NAMES.items():
+    own = config.model_type in LINEAR
+    for memory, file in (OWN_NAMES if own else NAMES).items():
         if rest.startswith(memory):
+            if own:
+                return file + rest.removeprefix(memory)
             return f"model.layers.{config.num_hidden_layers + int(depth)}.{file}{rest.removeprefix(memory)}"
     raise KeyError(name)
 
 
 def memory_name(config, name):
+    for memory, file in OWN_NAMES.items():
+        if name.startswith(file):
+            return "multi_token.0." + memory + name.removeprefix(file)
     parts = name.split(".", 3)
     if parts[:2] != ["model", "layers"] or int(parts[2]) < config.get_text_config().num_hidden_layers:
         return name
@@ -75,6 +97,9 @@ def shifted(inputs, labels, documents, end_token, depth, masked):
 def losses(model, inputs, labels, documents, end_token, mask, masked):
     """The mean cross-entropy of each depth over its own labels; the model's forward pass has just run."""
     hidden, result = model.last_hidden, []
+    if mask is None:
+        length = inputs.shape[1]
+        mask = torch.full((length, length), torch.finfo(hidden.dtype).min, dtype=hidden.dtype).triu(1)[None, None]
     if isinstance(mask, dict):
         mask = mask[model.config.layer_types[-1]]
     positions = torch.arange(inputs.shape[1])[None, :]

@@ -286,7 +286,7 @@ def by_head(rows, heads, widths, first):
 
 
 def has_delta_net(config, layer):
-    if config["model_type"] not in LINEAR:
+    if config["model_type"] not in LINEAR or layer >= config["num_hidden_layers"]:
         return False
     if "layer_types" in config:
         return config["layer_types"][layer] == "linear_attention"
@@ -498,8 +498,8 @@ def has_experts(config, layer):
 
 
 def llama_layer(config, w, layer, x, documents, routing):
-    """Layers behind the last one, of multi-token prediction, are of its kind."""
-    eps, p = config["rms_norm_eps"], f"model.layers.{layer}."
+    """Layers behind the last one, of multi-token prediction, are of its kind, but have attention."""
+    eps, p, delta_net = config["rms_norm_eps"], f"model.layers.{layer}.", has_delta_net(config, layer)
     layer = min(layer, config["num_hidden_layers"] - 1)
     if config["model_type"] in ("olmo2", "olmo3"):  # norms of what joins the stream
         out = plain_attention(config, w, p, x, layer, documents)
@@ -512,7 +512,7 @@ def llama_layer(config, w, layer, x, documents, routing):
         return x + norm("post_feedforward", out)
     offset = 1 if config["model_type"] in ZERO_CENTRED else 0
     rows = rms_norm(x, offset + w[p + "input_layernorm.weight"], eps)
-    if has_delta_net(config, layer):
+    if delta_net:
         x = x + gated_delta_net(config, w, p, rows, documents)
     elif config["model_type"] in ("deepseek_v2", "deepseek_v3"):
         x = x + latent_attention(config, w, p, rows, documents)
@@ -540,11 +540,34 @@ def output_matrix(config, w):
     return w["model.embed_tokens.weight" if tied else "lm_head.weight"]
 
 
+# Multi-token prediction of the families with gated DeltaNet: names in their files, and behind the layer's in others'.
+MULTI_TOKEN = {
+    "layers.0.": "",
+    "norm.": "shared_head.norm.",
+    "pre_fc_norm_embedding.": "enorm.",
+    "pre_fc_norm_hidden.": "hnorm.",
+    "fc.": "eh_proj.",
+}
+
+
+def common_names(config, w):
+    """Weights under the names that multi-token prediction has in most files."""
+    own = {f"mtp.{name}": f"model.layers.{config['num_hidden_layers']}.{other}" for name, other in MULTI_TOKEN.items()}
+
+    def common(name):
+        found = next((begin for begin in own if name.startswith(begin)), "")
+        return own[found] + name.removeprefix(found) if found else name
+
+    return {common(name): values for name, values in w.items()}
+
+
 def multi_token_losses(config, w, depths, hidden, inputs, labels, documents, end_token, routing):
     """Cross-entropy of each depth of multi-token prediction over its own labels."""
-    result, (batch, length) = [], inputs.shape
+    result, (batch, length), w = [], inputs.shape, common_names(config, w)
+    offset = 1 if config["model_type"] in ZERO_CENTRED else 0
+    norm = lambda name, rows: rms_norm(rows, offset + w[name + ".weight"], config["rms_norm_eps"])
     for depth in range(1, depths + 1):
-        eps, table = config["rms_norm_eps"], w["model.embed_tokens.weight"]
+        table = w["model.embed_tokens.weight"]
         p = f"model.layers.{config['num_hidden_layers'] + depth - 1}."
         embedded, targets = numpy.zeros_like(hidden), {}
         for b in range(batch):
@@ -558,11 +581,11 @@ def multi_token_losses(config, w, depths, hidden, inputs, labels, documents, end
                     embedded[b, t] = table[sample[t + depth]]
                 if t + depth + 1 < seen:
                     targets[b, t] = sample[t + depth + 1]
-        both = [rms_norm(embedded, w[p + "enorm.weight"], eps), rms_norm(hidden, w[p + "hnorm.weight"], eps)]
+        both = [norm(p + "enorm", embedded), norm(p + "hnorm", hidden)]
         hidden = numpy.concatenate(both, axis=-1) @ w[p + "eh_proj.weight"].T
         layer = config["num_hidden_layers"] + depth - 1
         hidden = llama_layer(config, w, layer, hidden, documents, routing)
-        hidden = rms_norm(hidden, w[p + "shared_head.norm.weight"], eps)
+        hidden = norm(p + "shared_head.norm", hidden)
         logits = hidden @ output_matrix(config, w).T
         top = logits.max(-1)
         lse = top + numpy.log(numpy.exp(logits - top[..., None]).sum(-1))

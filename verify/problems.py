@@ -816,11 +816,11 @@ PROBLEMS = {
             "Qwen3-Next: two layers of gated DeltaNet, whose projections stand in two tensors by key heads, of each "
             "queries, keys, values and gates, and one of attention with an output gate, of which a quarter of a head "
             "turns; norms that multiply by 1 + weight; 6 experts, 3 used, beside a gated shared one, but in layer 1, "
-            "which is dense. config.json has the older keys (full_attention_interval, partial_rotary_factor)."
+            "which is dense; a layer of multi-token prediction, under `mtp.`. config.json has the older keys (full_attention_interval, partial_rotary_factor)."
         ),
         config=qwen3_next(),
         train=run(40, 2, 2),
-        model={"auxiliary_loss_coefficient": 0.02},
+        model={"auxiliary_loss_coefficient": 0.02, "mtp_depth": 1, "mtp_loss_factor": 0.4},
         token_files={"tokens.bin": 801},
         optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 2},
     ),

@@ -402,7 +402,7 @@ def random_optimizer(r, steps):
     return options
 
 
-def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in (*NESTED, *LINEAR, "gemma3_text", "gpt_oss"))):
+def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILIES if f not in (*NESTED, "gemma3_text", "gpt_oss"))):
     """Writes model, tokens and deck; returns what reference.train needs, and a description.
 
     multi_token: the families that may have multi-token prediction.
@@ -416,7 +416,8 @@ def make_case(folder, seed, ranks, families, multi_token=tuple(f for f in FAMILI
     model = random_router_options(r, config)
     further = random.Random(f"further tokens {seed}")  # of its own, so that other draws stay as they were
     if config["model_type"] in multi_token and config["model_type"] != "gpt2" and further.random() < 0.25:
-        model |= {"mtp_depth": further.choice([1, 2]), "mtp_loss_factor": further.choice([0.1, 0.7])}
+        depths = [1] if config["model_type"] in LINEAR else [1, 2]
+        model |= {"mtp_depth": further.choice(depths), "mtp_loss_factor": further.choice([0.1, 0.7])}
     storage, shards = r.choice(["F32", "BF16", "F16"]), r.choice([1, 1, 2, 4])
     depth = model.get("mtp_depth", 0)
     files.write_model(os.path.join(folder, "model"), config, seed, storage, shards, depth=depth)

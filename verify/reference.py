@@ -280,7 +280,8 @@ def loss_sums(model, inputs, labels, end_token, cap=0.0):
     masks, unmasked = None, labels
     depths = hasattr(model, "multi_token")
     documents = document_ids(inputs, -1 if end_token is None else end_token)
-    if end_token is not None or depths:
+    no_mask = model.config.model_type in multi_token.LINEAR  # whose class makes its own, and sees no documents
+    if end_token is not None or (depths and not no_mask):
         masks = attention_masks(model.config, documents, next(model.parameters()).dtype)
     if end_token is not None:
         labels = labels.masked_fill(inputs == end_token, MASKED)

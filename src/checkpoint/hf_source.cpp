@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "config/family.hpp"
 #include "config/report.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
@@ -30,9 +31,9 @@ const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name)
 
 namespace {
 
-// Whether a tensor has matrices (m, n) of so many experts that the parameter's is one.
+// Whether a tensor has matrices (m, n) of all experts.
 bool is_packed(const TensorInfo& tensor, const Parameter& p, std::int64_t m, std::int64_t n) {
-  return tensor.shape.size() == 3 && tensor.shape[0] > p.expert && tensor.shape[1] == m && tensor.shape[2] == n;
+  return tensor.shape == std::vector<std::int64_t>{p.experts, m, n};
 }
 
 // The tensor of all experts that would have an expert's matrix, in a name that ends in "experts.3.up_proj.weight".
@@ -74,10 +75,9 @@ std::string packed_problem(const TensorFiles& files, const HfPlace& place, const
          shape_text(place.tensor->shape) + ", config.json asks for " + shape_text(packed.shape);
 }
 
-// Whether the packed tensor has the parameter's shape for each expert.
-bool packs(const HfPlace& place, const Parameter& p) {
-  const std::int64_t rows = p.shape[0] * (p.name.ends_with(".down") ? 1 : 2);
-  return place.row_length > 0 || is_packed(*place.tensor, p, rows, p.shape[1]);
+// Of the tensor of all experts that has the parameter's.
+std::vector<std::int64_t> packed_shape(const Parameter& p) {
+  return {p.experts, p.shape[0] * (p.name.ends_with(".down") ? 1 : 2), p.shape[1]};
 }
 
 // Of an adapter.
@@ -94,6 +94,7 @@ bool is_buffer(const std::string& name) {
 
 // The layer behind the last one that a name is of: multi-token prediction's, −1: none.
 std::int64_t depth_of(const std::string& name, const ModelSpec& spec) {
+  if (tensor_names(spec.options.family).mtp) return name.starts_with("mtp.") ? 0 : -1;
   constexpr std::string_view layers = "layers.";
   const std::size_t at = name.find(layers);
   if (at == std::string::npos) return -1;
@@ -209,11 +210,10 @@ std::string problem_of(const TensorFiles& files, const Parameter& p) {
   if (p.hf_packed > 0) return packed_problem(files, place, p);
   if (!place.tensor) return "tensor " + p.hf_name + " " + shape_text(file_shape(p)) + " is missing";
   const TensorInfo& info = *place.tensor;
-  if (place.packed ? packs(place, p) : info.shape == file_shape(p)) return "";
+  if (place.packed ? place.row_length > 0 || info.shape == packed_shape(p) : info.shape == file_shape(p)) return "";
   return files.file_of(info) + ": tensor " + info.name + " has shape " + shape_text(info.shape) +
-         (place.packed ? ", of whose experts each should have " + shape_text(file_shape(p)) + " for " + p.hf_name
-                       : (is_factor(p) ? ", adapter.rank and the model ask for " : ", config.json asks for ") +
-                             shape_text(file_shape(p)));
+         (is_factor(p) ? ", adapter.rank and the model ask for " : ", config.json asks for ") +
+         shape_text(place.packed ? packed_shape(p) : file_shape(p));
 }
 
 void check_adapter_tensors(const std::string& directory, const ModelSpec& spec) {

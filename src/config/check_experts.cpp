@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "config/check_parts.hpp"
+#include "config/family.hpp"
 #include "config/key_bounds.hpp"
 #include "config/keys.hpp"
 #include "config/router_score.hpp"
@@ -100,6 +101,9 @@ void check_latent_attention(ModelDeck& m, Report& report) {
 
 void check_experts(ModelDeck& m, Report& report) {
   if (m.mtp_depth == 0) check_unused(m, "mtp_loss_factor", "without model.mtp_depth", report);
+  if (m.mtp_depth > 1 && tensor_names(m.family).mtp)
+    report.add(equation("model.mtp_depth", m.mtp_depth) + " with model.family = " + name_of(m.family) +
+               ", which has one layer of multi-token prediction; legal: 0 | 1");
   if (m.experts == 0) return check_unused(m, expert_keys, "without model.experts", report);
   if (m.expert_ffn == 0) m.expert_ffn = m.ffn;
   if (m.experts_per_token < 1 || m.experts_per_token > std::min(m.experts, most_expert_choices)) {

@@ -60,6 +60,7 @@ struct TensorNames {
   bool linear_groups = false;  // gated DeltaNet's projections in two tensors: of each key head q, k, v, z; and b, a
   bool packed = false;         // a layer's experts in one tensor (packed_place of checkpoint/hf_source.hpp)
   double norm_offset = 0;      // added to the files' weights of norms
+  bool mtp = false;            // multi-token prediction, one layer, under "mtp." instead of the layers behind the last
 };
 // In the order of the enumerators.
 inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
@@ -83,9 +84,9 @@ inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
     {},
     {.norm_offset = 1},
     {.router = "router.", .packed = true},
-    {.norm_offset = 1},
-    {.norm_offset = 1},
-    {.linear_groups = true, .norm_offset = 1},
+    {.norm_offset = 1, .mtp = true},
+    {.norm_offset = 1, .mtp = true},
+    {.linear_groups = true, .norm_offset = 1, .mtp = true},
 }};
 constexpr const TensorNames& tensor_names(Family family) {
   return family_tensors[to_size(family)];

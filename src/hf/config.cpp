@@ -239,7 +239,8 @@ const HfModelType* type_of_text(const JsonObject& text, const HfModelType& type)
   return nullptr;
 }
 
-void read_model(const JsonObject& config, const json& root, const HfModelType& type, ModelDeck& model) {
+void read_model(const JsonObject& config, const json& root, const HfModelType& type, bool multi_token,
+                ModelDeck& model) {
   const JsonObject text(text_of(config, root, type), config.name() + (type.nested ? ": text_config" : ""),
                         config.report());
   const HfModelType* const own = type_of_text(text, type);
@@ -251,6 +252,8 @@ void read_model(const JsonObject& config, const json& root, const HfModelType& t
     read_rotary_family(text, *own->row, model);
   // What the image model's map says of the whole counts.
   if (type.nested) model.tied_embeddings = config.flag("tie_word_embeddings", model.tied_embeddings);
+  if (multi_token && text.flag("mtp_use_dedicated_embeddings", false))
+    text.refuse("mtp_use_dedicated_embeddings", "= true with model.mtp_depth: not available; legal: false");
   if (text.has("per_layer_config")) text.refuse("per_layer_config", "not available; legal: absent");
   model.initial_std = text.amount("initializer_range", model.initial_std);
 }
@@ -326,7 +329,7 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
   Report report;
   const JsonObject config(root, file, report);
   ModelDeck model;
-  if (const HfModelType* const type = read_type(config)) read_model(config, root, *type, model);
+  if (const HfModelType* const type = read_type(config)) read_model(config, root, *type, from_deck.mtp_depth > 0, model);
   check_quantization(config, model.family);
   take_own_keys(from_deck, model);
   model.hf = directory;

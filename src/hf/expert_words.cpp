@@ -303,7 +303,6 @@ void write_sigmoid_experts(const ModelDeck& m, Json& config) {
   write_routed_experts(m, config);
   config["scoring_func"] = "sigmoid";
   config["topk_method"] = "noaux_tc";
-  config["num_nextn_predict_layers"] = m.mtp_depth;
 }
 
 void write_deepseek_v3(const ModelDeck& m, Json& config) {

@@ -62,7 +62,7 @@ struct HfFamily {
   double rope_fraction = 0;           // where partial_rotary_factor is left out
   std::int64_t no_rope_every = -1;    // where no_rope_layers and no_rope_layer_interval are left out
   bool latent = false;                // head_dim and num_key_value_heads are not read
-  bool multi_token = false;           // its files may have layers of multi-token prediction
+  const char* multi_token = "";       // counts layers of multi-token prediction; "": its files have none
   bool longrope = false;              // no other method stretches its wavelengths
   bool rotary_dim = false;            // a key says how many entries of a head it rotates
   bool query_position_scale = false;  // rope parameters have llama_4_scaling_beta

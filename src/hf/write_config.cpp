@@ -44,7 +44,7 @@ std::string bias_obstacle(const ModelDeck& m, const HfBiases& keys) {
 
 std::string experts_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (!family.latent && m.attention == AttentionKind::mla) return "attention must be standard";
-  if (!family.multi_token && m.mtp_depth > 0) return "mtp_depth must be 0";
+  if (!*family.multi_token && m.mtp_depth > 0) return "mtp_depth must be 0";
   const auto biases = [&](bool has, const char* key) {
     return has == family.expert_biases ? ""
                                        : key + std::string(family.expert_biases ? " must be true" : " must be false");
@@ -186,6 +186,7 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, std::int64_
   write_positions(m, trained, config);
   write_window(m, family, config);
   if (family.linear) write_linear(m, config);
+  if (*family.multi_token) config[family.multi_token] = m.mtp_depth;
   if (family.write_experts) family.write_experts(m, config);
   write_hf_rope(m, family, config);
 }

@@ -22,8 +22,9 @@ std::string joined(std::string_view begin, const NameParts& parts) {
 }  // namespace
 
 std::string hf_block_name(const ModelSpec& spec, std::int64_t layer) {
-  const bool gpt2 = tensor_names(spec.options.family).gpt2;
-  return (gpt2 ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".";
+  const TensorNames& names = tensor_names(spec.options.family);
+  if (names.mtp && layer >= spec.L()) return "mtp.layers." + std::to_string(layer - spec.L()) + ".";
+  return (names.gpt2 ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".";
 }
 
 ParameterLister::ParameterLister(const ModelSpec& whole, Unit& unit)
@@ -42,6 +43,10 @@ double ParameterLister::norm_offset() const {
   return names().norm_offset;
 }
 
+bool ParameterLister::mtp_names() const {
+  return names().mtp;
+}
+
 double ParameterLister::output_std() const {
   return spec.options.residual_scaling ? matrix_std() / std::sqrt(2.0 * static_cast<double>(spec.L())) : matrix_std();
 }
@@ -55,7 +60,7 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   if (!declares()) return;
   Parameter p;
   p.name = joined(name_begin_, t.name);
-  if (!t.hf.empty()) p.hf_name = joined(hf_begin_, t.hf);
+  if (!t.hf.empty()) p.hf_name = joined(t.whole_name ? "" : hf_begin_, t.hf);
   p.hf_transposed = t.transposed;
   p.hf_offset = t.offset;
   p.hf_packed = t.packed;
@@ -66,6 +71,7 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   p.hf_shape.assign(t.hf_shape.begin(), t.hf_shape.end());
   p.split.assign(t.split.begin(), t.split.end());
   p.expert = t.expert;
+  if (t.expert >= 0) p.experts = spec.E();
   p.initial = t.initial;
   p.std = t.std;
   list_.push_back(std::move(p));

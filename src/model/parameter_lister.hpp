@@ -45,6 +45,7 @@ struct TensorSpec {
   std::int64_t packed = 0;                   // experts whose values stand in one tensor there; 0: each has its own
   ShortList<std::int64_t, 3> hf_shape = {};  // there; empty: shape
   std::int64_t groups = 0;                   // Parameter::hf_groups
+  bool whole_name = false;                   // hf has the block's name, if any
 };
 
 // A buffer with the elements of a unit from `begin` on: with all of them, or with its vectors', which stand
@@ -122,6 +123,7 @@ class ParameterLister {
   TensorNames names() const;  // config/family.hpp
   bool gpt2() const;
   double norm_offset() const;  // added to the files' weights of norms
+  bool mtp_names() const;      // multi-token prediction stands under "mtp."
   std::string_view hf(std::string_view others, std::string_view gpt2_name) const { return gpt2() ? gpt2_name : others; }
 
   // Standard deviations of matrices, and of the matrices that add to the residual stream.

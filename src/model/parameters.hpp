@@ -50,6 +50,7 @@ struct Parameter {
   std::int64_t hf_groups = 0;
   std::vector<Split> split;  // of one part after the other; empty: every tp rank holds the whole tensor
   std::int64_t expert = -1;  // of an expert: its number
+  std::int64_t experts = 0;  // … and the number of all
   Initial initial = Initial::zeros;
   double std = 0;  // of Initial::normal; the bound of uniform, and of log_uniform's logarithms
 

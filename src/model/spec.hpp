@@ -66,10 +66,12 @@ struct ModelSpec {
   bool mla() const { return options.attention == AttentionKind::mla; }
   std::int64_t value_dim() const { return mla() ? options.value_dim : D(); }
   std::int64_t o_columns() const { return H() * value_dim(); }  // columns of attention's output, before its projection
-  // Layers of gated DeltaNet (arXiv:2412.06464) in the place of attention: the channels of their convolution, q, k and
-  // v of all heads; with them the gate z, and β's and g's inputs, the columns of their projection; and the output's.
+  // Layers of gated DeltaNet (arXiv:2412.06464) in the place of attention, which those of multi-token prediction have:
+  // the channels of their convolution, q, k and v of all heads; with them the gate z, and β's and g's inputs, the columns
+  // of their projection; and the output's.
   bool linear(std::int64_t layer) const {
-    return options.full_attention_interval > 0 && number_of(layer) % options.full_attention_interval != 0;
+    const std::int64_t every = options.full_attention_interval;
+    return every > 0 && layer < L() && number_of(layer) % every != 0;
   }
   std::int64_t linear_channels() const {
     return 2 * options.linear_key_heads * options.linear_key_dim + linear_values();
@@ -93,7 +95,8 @@ struct ModelSpec {
   // mscale_all_dim.
   double softmax_scale() const;
 
-  // Mixture of experts. Layers L … L + mtp_depth − 1 belong to multi-token prediction: of the last layer's kind.
+  // Mixture of experts. Layers L … L + mtp_depth − 1 belong to multi-token prediction: with the last
+  // one's feed-forward part.
   std::int64_t E() const { return options.experts; }
   std::int64_t experts_per_token() const { return options.experts_per_token; }
   std::int64_t Fe() const { return options.expert_ffn; }         // of an expert

@@ -15,10 +15,24 @@ struct MtpParameters {
 
   void list(ParameterLister& l) {
     const std::int64_t C = l.spec.C();
-    l.add(projection, {{"mtp.projection"}, {"eh_proj.weight"}, {C, 2 * C}, {}, Initial::normal, l.matrix_std()});
-    l.add(embedding_norm, {{"mtp.embedding_norm"}, {"enorm.weight"}, {C}, {}, Initial::ones});
-    l.add(hidden_norm, {{"mtp.hidden_norm"}, {"hnorm.weight"}, {C}, {}, Initial::ones});
-    l.add(norm, {{"mtp.norm"}, {"shared_head.norm.weight"}, {C}, {}, Initial::ones});
+    const bool own = l.mtp_names();
+    l.add(projection, {.name = {"mtp.projection"},
+                       .hf = {own ? "mtp.fc.weight" : "eh_proj.weight"},
+                       .shape = {C, 2 * C},
+                       .initial = Initial::normal,
+                       .std = l.matrix_std(),
+                       .whole_name = own});
+    const auto add_norm = [&](View<P, 1>& w, std::string_view name, std::string_view hf) {
+      l.add(w, {.name = {name},
+                .hf = {hf},
+                .shape = {C},
+                .initial = Initial::ones,
+                .offset = l.norm_offset(),
+                .whole_name = own});
+    };
+    add_norm(embedding_norm, "mtp.embedding_norm", own ? "mtp.pre_fc_norm_embedding.weight" : "enorm.weight");
+    add_norm(hidden_norm, "mtp.hidden_norm", own ? "mtp.pre_fc_norm_hidden.weight" : "hnorm.weight");
+    add_norm(norm, "mtp.norm", own ? "mtp.norm.weight" : "shared_head.norm.weight");
   }
 };
 

@@ -48,6 +48,19 @@ TEST(DeltaNet, TrainingEqualsOneRank) {
   EXPECT_EQ(failures_of(cases, cases.size(), check), "");
 }
 
+// Layers of multi-token prediction have attention, whatever the last layer has.
+TEST(DeltaNet, MultiTokenPredictionEqualsOneRank) {
+  std::vector<LayoutCase> cases;
+  for (const int ranks : {1, 2, 4, 6, 8})
+    for (const LayoutCase& c : drawn_mtp_layouts(ranks, 1, 2))
+      if (takes_delta(c.deck)) cases.push_back({c.name, with_delta(c.deck, cases.size())});
+  cases = thinned(cases, 4);
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); };
+  EXPECT_GE(cases.size(), 8u);
+  EXPECT_EQ(failures_of(cases, cases.size(), check), "");
+}
+
 // pp, dp_replicate, dp_shard, cp, tp
 const MeshDeck context_meshes[] = {{1, 1, 1, 2, 1}, {1, 1, 1, 2, 2}, {2, 1, 1, 2, 1}, {1, 1, 1, 4, 1},
                                    {1, 1, 2, 2, 1}, {1, 1, 1, 3, 1}, {2, 1, 1, 2, 2}, {1, 1, 1, 4, 2}};

@@ -148,6 +148,8 @@ TEST(HfFamilies, Qwen3Next) {
   EXPECT_EQ(read_twice(next({{"num_experts", 0}})).experts, 0);
   expect_refused(next({{"layer_types", {"linear_attention"}}}), {"layer_types", "legal: 5 entries, linear_attention"});
   ModelDeck other = m;
+  other.mtp_depth = 1;
+  EXPECT_EQ(json::parse(write_hf_config(other))["num_nextn_predict_layers"], 1);
   other.attention_output_gate = false;
   expect_bad_input([&] { write_hf_config(other); }, {"family qwen3_next", "attention_output_gate must be true"});
   other = m;

@@ -87,6 +87,25 @@ TEST(Parameters, Qwen3MoeNames) {
   EXPECT_EQ(shapes.count("model.layers.0.mlp.gate.weight"), 0u);
 }
 
+TEST(Parameters, MultiTokenNamesOfQwen3Next) {
+  ModelDeck m = test::with_head_norms(test::moe_deck({2, 32, 48, 24, 4, 2, 3, 2, 0, 97, 0}, 8));
+  m.family = Family::qwen3_next;
+  m.full_attention_interval = 2;
+  m.linear_key_heads = m.linear_value_heads = m.linear_key_dim = m.linear_value_dim = 4;
+  m.mtp_depth = 1;
+  const auto shapes = hf_shapes(m);
+  EXPECT_EQ(shapes.at("mtp.fc.weight"), (Shape{32, 64}));
+  for (const char* norm : {"mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.norm.weight"})
+    EXPECT_EQ(shapes.at(norm), (Shape{32})) << norm;
+  EXPECT_EQ(shapes.at("mtp.layers.0.self_attn.q_norm.weight"), (Shape{8}));
+  EXPECT_EQ(shapes.at("mtp.layers.0.mlp.experts.2.down_proj.weight"), (Shape{32, 24}));
+  for (const Unit& unit : parameter_units(resolve_model(m)))
+    for (const Parameter& p : unit.parameters) {
+      if (!p.hf_name.starts_with("mtp.")) continue;
+      EXPECT_EQ(p.hf_offset, p.shape.size() == 1 ? 1 : 0) << p.hf_name;
+    }
+}
+
 // Two tensors that have several matrices, each of which tp ranks share for itself.
 TEST(Parameters, Phi3Names) {
   ModelDeck m = test::moe_deck({2, 32, 48, 0, 4, 2, 0, 0, 0, 97, 0}, 8);

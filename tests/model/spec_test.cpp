@@ -46,6 +46,14 @@ TEST(Spec, LayersOfMultiTokenPredictionAreLikeTheLastOne) {
   EXPECT_FALSE(resolve_model(m).is_moe(3));
 }
 
+TEST(Spec, LayersOfMultiTokenPredictionHaveAttention) {
+  ModelDeck m = small(3);
+  m.mtp_depth = 1;
+  m.full_attention_interval = 2;
+  EXPECT_TRUE(resolve_model(m).linear(2));
+  EXPECT_FALSE(resolve_model(m).linear(3));
+}
+
 TEST(Spec, LatentAttention) {
   const ModelSpec s = resolve_model(test::mla_deck({2, 64, 96, 32, 4, 0, 8, 2, 1, 97, 1}, 24));
   EXPECT_EQ(s.D(), 192);
