@@ -5,7 +5,7 @@
 
 A case (random_case.py) is trained with adapters from a Hugging Face directory in fp64. PeftModel.from_pretrained on that
 directory must give the logits of the exported merged model: both are written in fp32, so that they differ by 1e-6 of the
-largest. The base's must differ by more. Exit code 1 if any case fails.
+largest, or by some times what another rounding of the weights changes. The base's must differ by more. Exit code 1 if any case fails.
 """
 
 import argparse
@@ -22,10 +22,12 @@ import random_case
 import reference
 
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gpt2", "smollm3", "phi3", "mixtral", "qwen3_moe", "qwen2_moe"]
-FAMILIES += ["glm4_moe", "deepseek_v2", "deepseek_v3"]
+FAMILIES += ["glm4_moe", "deepseek_v2", "deepseek_v3", "olmoe", "olmo2", "olmo3", "minimax_m2"]
+FAMILIES += ["qwen3_5_text", "qwen3_next"]
 SETTINGS = ["adapter.name=lora", "adapter.rank=3", "adapter.alpha=7", "optimizer.learning_rate=0.05"]
 SETTINGS += ["model.router_bias_rate=0"]
 BOUND = 1e-5
+AMPLIFIED = 10  # times what rounding changes: some hybrids amplify it beyond the bound
 
 
 def logits_of(model, inputs):
@@ -34,8 +36,17 @@ def logits_of(model, inputs):
         return model(input_ids=inputs, use_cache=False, **more).logits
 
 
+def rounded_again(model):
+    """Its weights, which fp32 rounded, moved by as much once more."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        noise = torch.rand(parameter.shape, generator=generator, dtype=parameter.dtype) - 0.5
+        parameter.data *= 1 + torch.finfo(torch.float32).eps * noise
+    return model
+
+
 def check(arguments, folder, inputs):
-    """Relative distances of PEFT's and of the base's logits from the merged model's."""
+    """Relative distances of PEFT's and of the base's logits from the merged model's, and the change by rounding its weights to fp32."""
     saved, base = os.path.join(folder, "saved"), os.path.join(folder, "model")
     settings = [*SETTINGS, f"checkpoint.directory={saved}", f"adapter.targets=[{arguments.targets}]"]
     settings += [f"adapter.rank_stabilised={str(arguments.stabilised).lower()}"]
@@ -44,13 +55,14 @@ def check(arguments, folder, inputs):
     random_case.run([arguments.forge, "export", saved, "--output", adapter])
     random_case.run([arguments.forge, "export", saved, "--output", merged, "--merge"])
     expected = logits_of(export_check.load(merged, torch.float64), inputs)
+    rounded = logits_of(rounded_again(export_check.load(merged, torch.float64)), inputs)
     model = export_check.load(base, torch.float64, merged)
     before = logits_of(model, inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mine = logits_of(PeftModel.from_pretrained(model, adapter, autocast_adapter_dtype=False).double(), inputs)
     largest = expected.abs().max()
-    return [((logits - expected).abs().max() / largest).item() for logits in (mine, before)]
+    return [((logits - expected).abs().max() / largest).item() for logits in (mine, before, rounded)]
 
 
 def main():
@@ -69,12 +81,12 @@ def main():
         data, options, *_, text = random_case.make_case(folder, seed, arguments.n, arguments.families, multi_token=())
         inputs, _ = reference.batch_of_step(data, 1, options["sequence_tokens"], 2)
         try:
-            mine, before = check(arguments, folder, inputs)
+            mine, before, rounded = check(arguments, folder, inputs)
         except (RuntimeError, OSError, ValueError) as problem:
             failures += 1
             print(f"{seed:5d} FAILED {text}\n{problem}", flush=True)
             continue
-        good = mine <= BOUND < before
+        good = mine <= max(BOUND, AMPLIFIED * rounded) and before > BOUND
         failures += not good
         print(f"{seed:5d} {mine:8.1e} {before:8.1e}  {text}" + ("" if good else "  FAILED"), flush=True)
     print(f"{arguments.cases - failures} of {arguments.cases} cases agree")

@@ -1133,6 +1133,22 @@ PROBLEMS = {
         adapter={"rank": 3, "alpha": 5.0, "targets": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
         optimizer={"learning_rate": 0.01, "schedule": "cosine", "warmup_steps": 2},
     ),
+    "lora_qwen3_5": Problem(
+        shows=(
+            "Adapters of a hybrid: of the four projections of gated DeltaNet and its output's, of attention with gates, "
+            "whose queries' tensor has their rows, and of feed-forward layers."
+        ),
+        config=qwen3_5(),
+        train=run(70, recompute="selective"),
+        token_files={"tokens.bin": 1401},
+        adapter={
+            "rank": 3,
+            "alpha": 5.0,
+            "targets": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+            + ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"],
+        },
+        optimizer={"learning_rate": 0.01, "schedule": "cosine", "warmup_steps": 2},
+    ),
     "lora_deepseek": Problem(
         shows=(
             "Adapters of all projections of latent attention, in layers with frozen experts and without: those down, which "

@@ -73,8 +73,8 @@ std::string type_of(const ModelSpec& spec, const Parameter& p, ExportType type) 
   return type == ExportType::coded && is_linear(p) ? code_type : "BF16";
 }
 
-// The adapter of a matrix, which --merge adds to it; empty where the matrix has none.
-Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
+// The adapter of a matrix of a layer, which --merge adds to it; empty where the matrix has none.
+Exported::Factors factors_of(const ModelSpec& spec, std::int64_t layer, const Parameter& p) {
   const auto has = [&](const AdaptedProduct& product) {
     const AdaptedTensors tensors = tensors_of(spec, product);
     return std::any_of(tensors.begin(), tensors.end(), [&](const AdaptedTensor& t) {
@@ -82,8 +82,7 @@ Exported::Factors factors_of(const ModelSpec& spec, const Parameter& p) {
     });
   };
   const bool adapted = p.expert >= 0 ? has(BlockProduct::expert_gate_up) || has(BlockProduct::expert_down)
-                                     : std::ranges::any_of(adapted_products(false), has) ||
-                                           std::ranges::any_of(adapted_products(true), has);
+                                     : layer >= 0 && std::ranges::any_of(adapted_products(spec, layer), has);
   if (!adapted) return {};
   const std::string name = "parameters/" + place_of(p, spec.E()).name;
   return {name + ".lora_a", name + ".lora_b", adapter_scale(spec.options.adapter), p.expert};
@@ -121,7 +120,7 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type, b
                  p.hf_offset,
                  p.hf_groups > 0 ? row_runs(p) : std::vector<RowRun>{}};
       t.parameter = std::make_shared<Parameter>(p);
-      if (!adapters) t.adapter = factors_of(spec, p);
+      if (!adapters) t.adapter = factors_of(spec, unit.layer, p);
       tensors.push_back(t);
       if (t.info.type != code_type) continue;
       t.adapter = {};
@@ -201,7 +200,7 @@ std::vector<A> values_of(CheckpointFiles& files, const BaseFiles* base, Exported
 
 // W += scale B A, in the order of the file.
 void merge(CheckpointFiles& files, const Exported& t, std::vector<double>& w) {
-  const auto whole = [&](const std::string& name) {
+  const auto whole = [&](const std::string& name, const std::vector<RowRun>& runs) {
     const StoredTensor* stored = files.find(name);
     if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + name);
     Box box{Extents(stored->shape.size(), 0), stored->shape};
@@ -210,10 +209,10 @@ void merge(CheckpointFiles& files, const Exported& t, std::vector<double>& w) {
       box.extent[0] = 1;
     }
     const Extents shape(stored->shape.end() - 2, stored->shape.end());
-    return std::pair(shape, values_of(files, {{name, "F32", shape}, name, box}));
+    return std::pair(shape, values_of(files, {{name, "F32", shape}, name, box, false, 0, runs}));
   };
-  const auto [a_shape, a] = whole(t.adapter.a);
-  const auto [b_shape, b] = whole(t.adapter.b);
+  const auto [a_shape, a] = whole(t.adapter.a, {});
+  const auto [b_shape, b] = whole(t.adapter.b, t.runs);
   const std::int64_t N = b_shape[0], K = a_shape[1], r = a_shape[0];
   require(b_shape[1] == r && N * K == std::ssize(w), "an adapter's matrices have other shapes than the model's");
 #pragma omp parallel for

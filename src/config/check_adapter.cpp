@@ -37,7 +37,6 @@ class Refusals {
 // What isn't computed with frozen units, whoever freezes them.
 void check_with(const Refusals& refuse, const Deck& deck) {
   const OptimizerRow& optimizer = row_of(deck.optimizer.name);
-  refuse(deck.model.qk_norm_whole, "model", "qk_norm_whole", "false");
   refuse(deck.model.mtp_depth > 0, "model", "mtp_depth", "0");
   refuse(optimizer.factored(), "optimizer", "name", "another optimizer");
   refuse(deck.optimizer.qk_clip > 0, "optimizer", "qk_clip", "0");
@@ -48,7 +47,7 @@ void check_with(const Refusals& refuse, const Deck& deck) {
 void add_mlp_targets(const ModelDeck& model, std::vector<std::string>& names) {
   const TensorNames& of = tensor_names(model.family);
   const bool gated = is_gated(model.activation);
-  if (of.packed) return;  // PEFT has no names for a part of them
+  if (of.packed) return;  // and no layer without experts
   if (gated && *of.gate_up != 0) {
     names.insert(names.end(), {"gate_up_proj", "down_proj"});
     return;
@@ -56,6 +55,7 @@ void add_mlp_targets(const ModelDeck& model, std::vector<std::string>& names) {
   const std::vector<std::string> plain{"gate_proj", "up_proj", "down_proj"}, experts{of.gate, of.up, of.down};
   const bool dense = model.first_dense_layers > 0 || model.moe_every > 1 || !model.dense_layers.empty();
   const bool all_routed = model.experts > 0 && model.shared_expert_ffn == 0 && !dense;
+  if (all_routed && !of.adapted_experts) return;
   if (!all_routed || plain == experts) names.insert(names.end(), plain.begin() + (gated ? 0 : 1), plain.end());
   if (model.experts > 0 && plain != experts) names.insert(names.end(), experts.begin(), experts.end());
 }
@@ -64,7 +64,7 @@ void add_mlp_targets(const ModelDeck& model, std::vector<std::string>& names) {
 bool adapts_experts(const ModelDeck& model) {
   const TensorNames& of = tensor_names(model.family);
   const std::vector<std::string>& targets = model.adapter.targets;
-  if (model.experts == 0 || of.packed) return false;
+  if (model.experts == 0 || !of.adapted_experts) return false;
   return targets.empty() || std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
            return target == of.gate || target == of.up || target == of.down;
          });
@@ -72,9 +72,9 @@ bool adapts_experts(const ModelDeck& model) {
 
 void check_targets(const Deck& deck, Report& report) {
   const std::vector<std::string> legal = adapter_targets(deck.model);
-  if (deck.model.adapter.targets.empty() && tensor_names(deck.model.family).packed)
+  if (deck.model.adapter.targets.empty() && deck.model.experts > 0 && !tensor_names(deck.model.family).adapted_experts)
     report.add("adapter.targets = [] with model.family = " + std::string(name_of(deck.model.family)) +
-               ", whose experts stand in one tensor; legal: some of " + words_of(legal));
+               ", whose experts take no adapters; legal: some of " + words_of(legal));
   const std::vector<std::string>& targets = deck.model.adapter.targets;
   for (auto target = targets.begin(); target != targets.end(); ++target)
     if (std::find(targets.begin(), target, *target) != target)
@@ -97,6 +97,11 @@ std::vector<std::string> adapter_targets(const ModelDeck& model) {
   else if (*tensor_names(model.family).qkv != 0)
     names = {"qkv_proj"};
   names.push_back("o_proj");
+  const bool groups = tensor_names(model.family).linear_groups;
+  if (model.full_attention_interval > 0)
+    for (const char* name : groups ? std::vector{"in_proj_qkvz", "in_proj_ba", "out_proj"}
+                                   : std::vector{"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"})
+      names.push_back(name);
   add_mlp_targets(model, names);
   return names;
 }

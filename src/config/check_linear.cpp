@@ -1,5 +1,6 @@
 #include "config/check_parts.hpp"
 #include "config/family.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/keys.hpp"
 
 namespace forge {
@@ -31,8 +32,6 @@ void check_linear(const Deck& deck, Report& report) {
   };
   refuse_gate(m.attention == AttentionKind::mla, "model.attention = mla", "standard");
   refuse_gate(*tensor_names(m.family).qkv != 0, "model.family = " + std::string(name_of(m.family)), "another family");
-  refuse_gate(deck.train.precision == PrecisionName::fp8, "train.precision = fp8", "bf16 | fp32 | fp64");
-  refuse_gate(m.adapter.on(), "adapter.name = lora", "none");
   refuse_gate(deck.optimizer.qk_clip > 0, "optimizer.qk_clip", "0");
   const std::string begin = equation("model.full_attention_interval", m.full_attention_interval);
   if (m.full_attention_interval == 0) {
@@ -52,8 +51,10 @@ void check_linear(const Deck& deck, Report& report) {
   };
   refuse(m.attention == AttentionKind::mla, "model.attention = mla", "standard");
   refuse(m.family == Family::gpt2, "model.family = gpt2", "another family");
-  refuse(deck.train.precision == PrecisionName::fp8, "train.precision = fp8", "bf16 | fp32 | fp64");
-  refuse(m.adapter.on(), "adapter.name = lora", "none");
+  // The projections of DeltaNet are six tensors that tp splits, of which blocks would have to keep account.
+  const Fp8RecipeRow& recipe = properties_of(deck.train.fp8_recipe);
+  refuse(deck.train.precision == PrecisionName::fp8 && recipe.weights == WeightScale::block,
+         "train.fp8_recipe = " + std::string(recipe.word), "current | row | delayed");
   refuse(deck.optimizer.qk_clip > 0, "optimizer.qk_clip", "0");
 }
 

@@ -57,10 +57,11 @@ struct TensorNames {
   const char* gate_up = "";               // likewise the tensor of a gated feed-forward layer's gate and up
   const char* router_bias = "gate.e_score_correction_bias";  // behind `moe`
   const char* router = "gate.";                              // behind `moe`: the router's matrix
-  bool linear_groups = false;  // gated DeltaNet's projections in two tensors: of each key head q, k, v, z; and b, a
-  bool packed = false;         // a layer's experts in one tensor (packed_place of checkpoint/hf_source.hpp)
-  double norm_offset = 0;      // added to the files' weights of norms
-  bool mtp = false;            // multi-token prediction, one layer, under "mtp." instead of the layers behind the last
+  bool linear_groups = false;   // gated DeltaNet's projections in two tensors: of each key head q, k, v, z; and b, a
+  bool packed = false;          // a layer's experts in one tensor (packed_place of checkpoint/hf_source.hpp)
+  bool adapted_experts = true;  // PEFT has names for adapters of experts' matrices
+  double norm_offset = 0;       // added to the files' weights of norms
+  bool mtp = false;             // multi-token prediction, one layer, under "mtp." instead of the layers behind the last
 };
 // In the order of the enumerators.
 inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
@@ -83,9 +84,9 @@ inline constexpr std::array<TensorNames, family_words.size()> family_tensors{{
     {.moe = "block_sparse_moe.", .gate = "w1", .up = "w3", .down = "w2", .router_bias = "e_score_correction_bias"},
     {},
     {.norm_offset = 1},
-    {.router = "router.", .packed = true},
+    {.router = "router.", .packed = true, .adapted_experts = false},
     {.norm_offset = 1, .mtp = true},
-    {.norm_offset = 1, .mtp = true},
+    {.adapted_experts = false, .norm_offset = 1, .mtp = true},
     {.linear_groups = true, .norm_offset = 1, .mtp = true},
 }};
 constexpr const TensorNames& tensor_names(Family family) {

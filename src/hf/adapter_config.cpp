@@ -62,7 +62,7 @@ bool names_packed_experts(const ModelDeck& model) {
 // experts where their downs have adapters, too, which is a drawn A and a zero B where the files have none.
 std::set<std::string> target_parameters_of(const ModelDeck& model) {
   const TensorNames& names = tensor_names(model.family);
-  if (model.experts == 0 || names.packed) return {};
+  if (model.experts == 0 || !names.adapted_experts) return {};
   const bool own_words = names_packed_experts(model);
   const bool alike = !own_words && std::string_view(names.gate) == TensorNames{}.gate;
   const bool dense = model.first_dense_layers > 0 || model.moe_every > 1 || !model.dense_layers.empty();

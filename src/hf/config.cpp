@@ -329,7 +329,8 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
   Report report;
   const JsonObject config(root, file, report);
   ModelDeck model;
-  if (const HfModelType* const type = read_type(config)) read_model(config, root, *type, from_deck.mtp_depth > 0, model);
+  if (const HfModelType* const type = read_type(config))
+    read_model(config, root, *type, from_deck.mtp_depth > 0, model);
   check_quantization(config, model.family);
   take_own_keys(from_deck, model);
   model.hf = directory;

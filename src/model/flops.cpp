@@ -11,42 +11,52 @@ double mean_keys(std::int64_t sequence_tokens, std::int64_t window) {
   return (w * (w + 1) / 2 + (t - w) * w) / t;
 }
 
+namespace {
+
+double of_product(std::int64_t in, std::int64_t out) {
+  return 2.0 * static_cast<double>(in) * static_cast<double>(out);
+}
+
+// The state is read by k, changed, and read by q; with the convolution.
+double delta_rule_flops(const ModelSpec& s) {
+  return 3 * of_product(s.options.linear_key_dim, s.linear_values()) +
+         of_product(s.options.linear_conv_taps, s.linear_channels());
+}
+
+}  // namespace
+
 std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& s, std::int64_t sequence_tokens) {
   const std::int64_t depth = s.options.mtp_depth;
   const double layers = static_cast<double>(s.L() + depth);
   const double moe = static_cast<double>(s.moe_layers() + (s.is_moe(s.L()) ? depth : 0));
-  auto product = [](std::int64_t in, std::int64_t out) {
-    return 2.0 * static_cast<double>(in) * static_cast<double>(out);
-  };
-  auto feed_forward = [&](std::int64_t ffn) { return product(s.C(), s.up_columns(ffn)) + product(ffn, s.C()); };
+  auto feed_forward = [&](std::int64_t ffn) { return of_product(s.C(), s.up_columns(ffn)) + of_product(ffn, s.C()); };
   double attention = 0, linear = 0;
   for (std::int64_t layer = 0; layer < s.L() + depth; ++layer)
     if (s.linear(layer))
       ++linear;
     else
-      attention += product(s.q_columns() + s.o_columns(), 1) * mean_keys(sequence_tokens, s.window(layer));
-  double projections = product(s.C(), s.projected_columns());
+      attention += of_product(s.q_columns() + s.o_columns(), 1) * mean_keys(sequence_tokens, s.window(layer));
+  double projections = of_product(s.C(), s.projected_columns());
   if (s.mla())
-    projections = product(s.C(), s.q_lora()) + product(s.q_up_inputs(), s.q_columns()) +
-                  product(s.C(), s.kv_down_columns()) + product(s.kv_lora(), s.kv_up_columns());
+    projections = of_product(s.C(), s.q_lora()) + of_product(s.q_up_inputs(), s.q_columns()) +
+                  of_product(s.C(), s.kv_down_columns()) + of_product(s.kv_lora(), s.kv_up_columns());
   std::vector<FlopsLine> lines = {{"q, k, v projections", (layers - linear) * projections},
                                   {"attention", attention},
-                                  {"attention output", (layers - linear) * product(s.o_columns(), s.C())},
+                                  {"attention output", (layers - linear) * of_product(s.o_columns(), s.C())},
                                   {"feed-forward", (layers - moe) * feed_forward(s.F())}};
   if (linear > 0) {
-    // The state is read by k, changed, and read by q.
-    const double state = 3 * product(s.options.linear_key_dim, s.linear_values());
-    lines.push_back({"DeltaNet projections", linear * product(s.C(), s.linear_columns() + s.linear_values())});
-    lines.push_back({"delta rule", linear * (state + product(s.options.linear_conv_taps, s.linear_channels()))});
+    lines.push_back({"DeltaNet projections", linear * of_product(s.C(), s.linear_columns() + s.linear_values())});
+    lines.push_back({"delta rule", linear * delta_rule_flops(s)});
   }
   if (s.E() > 0) {
-    const double shared = feed_forward(s.Fs()) + (s.options.shared_expert_gate ? product(s.C(), 1) : 0);
-    lines.push_back({"router", moe * product(s.C(), s.E())});
+    const double shared = feed_forward(s.Fs()) + (s.options.shared_expert_gate ? of_product(s.C(), 1) : 0);
+    lines.push_back({"router", moe * of_product(s.C(), s.E())});
     lines.push_back({"experts", moe * static_cast<double>(s.experts_per_token()) * feed_forward(s.Fe())});
     lines.push_back({"shared experts", moe * shared});
   }
-  if (depth > 0) lines.push_back({"multi-token projections", static_cast<double>(depth) * product(2 * s.C(), s.C())});
-  lines.push_back({"output head", static_cast<double>(1 + depth) * product(s.C(), s.V())});
+  if (depth > 0)
+    lines.push_back({"multi-token projections", static_cast<double>(depth) * of_product(2 * s.C(), s.C())});
+  lines.push_back({"output head", static_cast<double>(1 + depth) * of_product(s.C(), s.V())});
   return lines;
 }
 
@@ -90,8 +100,10 @@ double training_flops_per_token(const ModelSpec& s, const std::vector<Unit>& uni
     if (!unit.frozen) continue;
     const bool idle = unit.layer >= 0 && unit.layer < lowest;
     sum -= (idle ? 2 : 1) * product_flops(s, unit);
-    if (idle && unit.kind == UnitKind::block && !s.linear(unit.layer))
-      sum -= 4 * static_cast<double>(s.q_columns() + s.o_columns()) * mean_keys(sequence_tokens, s.window(unit.layer));
+    if (!idle || unit.kind != UnitKind::block) continue;
+    sum -= s.linear(unit.layer) ? 2 * delta_rule_flops(s)
+                                : 4 * static_cast<double>(s.q_columns() + s.o_columns()) *
+                                      mean_keys(sequence_tokens, s.window(unit.layer));
   }
   return sum;
 }

@@ -67,8 +67,8 @@ struct ModelSpec {
   std::int64_t value_dim() const { return mla() ? options.value_dim : D(); }
   std::int64_t o_columns() const { return H() * value_dim(); }  // columns of attention's output, before its projection
   // Layers of gated DeltaNet (arXiv:2412.06464) in the place of attention, which those of multi-token prediction have:
-  // the channels of their convolution, q, k and v of all heads; with them the gate z, and β's and g's inputs, the columns
-  // of their projection; and the output's.
+  // the channels of their convolution, q, k and v of all heads; with them the gate z, and β's and g's inputs, the
+  // columns of their projection; and the output's.
   bool linear(std::int64_t layer) const {
     const std::int64_t every = options.full_attention_interval;
     return every > 0 && layer < L() && number_of(layer) % every != 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "config/family.hpp"
+#include "nn/delta_tensors.plan.hpp"
 
 namespace forge {
 
@@ -24,7 +25,7 @@ AdaptedTensors mlp_tensors(const ModelSpec& s, const AdaptedProduct& of) {
   const bool is_down = of.product == BlockProduct::down || of.product == BlockProduct::expert_down;
   const bool of_expert = of.product == BlockProduct::expert_gate_up || of.product == BlockProduct::expert_down;
   const std::int64_t C = s.C(), F = of_expert ? s.Fe() : of.shared ? s.Fs() : s.F();
-  if (F == 0) return {};
+  if (F == 0 || (of_expert && !names.adapted_experts)) return {};
   const auto tensor = [&](const std::array<std::string_view, 3>& own, std::string_view hf, std::string_view expert,
                           std::int64_t rows, std::int64_t columns, const Splits& a, const Splits& b) {
     AdaptedTensor t{of_expert ? own[0] : of.shared ? own[1] : own[2], {}, rows, columns, a, b};
@@ -45,7 +46,24 @@ AdaptedTensors mlp_tensors(const ModelSpec& s, const AdaptedProduct& of) {
   return {tensor({"gate", "shared.gate", "mlp.gate"}, "gate_proj", names.gate, F, C, {}, split_rows()), up};
 }
 
+// Those of gated DeltaNet: its projections and its output's.
+AdaptedTensors adapted_of_delta(const ModelSpec& s, const AdaptedProduct& of) {
+  if (s.options.full_attention_interval == 0) return {};
+  const ModelDeck& o = s.options;
+  if (of.product == BlockProduct::attention_out)
+    return {
+        {"attention.out", {"linear_attn.out_proj"}, s.C(), s.linear_values(), split_columns(o.linear_value_dim), {}}};
+  AdaptedTensors tensors;
+  for (const DeltaTensor& t : delta_tensors(s)) {
+    AdaptedTensor tensor{t.name, {"linear_attn.", t.hf}, t.rows, s.C(), {}, t.split};
+    tensor.groups = t.groups;
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
 AdaptedTensors all_tensors_of(const ModelSpec& s, const AdaptedProduct& of) {
+  if (of.linear) return adapted_of_delta(s, of);
   const bool gpt2 = tensor_names(s.options.family).gpt2;
   const char* const fused = tensor_names(s.options.family).qkv;
   const std::int64_t C = s.C(), D = s.D(), q = s.q_columns(), kv = s.kv_columns();
@@ -60,7 +78,7 @@ AdaptedTensors all_tensors_of(const ModelSpec& s, const AdaptedProduct& of) {
                  C,
                  {},
                  {{0, D, false, 0, q}, {0, D, true, q, kv}, {0, D, true, q + kv, kv}}}};
-      return {{"attention.q", {"self_attn.q_proj"}, q, C, {}, split_rows(D)},
+      return {{"attention.q", {"self_attn.q_proj"}, s.q_rows(), C, {}, split_rows(s.q_rows() / s.H())},
               {"attention.k", {"self_attn.k_proj"}, kv, C, {}, {{0, D, true}}},
               {"attention.v", {"self_attn.v_proj"}, kv, C, {}, {{0, D, true}}}};
     case BlockProduct::q_down:
@@ -128,13 +146,21 @@ std::int64_t low_columns(const ModelSpec& s, AdaptedProduct product) {
   return count * s.options.adapter.rank;
 }
 
-std::array<AdaptedProduct, 8> adapted_products(bool shared) {
+std::array<AdaptedProduct, 8> adapted_products(const ModelSpec& s, std::int64_t layer) {
   using P = BlockProduct;
-  return {P::qkv, P::q_down, P::kv_down, P::q_up, P::kv_up, P::attention_out, {P::gate_up, shared}, {P::down, shared}};
+  const bool shared = s.is_moe(layer), linear = s.linear(layer);
+  return {linear ? delta_in : P::qkv,
+          P::q_down,
+          P::kv_down,
+          P::q_up,
+          P::kv_up,
+          linear ? delta_out : P::attention_out,
+          {P::gate_up, shared},
+          {P::down, shared}};
 }
 
 bool has_adapters(const ModelSpec& s, std::int64_t layer) {
-  const auto products = adapted_products(s.is_moe(layer));
+  const auto products = adapted_products(s, layer);
   return std::any_of(products.begin(), products.end(), [&](const AdaptedProduct& p) { return low_columns(s, p) > 0; });
 }
 
@@ -165,7 +191,12 @@ void LowRank<P>::list(ParameterLister& l, AdaptedProduct product) {
                 1 / std::sqrt(static_cast<double>(t.columns))});
   std::size_t i = 0;
   for (const AdaptedTensor& t : tensors)
-    if (t.adapted) l.add(b[i++], {{t.name, ".lora_b"}, with_end(t.hf, ".lora_B.weight"), {t.rows, r}, t.b_split});
+    if (t.adapted)
+      l.add(b[i++], {.name = {t.name, ".lora_b"},
+                     .hf = with_end(t.hf, ".lora_B.weight"),
+                     .shape = {t.rows, r},
+                     .split = t.b_split,
+                     .groups = t.groups});
 }
 
 #define FORGE_INSTANTIATE(T)        \
@@ -196,7 +227,7 @@ void DroppedRows<T>::list(BufferLister& l, bool trains) {
   if (!trains || l.spec.options.adapter.dropout == 0) return;
   std::int64_t most = 0;
   for (std::int64_t layer = 0; layer < l.spec.L(); ++layer)
-    for (const AdaptedProduct& product : adapted_products(l.spec.is_moe(layer)))
+    for (const AdaptedProduct& product : adapted_products(l.spec, layer))
       if (low_columns(l.spec, product) > 0)
         most = std::max(most, rows_of(l, product.product) * tensors_of(l.spec, product)[0].columns);
   if (most > 0) l.add(values, "dropped inputs of adapters", most, 1);

@@ -12,13 +12,17 @@ namespace forge {
 // "LoRA"; as PEFT stores them). Beside W(N, K) stand A(r, K) and B(N, r): y = W x + s B A x. Of the tensors in one W
 // (q, k and v; gate and up) each has its own: the A stand one below the other, the B in the rows of theirs.
 
-// A product of a block; of the shared experts, whose products are those of a feed-forward layer, too.
+// A product of a block; of the shared experts, whose products are those of a feed-forward layer, too; of gated
+// DeltaNet, whose projections stand in the place of q, k and v.
 struct AdaptedProduct {
   BlockProduct product;
-  bool shared = false;
+  bool shared = false, linear = false;
 
-  AdaptedProduct(BlockProduct of, bool of_shared = false) : product(of), shared(of_shared) {}
+  constexpr AdaptedProduct(BlockProduct of, bool of_shared = false, bool of_linear = false)
+      : product(of), shared(of_shared), linear(of_linear) {}
 };
+inline constexpr AdaptedProduct delta_in{BlockProduct::qkv, false, true},
+    delta_out{BlockProduct::attention_out, false, true};
 
 // A tensor of a product's W as the family's checkpoints have it; of each expert's (expert_gate_up, expert_down).
 struct AdaptedTensor {
@@ -26,17 +30,20 @@ struct AdaptedTensor {
   ShortList<std::string_view, 3> hf;  // one behind the other: "self_attn.q_proj"; likewise "gate_proj"
   std::int64_t rows = 0, columns = 0;
   Splits a_split, b_split;
-  bool adapted = false;  // adapter.targets has it
+  std::int64_t groups = 0;  // Parameter::hf_groups of its rows
+  bool adapted = false;     // adapter.targets has it
 };
-using AdaptedTensors = ShortList<AdaptedTensor, 3>;
+inline constexpr std::size_t most_adapted = 4;  // tensors of a product
+using AdaptedTensors = ShortList<AdaptedTensor, most_adapted>;
 NameParts with_end(const ShortList<std::string_view, 3>& parts, std::string_view end);
-// All of them, in the order of W's rows; of this rank where the spec is. Of the products that the model's blocks have.
+// All of them, in the order of W's rows; of this rank where the spec is. None of products that no block of the model
+// has.
 AdaptedTensors tensors_of(const ModelSpec& spec, AdaptedProduct product);
 // r times the number of those that have an adapter: rows of the stacked A.
 std::int64_t low_columns(const ModelSpec& spec, AdaptedProduct product);
-// The products of a block beside which adapters may stand, but for those of experts; `shared`: with shared experts'
-// products in the place of a feed-forward layer's.
-std::array<AdaptedProduct, 8> adapted_products(bool shared);
+// The products of a block beside which adapters may stand, but for those of experts: with experts those of the shared
+// ones in the place of a feed-forward layer's.
+std::array<AdaptedProduct, 8> adapted_products(const ModelSpec& spec, std::int64_t layer);
 // Whether this block has any, but for those of experts; whether experts have.
 bool has_adapters(const ModelSpec& spec, std::int64_t layer);
 bool has_expert_adapters(const ModelSpec& spec);
@@ -51,8 +58,8 @@ std::int64_t rows_of(const L& list, BlockProduct product) {
 
 template <class P>
 struct LowRank {
-  View<P, 2> a;                 // (n r, K)
-  std::array<View<P, 2>, 3> b;  // (N of the tensor, r), of those that have one, in their order
+  View<P, 2> a;                            // (n r, K)
+  std::array<View<P, 2>, most_adapted> b;  // (N of the tensor, r), of those that have one, in their order
 
   void list(ParameterLister& l, AdaptedProduct product);
 };

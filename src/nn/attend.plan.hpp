@@ -68,15 +68,15 @@ struct AttendBuffers {
     l.save(lse, "attention log-sum-exp", l.R, l.spec.H(), l.B);
     list_residual(l);
   }
-  void list_residual(BufferLister& l) {
-    out_low.list(l, BlockProduct::attention_out);
+  void list_residual(BufferLister& l, const AdaptedProduct& projection = BlockProduct::attention_out) {
+    out_low.list(l, projection);
     if (l.spec.norms_behind()) l.save(branch, "attention before its norm", l.S, l.spec.C(), l.B);
     l.save(h, "residual after attention", l.S, l.spec.C(), l.spec.norms_before() ? l.B : l.W);
   }
-  void list_attend_gradients(BufferLister& l) {
+  void list_attend_gradients(BufferLister& l, const AdaptedProduct& projection = BlockProduct::attention_out) {
     l.add(d_h, "gradient after attention", l.S, l.spec.C(), l.W);
     if (output_rows_differ(l.c)) l.add(d_out, "gradient of attention projection", l.R, l.spec.C(), l.W);
-    out_low.list_gradients(l, BlockProduct::attention_out);
+    out_low.list_gradients(l, projection);
   }
 };
 

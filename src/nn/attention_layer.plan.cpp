@@ -44,7 +44,7 @@ void list_width_norm(Segments& list, std::int64_t layer, Pass pass) {
   if (list.spec.rotates(layer)) list_rotary(list);
   over_heads(list, "width_slopes", 2, 0);
   add_up();
-  over_heads(list, "width_norm_backward", 2, 1).launches = 4;
+  over_heads(list, "width_norm_backward", 2, 1).launches = list.frozen ? 1 : 4;
 }
 
 // Columns of gates between those of heads, to where they are read, or back.

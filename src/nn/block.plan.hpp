@@ -51,15 +51,19 @@ struct BlockParameters {
  private:
   // A unit of their own, too.
   void list_adapters(ParameterLister& l) {
+    const bool linear = l.spec.linear(l.layer);
     if (l.spec.mla()) {
       latent.q_down_adapter.list(l, BlockProduct::q_down);
       latent.kv_down_adapter.list(l, BlockProduct::kv_down);
       latent.q_up_adapter.list(l, BlockProduct::q_up);
       latent.kv_up_adapter.list(l, BlockProduct::kv_up);
+    } else if (linear) {
+      delta.in_adapter.list(l, delta_in);
     } else {
       attention.qkv_adapter.list(l, BlockProduct::qkv);
     }
-    of_attention(l.spec, l.layer, *this, [&](auto& half) { half.out_adapter.list(l, BlockProduct::attention_out); });
+    of_attention(l.spec, l.layer, *this,
+                 [&](auto& half) { half.out_adapter.list(l, linear ? delta_out : BlockProduct::attention_out); });
     const bool shared = l.spec.is_moe(l.layer);
     MlpParameters<P>& feed_forward = shared ? moe.shared : mlp;
     feed_forward.up_adapter.list(l, {BlockProduct::gate_up, shared});

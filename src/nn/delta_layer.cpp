@@ -58,14 +58,23 @@ DeltaGates<T> DeltaLayer<T>::gates() const {
   return {in.b, in.a, own_heads(w.log_decay), own_heads(w.time_bias)};
 }
 
+// n → all projections
+template <class T>
+void DeltaLayer<T>::project_to(const RowOperand<T>& n, View<T, 2> in) const {
+  const MatrixSplit first = split();
+  const std::int64_t begin = first.rows.count(), rest = w.in.rows() - begin;
+  block_linear_forward<T>(p.ctx, first, n, w.in.slice(0, begin), {}, columns_of(in, 0, begin));
+  if (rest > 0) linear_forward<T>(p.ctx, n.values(), w.in.slice(begin, begin + rest), {}, columns_of(in, begin, rest));
+  adapter().forward(n.values(), in);
+}
+
 // n → the projections; with several cp ranks their heads go where the rule is computed.
 template <class T>
 void DeltaLayer<T>::project(const RowOperand<T>& n) const {
-  const MatrixSplit split = delta_in_split(p.spec());
-  if (alone()) return block_linear_forward<T>(p.ctx, split, n, w.in, {}, b.in);
+  if (alone()) return project_to(n, b.in);
   Frame frame(p.ctx.arena);
   const auto s = workspace<DeltaProjections<T>>(p.ctx);
-  block_linear_forward<T>(p.ctx, split, n, w.in, {}, s.in);
+  project_to(n, s.in);
   const Parts in = parts(s.in);
   copy_rows<T>(p.ctx.stream, in.z, b.z);
   DeltaExchange<T>(p.ctx, s.heads).to_heads(kinds(in), b.heads);
@@ -108,11 +117,10 @@ void DeltaLayer<T>::forward_next() const {
 
 template <class T>
 void DeltaLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const {
-  const MatrixSplit split = delta_in_split(p.spec());
-  project(gather_operand<T>(p.ctx, norm1_of(p, w, b, split, b.n1), b.all_n1.empty() ? rows.all_rows : b.all_n1));
+  project(gather_operand<T>(p.ctx, norm1_of(p, w, b, split(), b.n1), b.all_n1.empty() ? rows.all_rows : b.all_n1));
   p.ctx.cache ? forward_next() : forward_rule();
   gated_norm_forward<T>(p.ctx.stream, b.rule, z(), w.norm, p.spec().options.norm_epsilon, b.o);
-  attention_out<T>(p, w, b, branch, rows);
+  attention_out<T>(p, w, b, branch, rows, [&](View<T, 2> partial) { out_adapter().forward(b.o, partial); });
 }
 
 template <class T>
@@ -159,6 +167,7 @@ void DeltaLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) const 
   const View<const T, 2> n =
       weights ? behind.gather(attention_input(p, b), b.all_n1, weights->all_rows) : View<const T, 2>();
   block_linear_backward_input<T>(p.ctx, attention_out_split(p.spec(), p.layer), d_branch, w.out, s.d_o);
+  out_adapter().backward_input(d_branch, s.d_o);
   backward_norm(s);
   if (alone()) {
     backward_rule(s, s.d_o, parts(b.d_in));
@@ -170,7 +179,12 @@ void DeltaLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) const 
     exchange.to_rows(s.heads.b, kinds(parts(b.d_in)));
   }
   const View<T, 2> partial = partial_rows(p.ctx, s.rows, s.d_n1);
-  block_linear_backward_input<T>(p.ctx, delta_in_split(p.spec()), b.d_in, w.in, partial);
+  const MatrixSplit first = split();
+  const std::int64_t begin = first.rows.count(), rest = w.in.rows() - begin;
+  block_linear_backward_input<T>(p.ctx, first, columns_of(b.d_in, 0, begin), w.in.slice(0, begin), partial);
+  if (rest > 0)
+    linear_backward_input<T>(p.ctx, columns_of(b.d_in, begin, rest), w.in.slice(begin, begin + rest), partial, true);
+  adapter().backward_input(b.d_in, partial);
   if (weights) {
     behind.wait();
     behind.reduce(partial, s.d_n1);
@@ -185,7 +199,14 @@ void DeltaLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) const 
 template <class T>
 void DeltaLayer<T>::add_weights(View<const T, 2> n, const RowScratch<T>& rows) const {
   attention_out_backward_weight<T>(p, g, b, attention_out_gradient<T>(b), rows);
-  block_linear_backward_weight<T>(p.ctx, delta_in_split(p.spec()), b.d_in, n, g.in);
+  out_adapter().backward_weight(attention_out_gradient<T>(b), b.o);
+  if (!g.in.empty()) {
+    const MatrixSplit first = split();
+    const std::int64_t begin = first.rows.count(), rest = g.in.rows() - begin;
+    block_linear_backward_weight<T>(p.ctx, first, columns_of(b.d_in, 0, begin), n, g.in.slice(0, begin));
+    if (rest > 0) linear_backward_weight<T>(p.ctx, columns_of(b.d_in, begin, rest), n, g.in.slice(begin, begin + rest));
+  }
+  adapter().backward_weight(b.d_in, n);
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "nn/adapter.hpp"
 #include "nn/attend.hpp"
 #include "nn/delta_exchange.hpp"
 #include "nn/delta_layer.plan.hpp"
@@ -29,6 +30,10 @@ struct DeltaLayer {
   void backward(View<T, 2> dx, const RowScratch<T>& weights) const { backward(dx, &weights); }
 
  private:
+  Adapter<T> adapter() const { return {p.ctx, delta_in, w.in_adapter, g.in_adapter, b.in_low, p.layer, p.batch}; }
+  Adapter<T> out_adapter() const {
+    return {p.ctx, delta_out, w.out_adapter, g.out_adapter, b.out_low, p.layer, p.batch};
+  }
   // The parts of the projections or their gradients; z is none of those that the rule works on, with several cp ranks.
   struct Parts {
     View<T, 2> qkv, z, b, a;
@@ -45,6 +50,8 @@ struct DeltaLayer {
   DeltaGates<T> gates() const;
   template <class A>
   View<A, 1> own_heads(const View<A, 1>& of_heads) const;
+  MatrixSplit split() const { return delta_in_split(p.spec(), p.ctx.rounding.block); }
+  void project_to(const RowOperand<T>& n, View<T, 2> in) const;
   void project(const RowOperand<T>& n) const;
   void forward_rule() const;
   void forward_next() const;

@@ -2,51 +2,30 @@
 
 #include <cmath>
 
-#include "config/family.hpp"
+#include "nn/delta_tensors.plan.hpp"
 
 namespace forge {
-
-namespace {
-
-// q's heads, k's and v's one behind the other, `times` numbers for each row of a projection.
-Splits split_heads(const ModelDeck& o, std::int64_t times = 1) {
-  const std::int64_t Dk = o.linear_key_dim * times, Dv = o.linear_value_dim * times, keys = o.linear_key_heads * Dk;
-  return {{0, Dk, false, 0, keys}, {0, Dk, false, keys, keys}, {0, Dv, false, 2 * keys, o.linear_value_heads * Dv}};
-}
-
-}  // namespace
 
 template <class P>
 void DeltaParameters<P>::list(ParameterLister& l) {
   const ModelSpec& s = l.spec;
   const ModelDeck& o = s.options;
   const std::int64_t heads = o.linear_value_heads;
-  const auto projection = [&](std::string_view name, std::string_view hf, std::int64_t rows, const Splits& split,
-                              std::int64_t groups = 0) {
-    TensorSpec tensor{{"delta.", name}, {"linear_attn.", hf, ".weight"}, {rows, s.C()}, split, Initial::normal,
-                      l.matrix_std()};
-    tensor.groups = groups;
-    l.tensor(tensor);
-  };
   this->list_norm(l);
   l.start(in, {{s.linear_columns(), s.C()}});
-  if (l.names().linear_groups) {
-    Splits qkvz = split_heads(o);
-    qkvz.push_back({0, o.linear_value_dim, false, s.linear_channels(), s.linear_values()});
-    projection("qkvz", "in_proj_qkvz", s.linear_channels() + s.linear_values(), qkvz, o.linear_key_heads);
-    projection("ba", "in_proj_ba", 2 * heads, {{0, 1, false, 0, heads}, {0, 1, false, heads, heads}},
-               o.linear_key_heads);
-  } else {
-    projection("qkv", "in_proj_qkv", s.linear_channels(), split_heads(o));
-    projection("z", "in_proj_z", s.linear_values(), split_rows(o.linear_value_dim));
-    projection("b", "in_proj_b", heads, split_rows());
-    projection("a", "in_proj_a", heads, split_rows());
-  }
+  for (const DeltaTensor& t : delta_tensors(s))
+    l.tensor({.name = {t.name},
+              .hf = {"linear_attn.", t.hf, ".weight"},
+              .shape = {t.rows, s.C()},
+              .split = t.split,
+              .initial = Initial::normal,
+              .std = l.matrix_std(),
+              .groups = t.groups});
   const double bound = 1 / std::sqrt(static_cast<double>(o.linear_conv_taps));
   TensorSpec taps{{"delta.conv"},
                   {"linear_attn.conv1d.weight"},
                   {s.linear_channels() * o.linear_conv_taps},
-                  split_heads(o, o.linear_conv_taps),
+                  split_delta_heads(o, o.linear_conv_taps),
                   Initial::uniform,
                   bound};
   taps.hf_shape = {s.linear_channels(), 1, o.linear_conv_taps};
@@ -65,11 +44,24 @@ void DeltaParameters<P>::list(ParameterLister& l) {
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
-MatrixSplit delta_in_split(const ModelSpec& s) {
-  return {split_lines(s.linear_columns()), whole_lines(s.C()), BlockProduct::qkv};
+MatrixSplit delta_in_split(const ModelSpec& s, bool rounds) {
+  const std::int64_t rows = rounds ? s.linear_channels() + s.linear_values() : s.linear_columns();
+  return {split_lines(rows), whole_lines(s.C()), BlockProduct::qkv};
 }
 
 namespace {
+
+void list_projections(Segments& list, ProductOf of) {
+  const ModelSpec& s = list.spec;
+  const MatrixSplit split = delta_in_split(s, list.rounds);
+  const std::int64_t rest = s.linear_columns() - split.rows.count();
+  list.block_linear(of, list.R, split, of == ProductOf::output && list.c.tp == 1 && s.norms_before(),
+                    of != ProductOf::output || s.linear_columns() % 8 == 0);
+  if (rest == 0) return;
+  if (of == ProductOf::output) list.linear(list.R, rest, s.C());
+  if (of == ProductOf::input_gradient) list.linear_backward_input(list.R, rest, s.C());
+  if (of == ProductOf::weight_gradient) list.linear_backward_weight(list.R, rest, s.C());
+}
 
 // Of this rank's rows and all heads, as many as of all rows and a cp rank's heads.
 std::int64_t bytes_of(const Segments& list, std::int64_t columns) {
@@ -93,6 +85,7 @@ void list_delta_input(Segments& list, std::int64_t layer, Pass pass) {
   list.gather_rows(s.C());
   if (pass == Pass::backward && !keeps_gathered(list.c)) list.gather_behind(s.C());
   list.block_linear(ProductOf::input_gradient, list.R, attention_out_split(s, layer));
+  list_adapter(list, delta_out, ProductOf::input_gradient);
   list.add(RowKernel{"gated_norm_backward", list.R, s.linear_values(), 6 * values, 2 * values, sums ? 3 : 1});
   list_delta_heads(list, delta_value_columns(list.c), false);
   list_delta_rule(list, true);
@@ -103,13 +96,15 @@ void list_delta_input(Segments& list, std::int64_t layer, Pass pass) {
   }
   list_conv(list, "delta_conv_backward", 5, 2, sums ? 4 : 2);
   list_delta_heads(list, delta_head_columns(list.c), true);
-  list.block_linear(ProductOf::input_gradient, list.R, delta_in_split(s));
+  list_projections(list, ProductOf::input_gradient);
+  list_adapter(list, delta_in, ProductOf::input_gradient);
 }
 
 void list_delta_weight(Segments& list, std::int64_t layer) {
-  if (list.frozen) return;
-  list.block_linear(ProductOf::weight_gradient, list.R, attention_out_split(list.spec, layer));
-  list.block_linear(ProductOf::weight_gradient, list.R, delta_in_split(list.spec));
+  if (!list.frozen) list.block_linear(ProductOf::weight_gradient, list.R, attention_out_split(list.spec, layer));
+  list_adapter(list, delta_out, ProductOf::weight_gradient);
+  if (!list.frozen) list_projections(list, ProductOf::weight_gradient);
+  list_adapter(list, delta_in, ProductOf::weight_gradient);
 }
 
 }  // namespace
@@ -121,7 +116,8 @@ void list_delta(Segments& list, std::int64_t layer, Pass pass) {
     case Pass::forward:
       if (s.norms_before()) list_norm(list, pass, list.S, s.C());
       list.gather_rows(s.C());
-      list.block_linear(ProductOf::output, list.R, delta_in_split(s), list.c.tp == 1 && s.norms_before());
+      list_projections(list, ProductOf::output);
+      list_adapter(list, delta_in, ProductOf::output);
       if (list.c.microbatch.cp > 1) list.over_rows("copy_rows", list.R, s.linear_values(), 1, 1);
       list_delta_heads(list, delta_head_columns(list.c), false);
       list_conv(list, "delta_conv_forward", 1, 1, 1);
@@ -129,6 +125,7 @@ void list_delta(Segments& list, std::int64_t layer, Pass pass) {
       list_delta_heads(list, delta_value_columns(list.c), true);
       list.add(RowKernel{"gated_norm_forward", list.R, s.linear_values(), 2 * values, values});
       list.block_linear(ProductOf::output, list.R, attention_out_split(s, layer));
+      list_adapter(list, delta_out, ProductOf::output);
       return list.reduce_rows(s.C());
     case Pass::backward_input:
       list_delta_input(list, layer, pass);

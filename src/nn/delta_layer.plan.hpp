@@ -14,6 +14,7 @@ struct DeltaParameters : AttendParameters<P> {
   View<P, 1> conv;                  // (channels · taps), of q, k and v
   View<P, 1> log_decay, time_bias;  // (Hv)
   View<P, 1> norm;                  // (Dv)
+  LowRank<P> in_adapter;
 
   void list(ParameterLister& l);
 };
@@ -28,6 +29,7 @@ struct DeltaBuffers : AttendBuffers<T> {
   View<T, 2> rule;    // (R, Hv Dv) output of the rule; o is the norm's, behind it
   View<T, 2> d_in;    // (R, columns)
   View<T, 2> all_n1;  // (R, C) n1 of all tp ranks, where recomputation keeps it
+  LowRows<T> in_low;
 
   void list(BufferLister& l) {
     const ModelSpec& s = l.spec;
@@ -43,10 +45,12 @@ struct DeltaBuffers : AttendBuffers<T> {
     l.save(mixed, "q, k, v behind their convolution", all, delta_shape(l.c).channels(), l.B);
     l.save(rule, "output of the delta rule", l.R, s.linear_values(), l.B);
     l.save(this->o, "attention output", l.R, s.linear_values(), l.W);
-    this->list_residual(l);
+    in_low.list(l, delta_in);
+    this->list_residual(l, delta_out);
   }
   void list_gradients(BufferLister& l) {
-    this->list_attend_gradients(l);
+    this->list_attend_gradients(l, delta_out);
+    in_low.list_gradients(l, delta_in);
     l.add(d_in, "gradient of DeltaNet's projections", l.R, l.spec.linear_columns(), l.W);
   }
   void list_gathered(BufferLister& l) { l.add(all_n1, "norm 1 output of all tp ranks", l.R, l.spec.C(), l.W); }
@@ -80,8 +84,9 @@ struct DeltaScratch {
   }
 };
 
-// How tp splits the product that makes them all.
-MatrixSplit delta_in_split(const ModelSpec& s);
+// How tp splits the product that makes them all; where products are rounded, all but b and a, whose gradients are so
+// small beside the others' that one scale would leave nothing of them: a product of their own isn't rounded.
+MatrixSplit delta_in_split(const ModelSpec& s, bool rounds);
 
 void list_delta(Segments& list, std::int64_t layer, Pass pass);
 

@@ -43,7 +43,7 @@ END = {"data.document_end_token": 5}
 FEATURES = [
     ("bf16", {"train.precision": "bf16"}),
     ("fp8", {"train.precision": "fp8"}),
-    ("LoRA", {"adapter.name": "lora", "model.router_bias_rate": 0}),
+    ("LoRA", {"adapter.name": "lora", "model.router_bias_rate": 0, "model.mtp_depth": 0, "model.mtp_loss_factor": 0.1}),
     ("QK-clip", {"optimizer.qk_clip": 100}),
     ("Muon", {"optimizer.name": "muon"}),
     ("a multi-token layer", {"model.mtp_depth": 1}),

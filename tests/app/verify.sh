@@ -4,7 +4,7 @@
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
-problems=51
+problems=52
 fp8=7  # once each, with all else in fp64
 all=$((2 * problems + fp8))
 

@@ -26,7 +26,7 @@ Deck with_adapter(Deck deck, std::size_t choice) {
   a.alpha = 5;
   a.rank_stabilised = choice % 2 == 1;
   deck.model.router_bias_rate = 0;
-  if (deck.model.attention == AttentionKind::mla || deck.model.experts > 0) {
+  if (deck.model.attention == AttentionKind::mla || deck.model.experts > 0 || deck.model.full_attention_interval > 0) {
     const std::vector<std::string> names = adapter_targets(deck.model);
     const bool all = deck.model.family == Family::gpt_oss && choice % 3 == 0;  // whose experts take none
     for (std::size_t i = 0; i < names.size(); ++i)
@@ -58,10 +58,6 @@ Deck with_dropout(Deck deck) {
   return deck;
 }
 
-bool takes_adapter(const Deck& deck) {
-  return !deck.model.qk_norm_whole;
-}
-
 // Every second Llama has Phi-3's fused tensors.
 std::vector<LayoutCase> drawn_with_experts(int ranks, std::uint64_t key) {
   std::vector<LayoutCase> cases = drawn_layouts(ranks, key);
@@ -75,6 +71,7 @@ std::vector<LayoutCase> drawn_with_experts(int ranks, std::uint64_t key) {
 std::vector<TestModel> all_models() {
   std::vector<TestModel> models = test_models();
   for (TestModel& model : moe_models()) models.push_back(std::move(model));
+  models.push_back({"gated DeltaNet", with_delta(models[0].deck, 1)});
   return models;
 }
 
@@ -83,8 +80,7 @@ TEST(Adapters, EqualOneRank) {
   for (int ranks = 1; ranks <= 8; ++ranks)
     for (std::uint64_t key = 92; key < 94; ++key)
       for (LayoutCase& c : drawn_with_experts(ranks, key))
-        if (takes_adapter(c.deck))
-          cases.push_back({c.name, with_adapter(with_training(c.deck, adapter_steps), cases.size())});
+        cases.push_back({c.name, with_adapter(with_training(c.deck, adapter_steps), cases.size())});
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, adapter_steps, 1e-10); };
   EXPECT_GE(cases.size(), 100u);
@@ -94,12 +90,30 @@ TEST(Adapters, EqualOneRank) {
   EXPECT_EQ(failures_of(some, some.size(), check), "");
 }
 
+// Beside gated DeltaNet, of both families' tensors, and attention whose output has gates.
+TEST(Adapters, OfDeltaNetEqualOneRank) {
+  std::vector<LayoutCase> cases;
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (const auto& list : {drawn_layouts(ranks, 97), drawn_moe_layouts(ranks, 97)})
+      for (const LayoutCase& c : list) {
+        if (!takes_delta(c.deck)) continue;
+        Deck deck = with_delta(with_training(c.deck, 4), cases.size());
+        if (cases.size() % 2 == 0 && deck.model.experts == 0) deck.model.family = Family::qwen3_next;
+        deck = with_adapter(deck, cases.size());
+        cases.push_back({c.name, cases.size() % 3 == 2 ? with_dropout(deck) : deck});
+      }
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 4, 1e-9); };
+  EXPECT_GE(cases.size(), 60u);
+  const auto some = thinned(cases, 12);
+  EXPECT_EQ(failures_of(some, some.size(), check), "");
+}
+
 // The same elements of an input are dropped on any layout, as they are in recomputation and backward.
 TEST(Adapters, WithDropoutEqualOneRank) {
   std::vector<LayoutCase> cases;
   for (int ranks = 2; ranks <= 8; ++ranks)
     for (LayoutCase& c : drawn_with_experts(ranks, 96)) {
-      if (!takes_adapter(c.deck)) continue;
       Deck deck = with_dropout(with_adapter(with_training(c.deck, 4), cases.size()));
       if (cases.size() % 4 == 3) deck.model.dropout = 0.2;
       cases.push_back({c.name, deck});
@@ -130,7 +144,6 @@ TEST(Adapters, OfMuonEqualOneRank) {
     std::vector<LayoutCase> cases;
     for (int ranks = 2; ranks <= 8; ++ranks)
       for (LayoutCase& c : drawn_with_experts(ranks, 93)) {
-        if (!takes_adapter(c.deck)) continue;
         Deck deck = with_adapter(with_training(c.deck, muon_steps), cases.size());
         deck.optimizer.name = name;
         deck.optimizer.adam_learning_rate = 4e-3;
@@ -150,7 +163,6 @@ TEST(Adapters, InFp8EqualOneRank) {
   for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::block, Fp8Recipe::delayed})
     for (int ranks = 2; ranks <= 8; ++ranks)
       for (LayoutCase& c : drawn_with_experts(ranks, 95)) {
-        if (!takes_adapter(c.deck)) continue;
         Deck deck = with_adapter(with_training(c.deck, 4), cases.size());
         deck.train.precision = PrecisionName::fp8;
         deck.train.fp8_recipe = recipe;
@@ -229,7 +241,6 @@ TEST(Adapters, RunAsListedWithDropout) {
   for (const std::size_t number : {0u, 1u, 2u})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       const TestModel model = test_models()[number];
-      if (!takes_adapter(model.deck)) continue;
       Deck deck = with_dropout(with_adapter(model.deck, 0));
       deck.mesh = {.pp = 2, .tp = 2};
       deck.train.recompute = recompute;
@@ -243,7 +254,6 @@ TEST(Adapters, RunAsListedWithDropout) {
 // Of a model that has adapters nothing else has gradients.
 TEST(Adapters, AreTrainedAlone) {
   for (const TestModel& model : all_models()) {
-    if (!takes_adapter(model.deck)) continue;
     Deck deck = one_rank(with_adapter(model.deck, 0));
     ASSERT_EQ(illegality(deck), "") << model.name;
     const LayoutResult result = run_threads(deck, {});
@@ -257,7 +267,7 @@ TEST(Adapters, AreTrainedAlone) {
 // What a step computes is the model's formula, and the matrices' gradients are not in it.
 TEST(Adapters, CountTheirFlop) {
   for (const TestModel& model : all_models()) {
-    if (!takes_adapter(model.deck)) continue;
+    if (model.deck.model.full_attention_interval > 0) continue;  // in chunks, the formula row by row
     Deck deck = one_rank(with_adapter(model.deck, 0));
     deck.model.capacity_factor = 0;  // the formula counts all of a token's experts
     deck.model.capacity_drop = CapacityDrop::position;

@@ -1,12 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "../long_run.hpp"
-#include "config/family.hpp"
+#include "config/fp8_recipe.hpp"
 #include "cover.hpp"
 #include "models.hpp"
 #include "run_threads.hpp"
@@ -15,10 +16,6 @@
 
 namespace forge::test {
 namespace {
-
-bool takes_delta(const Deck& deck) {
-  return deck.model.attention == AttentionKind::standard && deck.model.family != Family::gpt2;
-}
 
 std::vector<LayoutCase> delta_cases(std::uint64_t first, std::int64_t steps) {
   std::vector<LayoutCase> cases;
@@ -48,13 +45,58 @@ TEST(DeltaNet, TrainingEqualsOneRank) {
   EXPECT_EQ(failures_of(cases, cases.size(), check), "");
 }
 
+// Products in FP8, in most of the model's layers.
+TEST(DeltaNet, InFp8EqualsOneRank) {
+  std::vector<LayoutCase> cases;
+  constexpr std::array recipes{Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::delayed};
+  for (LayoutCase& c : delta_cases(87, 4)) {
+    TrainDeck& t = c.deck.train;
+    t.precision = PrecisionName::fp8;
+    t.fp8_recipe = recipes[cases.size() % recipes.size()];
+    t.fp8_carrier = Fp8Carrier::fp64;
+    t.fp8_experts = c.deck.model.experts > 0 && cases.size() % 2 == 0;
+    t.fp8_gather = true;  // of codes, where ZeRO 3 gathers weights
+    if (!illegality(c.deck).empty()) t.fp8_gather = false;
+    if (illegality(c.deck).empty()) cases.push_back(c);
+  }
+  EXPECT_GE(cases.size(), 150u);
+  cases = thinned(cases, 24);
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 4, 1e-9); };
+  EXPECT_EQ(failures_of(cases, cases.size(), check), "");
+}
+
+// Products, row kernels, bytes and memory are the plan's, in FP8 and with adapters, too.
+TEST(DeltaNet, RunsAsListed) {
+  std::size_t runs = 0;
+  for (const PrecisionName precision : {PrecisionName::bf16, PrecisionName::fp8})
+    for (const bool adapters : {false, true})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        Deck deck = test_models()[2].deck;
+        deck.mesh = {.pp = runs % 2 == 0 ? 2 : 1, .cp = runs % 2 == 0 ? 1 : 2, .tp = 2};
+        deck.train.recompute = recompute;
+        deck.train.precision = precision;
+        deck.data.document_end_token = -1;
+        if (precision == PrecisionName::fp8) deck.train.fp8_recipe = adapters ? Fp8Recipe::delayed : Fp8Recipe::current;
+        if (adapters) {
+          deck.model.adapter.name = AdapterName::lora;
+          deck.model.adapter.rank = 3;
+          deck.model.adapter.dropout = 0.2;
+        }
+        deck = with_delta(deck, 1);
+        ASSERT_EQ(illegality(deck), "") << text_of(deck);
+        EXPECT_EQ(run_threads(deck, {.alike = true}).problem, "") << text_of(deck);
+        ++runs;
+      }
+}
+
 // Layers of multi-token prediction have attention, whatever the last layer has.
 TEST(DeltaNet, MultiTokenPredictionEqualsOneRank) {
   std::vector<LayoutCase> cases;
   for (const int ranks : {1, 2, 4, 6, 8})
-    for (const LayoutCase& c : drawn_mtp_layouts(ranks, 1, 2))
+    for (const LayoutCase& c : drawn_mtp_layouts(ranks, 1))
       if (takes_delta(c.deck)) cases.push_back({c.name, with_delta(c.deck, cases.size())});
-  cases = thinned(cases, 4);
+  cases = thinned(cases, 2);
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); };
   EXPECT_GE(cases.size(), 8u);

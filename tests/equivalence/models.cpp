@@ -292,6 +292,10 @@ std::vector<double> starting_biases(const Deck& deck) {
   return biases;
 }
 
+bool takes_delta(const Deck& deck) {
+  return deck.model.attention == AttentionKind::standard && deck.model.family != Family::gpt2;
+}
+
 Deck with_delta(Deck deck, std::size_t choice) {
   ModelDeck& m = deck.model;
   const std::int64_t ranks = deck.mesh.tp * deck.mesh.cp;

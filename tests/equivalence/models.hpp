@@ -22,6 +22,8 @@ std::vector<TestModel> test_models();
 std::vector<TestModel> moe_models();
 // Models with one or two depths of multi-token prediction, dense and with experts.
 std::vector<TestModel> mtp_models();
+// Whether layers of a deck's model may have gated DeltaNet.
+bool takes_delta(const Deck& deck);
 // A deck with gated DeltaNet in most layers, with heads that its tp and cp divide; sequences of one chunk, or of two or
 // three.
 Deck with_delta(Deck deck, std::size_t choice);

@@ -29,5 +29,28 @@ TEST(Flops, FollowActiveParameters) {
   }
 }
 
+// Of the layers below the lowest adapter only the forward pass is computed, of gated DeltaNet as of attention.
+TEST(Flops, OfLayersBelowAllAdapters) {
+  constexpr std::int64_t tokens = 96;
+  const auto of_step = [](const ModelDeck& m) {
+    const ModelSpec spec = resolve_model(m);
+    std::vector<Unit> units = parameter_units(spec);
+    for (Unit& unit : units) unit.frozen = !is_adapter(unit.kind);
+    return training_flops_per_token(spec, units, tokens);
+  };
+  const auto forward = [](const ModelDeck& m) {
+    double sum = 0;
+    for (const FlopsLine& line : forward_flops_per_token(resolve_model(m), tokens)) sum += line.forward;
+    return sum;
+  };
+  ModelDeck one = test::moe_deck({1, 32, 48, 0, 4, 2, 0, 0, 0, 97, 0}, 8);
+  one.adapter.name = AdapterName::lora;
+  one.adapter.targets = {"q_proj"};
+  ModelDeck two = one;
+  two.layers = two.full_attention_interval = 2;
+  two.linear_key_heads = two.linear_value_heads = two.linear_key_dim = two.linear_value_dim = 4;
+  EXPECT_NEAR(of_step(two) - of_step(one), forward(two) - forward(one), 1e-9 * of_step(two));
+}
+
 }  // namespace
 }  // namespace forge

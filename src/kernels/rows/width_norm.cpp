@@ -114,11 +114,13 @@ void width_norm_backward(Stream& stream, View<T, 3> d, View<const T, 3> x, const
   note_rows(stream, "width_norm_backward", bytes_in(d, x), bytes_in(d));
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), n = x.extent(2), first_key = w.query_heads * n;
-  const View<A, 2> chunks = partial.slice(0, norm_backward_chunks(x.rows()));
-  width_weight_sums<T>(stream, d, x, w.query_heads, rstd, chunks);
-  add_partial_sums<A>(stream, View<A, 2>(chunks.data, {{chunks.rows(), first_key}}, chunks.pitch), d_queries);
-  add_partial_sums<A>(
-      stream, View<A, 2>(chunks.data + first_key, {{chunks.rows(), heads * n - first_key}}, chunks.pitch), d_keys);
+  if (!d_queries.empty()) {
+    const View<A, 2> chunks = partial.slice(0, norm_backward_chunks(x.rows()));
+    width_weight_sums<T>(stream, d, x, w.query_heads, rstd, chunks);
+    add_partial_sums<A>(stream, View<A, 2>(chunks.data, {{chunks.rows(), first_key}}, chunks.pitch), d_queries);
+    add_partial_sums<A>(
+        stream, View<A, 2>(chunks.data + first_key, {{chunks.rows(), heads * n - first_key}}, chunks.pitch), d_keys);
+  }
   const A of_queries = A(queries), of_keys = A(keys);
   const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t head, Team team) {
     const bool query = head < w.query_heads;

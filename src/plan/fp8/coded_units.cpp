@@ -72,6 +72,8 @@ std::vector<Found> products_of(const BufferContext& c, const LocalUnit& unit, co
              {w.latent.q_down.data, splits.q_down},
              {w.latent.kv_down.data, splits.kv_down},
              {w.latent.out.data, attention_out_split(s, unit.layer)}};
+  } else if (s.linear(unit.layer)) {
+    found = {{w.delta.in.data, delta_in_split(s, true)}, {w.delta.out.data, attention_out_split(s, unit.layer)}};
   } else {
     found = {{w.attention.qkv.data, qkv_split(c)}, {w.attention.out.data, attention_out_split(s, unit.layer)}};
   }
@@ -93,7 +95,9 @@ CodedUnit coded_unit(const BufferContext& c, const LocalUnit& unit, int tp_rank,
                                               : scaled_product(c, ProductOf::output, 1, split, tp_rank);
     const std::int64_t lines = unit.is_experts() ? split.rows.count() : counted_lines(split.rows, tp_rank);
     coded.matrices.push_back({split.product, group->offset, p.matrices(), p.b, lines});
-    require(coded.matrices.back().range().size() == group->elements, "a coded weight is not its place in the unit");
+    const std::int64_t elements = coded.matrices.back().range().size();
+    const bool first_rows = mark == finder.members.delta.in.data && elements < group->elements;
+    require(first_rows || elements == group->elements, "a coded weight is not its place in the unit");
   }
   std::sort(coded.matrices.begin(), coded.matrices.end(),
             [](const CodedMatrices& a, const CodedMatrices& b) { return a.offset < b.offset; });
