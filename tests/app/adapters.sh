@@ -70,6 +70,23 @@ expect 0 "written to" "$forge" export "$work/saved_latent" --output "$work/laten
 expect 0 "bits per token" "$forge" evaluate "$other" "${common[@]}" --set "model.hf=$work/latent_merged" "${none[@]}"
 near "the merged model of latent attention" 1e-6
 
+# Gated DeltaNet, whose files have rows in another order, and gates of attention's output.
+hybrid=verify/qwen3_next/input.yaml
+common=(--set "data.validation_files=[verify/qwen3_next/tokens.bin]" --set train.validation_sequences=6 --set model.mtp_depth=0
+  --set model.mtp_loss_factor=0.1 --set machine.workspace_mib=1 --set machine.peak_tflops=1)
+of_hybrid=(--set adapter.name=lora --set adapter.rank=3 --set adapter.alpha=5)
+saved=("${common[@]}" "${of_hybrid[@]}" --set "checkpoint.directory=$work/saved_hybrid" --set "output.directory=$work/run_hybrid")
+expect 0 "saved step_00000003" "$forge" "$hybrid" "${saved[@]}" --set train.steps=3 --set optimizer.learning_rate=0.02
+expect 0 "bits per token" "$forge" evaluate "$hybrid" "${saved[@]}" --checkpoint latest
+trained=$(loss)
+expect 0 "written to" "$forge" export "$work/saved_hybrid" --output "$work/hybrid_adapter"
+grep -q '"in_proj_qkvz"' "$work/hybrid_adapter/adapter_config.json" || fail "the adapter doesn't name DeltaNet's projections"
+expect 0 "bits per token" "$forge" evaluate "$hybrid" "${common[@]}" "${of_hybrid[@]}" --set "adapter.load=$work/hybrid_adapter"
+near "the exported adapter of gated DeltaNet" 1e-6
+expect 0 "written to" "$forge" export "$work/saved_hybrid" --output "$work/hybrid_merged" --merge
+expect 0 "bits per token" "$forge" evaluate "$hybrid" "${common[@]}" --set "model.hf=$work/hybrid_merged"
+near "the merged model of gated DeltaNet" 1e-6
+
 # Each expert's own, a shared one's and dense layers'; four steps on four ranks, three on one.
 experts=verify/lora_experts/input.yaml
 common=(--set "data.validation_files=[verify/lora_experts/tokens.bin]" --set train.validation_sequences=6
