@@ -29,6 +29,7 @@ behind by a failure. Packages: jobscripts/requirements.txt."""
 import argparse
 import array
 import bisect
+import filecmp
 import json
 import os
 import shutil
@@ -274,6 +275,9 @@ def write_tokenizer(directory, source, template, eos):
             json.dump(config, file, indent=2, ensure_ascii=False)
         with open(os.path.join(partial, "chat_template.jinja"), "w", encoding="utf-8") as file:
             file.write(template)
+        earlier = os.path.join(directory, "chat_template.jinja")
+        if os.path.exists(earlier) and not filecmp.cmp(earlier, os.path.join(partial, "chat_template.jinja"), shallow=False):
+            print(f"{directory} had another template: it is replaced")
         shutil.rmtree(directory, ignore_errors=True)
         os.rename(partial, directory)
     finally:

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "app/device_fit.hpp"
+#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -24,7 +25,7 @@ using DeckSetting = std::function<void(Deck&)>;
 // Of each list at most one is taken: what costs least comes first, what needs least last.
 std::vector<std::vector<DeckSetting>> memory_settings(const Deck& deck, const std::vector<Neighbour>& neighbours) {
   std::vector<std::vector<DeckSetting>> lists(4);
-  for (const Recompute r : {Recompute::selective, Recompute::full})
+  for (const Recompute r : recompute_policies(deck.model))
     if (deck.train.recompute < r) lists[0].push_back([r](Deck& d) { d.train.recompute = r; });
   for (std::int64_t n = deck.train.microbatch_sequences / 2; n >= 1; n /= 2)
     lists[1].push_back([n](Deck& d) { d.train.microbatch_sequences = n; });

@@ -6,6 +6,7 @@
 
 #include "config/dispatch_words.hpp"
 #include "config/keys.hpp"
+#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
 #include "core/parse.hpp"
@@ -83,10 +84,6 @@ std::string mesh_text(const MeshDeck& m, bool experts) {
                                static_cast<long long>(m.cp), static_cast<long long>(m.tp));
   if (experts) text += formatted(", ep %lld, etp %lld", static_cast<long long>(m.ep), static_cast<long long>(m.etp));
   return text;
-}
-
-const char* recompute_text(Recompute r) {
-  return r == Recompute::none ? "none" : r == Recompute::selective ? "selective" : "full";
 }
 
 // How uneven the routers are taken to be, and why memory doesn't follow.
@@ -197,7 +194,7 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
                       std::string(schedule_words[to_size(o.deck.schedule.name)]).c_str(),
                       static_cast<long long>(o.deck.schedule.virtual_stages),
                       static_cast<long long>(o.deck.train.microbatch_sequences),
-                      static_cast<long long>(o.deck.train.zero_stage), recompute_text(o.deck.train.recompute),
+                      static_cast<long long>(o.deck.train.zero_stage), name_of(o.deck.train.recompute),
                       o.deck.model.experts == 0 ? "" : ", ",
                       o.deck.model.experts == 0 ? "" : dispatch_words[to_size(o.deck.model.dispatch)],
                       binding_part(o).c_str());

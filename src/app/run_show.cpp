@@ -13,6 +13,7 @@
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
 #include "config/output_lock.hpp"
+#include "config/recompute.hpp"
 #include "config/text.hpp"
 #include "config/write_deck.hpp"
 #include "core/bytes.hpp"
@@ -91,17 +92,17 @@ void print_flops(const RunSetup& s) {
 }
 
 void print_saved(const RunSetup& s, const BlockKind& kind) {
-  std::printf("saved by a %s for backward, one microbatch of %s (recompute none, selective, full)\n", kind.name,
+  std::printf("saved by a %s for backward, one microbatch of %s\n", kind.name,
               counted(s.buffers.microbatch.rows(), "row").c_str());
   for (const auto& b : saved_of_block(s.buffers, kind.layer, Recompute::none))
     std::printf("  %-30s (%lld, %lld) %s  %s  last read by %s\n", std::string(b.name).c_str(),
                 static_cast<long long>(b.extents[0]), static_cast<long long>(b.extents[1]),
                 std::string(name_of(b.dtype)).c_str(), format_bytes(b.bytes()).c_str(),
                 b.last_reader == Reader::backward_weight ? "W" : "B");
-  std::printf("  kept of them:");
-  for (const auto& [policy, name] :
-       {std::pair{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}})
-    std::printf("  %s %s%s", name, format_bytes(aligned_bytes(saved_of_block(s.buffers, kind.layer, policy))).c_str(),
+  std::printf("  kept of them with recompute:");
+  for (const Recompute policy : recompute_policies(s.spec.options))
+    std::printf("  %s %s%s", name_of(policy),
+                format_bytes(aligned_bytes(saved_of_block(s.buffers, kind.layer, policy))).c_str(),
                 policy == s.buffers.recompute ? " (this deck)" : "");
   std::printf("\n\n");
 }

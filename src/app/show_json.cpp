@@ -5,6 +5,7 @@
 
 #include "app/layout_text.hpp"
 #include "app/show_parts.hpp"
+#include "config/recompute.hpp"
 #include "core/json.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
@@ -77,9 +78,8 @@ std::vector<JsonLine> saved_json(const RunSetup& s) {
       buffer.add("type", name_of(b.dtype)).add("bytes", b.bytes());
       buffers.push_back(buffer.add("last_read_by", b.last_reader == Reader::backward_weight ? "W" : "B"));
     }
-    for (const auto& [policy, name] :
-         {std::pair{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}})
-      kept.add(name, aligned_bytes(saved_of_block(s.buffers, kind.layer, policy)));
+    for (const Recompute policy : recompute_policies(s.spec.options))
+      kept.add(name_of(policy), aligned_bytes(saved_of_block(s.buffers, kind.layer, policy)));
     block.add("layer", kind.name).add("rows", s.buffers.microbatch.rows());
     list.push_back(block.add("buffers", buffers).add("kept_bytes", kept));
   }

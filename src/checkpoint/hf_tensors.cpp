@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -59,11 +60,14 @@ class HfReader {
     if (spec.options.tied_embeddings && !adapter) head_ = find_tensor(files_, head_name);
   }
 
-  void check(const LocalUnit& unit, Report& report) const {
+  // A tensor of all experts is told of once.
+  void check(const LocalUnit& unit, Report& report) {
     for (const Parameter& p : unit.parameters) {
+      const HfPlace place = find_values(files_, p);
       std::string problem = problem_of(files_, has_new_rows(unit) ? without_new_rows(p) : p);
-      if (problem.empty()) problem = type_problem(find_values(files_, p));
-      if (!problem.empty()) report.add("", problem);
+      if (problem.empty()) problem = type_problem(place);
+      if (problem.empty() || !told_.insert(problem).second) continue;
+      report.add(place.tensor ? "" : directory_, problem);
     }
     if (!head_ || unit.kind != UnitKind::token_table) return;
     const Parameter& table = unit.parameters.front();
@@ -177,6 +181,7 @@ class HfReader {
   const Parameter* whole_ = nullptr;
   std::unique_ptr<NewRowValues> new_rows_;  // of the table below
   const Parameter* extended_ = nullptr;
+  std::set<std::string> told_;
   std::uint64_t bytes_ = 0;
 };
 
@@ -189,7 +194,7 @@ std::vector<double> read_router_biases(const std::string& directory, const Model
     const TensorInfo* info = find_tensor(files, bias.hf_name);
     const std::vector<std::int64_t> shape{experts};
     if (!info && hf_family(spec.options.family).router_biases)
-      report.add("", "tensor " + bias.hf_name + " " + shape_text(shape) + " is missing");
+      report.add(directory, "tensor " + bias.hf_name + " " + shape_text(shape) + " is missing");
     else if (info && info->shape != shape)
       report.add("", files.file_of(*info) + ": tensor " + info->name + " has shape " + shape_text(info->shape) +
                          ", config.json asks for " + shape_text(shape));

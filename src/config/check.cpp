@@ -13,6 +13,7 @@
 #include "config/optimizer_table.hpp"
 #include "config/path_hint.hpp"
 #include "config/rate_points.hpp"
+#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 
 namespace forge {
@@ -178,6 +179,12 @@ void check_qk_clip(const Deck& deck, Report& report) {
   if (row_of(o.name).averages)
     report.add(clip + " with optimizer.name = " + row_of(o.name).word +
                ", whose weights to use are averages of those that it would scale; legal: 0, or another optimizer");
+}
+
+void check_recompute(const Deck& deck, Report& report) {
+  if (deck.train.recompute == Recompute::latent && deck.model.attention != AttentionKind::mla)
+    report.add(
+        "train.recompute = latent without model.attention = mla, which has latents; legal: none | selective | full");
 }
 
 // Where gradients are fp64, so is what an optimizer keeps; master weights in bf16 are those in use, and gradients in
@@ -348,6 +355,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   if (good({"model", "train", "optimizer"})) check_epsilons(deck, needs == Needs::training, report);
   if (good({"model", "train", "mesh", "optimizer", "output"})) check_linear(deck, report);
+  if (good({"model", "train"})) check_recompute(deck, report);
   check_start(deck, report);
   if (good({"model", "train", "adapter", "optimizer"})) check_adapter(deck, needs == Needs::training, report);
   if (good({"train", "machine"})) report.collect([&] { check_kernels(deck, asked_kernels(), report); });

@@ -33,8 +33,8 @@ enum class DispatchMethod { automatic, all_to_all, two_level, all_gather };  // 
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
-enum class Fp8Carrier { bf16, fp64 };  // type of all that isn't quantised
-enum class Recompute { none, selective, full };
+enum class Fp8Carrier { bf16, fp64 };                    // type of all that isn't quantised
+enum class Recompute { none, selective, latent, full };  // config/recompute.hpp
 // On a spike of loss or gradient norm: a line, no update, or the newest checkpoint again without the step's data.
 enum class SpikeAction { none, log, skip, back };
 enum class ReplicaAction { stop, repair };

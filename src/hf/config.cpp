@@ -156,8 +156,6 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
   for (const char* key : family.refused)
     if (*key && config.has(key))
       config.refuse(key, "= " + shown_json(*config.find(key)) + ": not available; legal: null");
-  if (config.flag("use_bidirectional_attention", false))
-    config.refuse("use_bidirectional_attention", "= true: not available; legal: false");
   model.qk_norm = *family.qk_norm_key ? config.flag(family.qk_norm_key, family.qk_norm) : family.qk_norm;
   read_biases(config, family.biases, model);
   if (family.window == HfWindow::from_layer)
@@ -235,8 +233,16 @@ const HfModelType* type_of_text(const JsonObject& text, const HfModelType& type)
   const HfModelType* const own = hf_model_type(word);
   if (own && !own->nested) return own;
   if (type.row) return &type;
+  if (word.empty()) return hf_model_type(name_of(type.family));
   text.refuse("model_type", (word.empty() ? "missing" : "= " + shown(word)) + "; legal: " + hf_model_types());
   return nullptr;
+}
+
+// Attention that sees what follows, which some models of embeddings have.
+void refuse_both_directions(const JsonObject& config) {
+  if (config.flag("use_bidirectional_attention", false))
+    config.refuse("use_bidirectional_attention", "= true: not available; legal: false");
+  if (!config.flag("is_causal", true)) config.refuse("is_causal", "= false: not available; legal: true");
 }
 
 void read_model(const JsonObject& config, const json& root, const HfModelType& type, bool multi_token,
@@ -252,6 +258,11 @@ void read_model(const JsonObject& config, const json& root, const HfModelType& t
     read_rotary_family(text, *own->row, model);
   // What the image model's map says of the whole counts.
   if (type.nested) model.tied_embeddings = config.flag("tie_word_embeddings", model.tied_embeddings);
+  refuse_both_directions(text);
+  if (type.nested) refuse_both_directions(config);
+  if (config.has("transformers_weights"))
+    config.refuse("transformers_weights", "= " + shown_json(*config.find("transformers_weights")) +
+                                              ": not available; legal: absent, and the weights in model.safetensors");
   if (multi_token && text.flag("mtp_use_dedicated_embeddings", false))
     text.refuse("mtp_use_dedicated_embeddings", "= true with model.mtp_depth: not available; legal: false");
   if (text.has("per_layer_config")) text.refuse("per_layer_config", "not available; legal: absent");

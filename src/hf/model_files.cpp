@@ -102,16 +102,16 @@ std::string not_a_model(const std::string& path) {
 
 std::string lacking_for(const std::string& model_type) {
   static const std::vector<std::pair<const char*, const char*>> families{
-      {"glm4", "which rotates a part of each head, and has norms behind the layers"},
-      {"gpt_neox", "which rotates a part of each head, and adds attention and feed-forward layer to one input"},
-      {"phi", "which rotates a part of each head"},
+      {"glm4", "which rotates neighbours in a part of each head"},
+      {"gpt_neox", "which adds attention and feed-forward layer to one input"},
+      {"phi", "which adds attention and feed-forward layer to one input"},
       {"gemma", "whose norms multiply by 1 + weight, with norms before the layers alone"},
       {"gemma2", "whose attention scores and logits have soft caps, and each second layer a window"},
       {"gemma4", "which has head sizes by layer, and embeddings of its layers"},
-      {"qwen2_vl", "which sees images, and whose text model stands in text_config"},
-      {"qwen2_5_vl", "which sees images, and whose text model stands in text_config"},
-      {"kimi_k25", "which sees images, and whose text model stands in text_config"},
-      {"llama4", "which sees images, and whose text model stands in text_config"},
+      {"qwen2_vl", "which sees images"},
+      {"qwen2_5_vl", "which sees images"},
+      {"kimi_k25", "which sees images"},
+      {"llama4", "which sees images, and whose attention is cut in chunks"},
       {"deepseek_v32", "whose attention chooses keys by an indexer"},
       {"nemotron_h", "which has Mamba layers"},
       {"granitemoehybrid", "which has Mamba layers"},

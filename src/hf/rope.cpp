@@ -293,7 +293,8 @@ void read_hf_rope(const JsonObject& config, const HfFamily& family, ModelDeck& m
   const char* key = nullptr;
   const json* parameters = find_parameters(config, key);
   const json absent = absent_parameters(family);
-  if (!parameters && !absent.is_null()) parameters = &absent, key = "rope_parameters";
+  const bool empty = key != nullptr;  // a map without parameters: those of no method
+  if (!parameters && !absent.is_null() && !empty) parameters = &absent, key = "rope_parameters";
   if (!parameters) return;
   if (has_nested_maps(*parameters)) {
     config.refuse(key, "holds parameters per layer type; legal: the same for all layers");

@@ -109,7 +109,7 @@ class BufferLister {
   void add(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last = F) {
     list.push_back({name, {{rows, columns}}, dtype_of<P>, last, &member, place_view<P, N>});
   }
-  // Members: one that every policy saves; one that full recomputation drops; one that selective drops, too.
+  // Members: one that every policy saves; one that full recomputation drops; one that latent drops, too; and selective.
   template <class P, int N>
   void keep(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
     if (part_ != Part::recomputed) add(member, name, rows, columns, last);
@@ -117,6 +117,10 @@ class BufferLister {
   template <class P, int N>
   void save(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
     if (wants(c.recompute != Recompute::full)) add(member, name, rows, columns, last);
+  }
+  template <class P, int N>
+  void save_head(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
+    if (wants(c.recompute < Recompute::latent)) add(member, name, rows, columns, last);
   }
   template <class P, int N>
   void recompute(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {

@@ -87,6 +87,7 @@ void Block<T>::recompute() {
     case Recompute::none:
       return;
     case Recompute::selective:
+    case Recompute::latent:
       of_attention(p.spec(), p.layer, Halves<T>{*this}, [](const auto& half) { half.recompute(); });
       if (p.spec().norms_before())
         norm_forward<T>(p.ctx, b.attend(p.spec(), p.layer).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);

@@ -31,14 +31,15 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
       BlockBuffers<T> block;
       return counted_bytes<BlockForward<T>>(c, layer, block) + attention_forward_bytes<T>(c, layer);
     };
-    if (recompute) return c.recompute == Recompute::full ? forward() : 0;
+    const bool latent = c.spec.mla() && !c.spec.linear(layer);
+    if (recompute && c.recompute == Recompute::full) return forward();
+    if (recompute) return latent && c.recompute == Recompute::latent ? counted_bytes<LatentForward<T>>(c) : 0;
     if (pass == Pass::forward) {
       BlockBuffers<T> block;
       BufferLister made(c, BufferLister::Part::recomputed);
       block.list(made, layer);
       return aligned_bytes(made.list) + forward();
     }
-    const bool latent = c.spec.mla() && !c.spec.linear(layer);
     const std::size_t latents = latent ? counted_bytes<AllLatents<T>>(c) : 0;
     const std::size_t weights = pass == Pass::backward_input ? 0 : counted_bytes<BlockWeight<T>>(c, layer, pass);
     if (pass == Pass::backward_weight) return weights + latents;
@@ -50,11 +51,13 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
 
 namespace {
 
-// What selective recomputation dropped: outputs of norms and activations.
-void list_selective_recompute(Segments& list, std::int64_t layer) {
+// What selective recomputation dropped: outputs of norms and activations; and latent recomputation: q, k and v.
+void list_partial_recompute(Segments& list, std::int64_t layer) {
   const bool before = list.spec.norms_before();
   if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
-  if (list.spec.mla() && !list.spec.linear(layer)) list_latent_norms(list);
+  const bool latent = list.spec.mla() && !list.spec.linear(layer);
+  if (latent) list_latent_norms(list);
+  if (latent && list.c.recompute == Recompute::latent) list_latent_heads(list);
   if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
   if (activates_in_backward(list.c, list.rounds)) return;
   list.spec.is_moe(layer) ? list_moe_activation(list) : list_activation(list, list.spec.F());
@@ -80,7 +83,7 @@ void list_block(Segments& list, std::int64_t layer, Pass pass, bool recompute) {
   list.coded_experts = list.c.rounding.has_coded_experts(layer);
   list.recomputes = recompute;
   if (recompute && list.c.recompute == Recompute::none) return;
-  if (recompute && list.c.recompute == Recompute::selective) return list_selective_recompute(list, layer);
+  if (recompute && list.c.recompute != Recompute::full) return list_partial_recompute(list, layer);
   if (recompute) pass = Pass::forward;
   if (pass != Pass::forward) {
     feed_forward();

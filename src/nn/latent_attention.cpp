@@ -140,6 +140,7 @@ template <class T>
 void LatentAttention<T>::recompute() const {
   norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, normalised());
   make_latents();
+  if (p.ctx.buffers.recompute == Recompute::latent) project_up();
 }
 
 template <class T>

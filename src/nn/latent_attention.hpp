@@ -24,7 +24,7 @@ struct LatentAttention {
 
   // x → latents, q, k, v, o, h; `branch` (S, C) is workspace.
   void forward(View<T, 2> branch, const RowScratch<T>& rows) const;
-  // Recomputes what selective recomputation drops.
+  // Recomputes what selective or latent recomputation drops.
   void recompute() const;
   // B: d_h → dx(S,C); leaves d_q, d_kv_up, d_latents.
   void backward_input(View<T, 2> dx) const;

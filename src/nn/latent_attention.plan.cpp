@@ -48,6 +48,19 @@ void list_latent_norms(Segments& list) {
   list.over_rows("rotary", list.S, s.rotary_dim(), 1, 1);
 }
 
+void list_latent_heads(Segments& list) {
+  const ModelSpec& s = list.spec;
+  const LatentSplits w = latent_splits(s);
+  list.gather_rows(s.latent_columns());
+  list.block_linear(ProductOf::output, list.R, w.q_up);
+  list_adapter(list, BlockProduct::q_up, ProductOf::output);
+  list.block_linear(ProductOf::output, list.R, w.kv_up);
+  list_adapter(list, BlockProduct::kv_up, ProductOf::output);
+  list.over_rows("rotary", list.R, s.H() * s.rotary_dim(), 1, 1);
+  list.move_rows("latent_keys_forward", 1, list.R * (s.kv_up_columns() + s.rotary_dim()),
+                 list.R * (s.kv_columns() + s.v_columns()));
+}
+
 namespace {
 
 void list_forward(Segments& list, std::int64_t layer) {
@@ -59,14 +72,7 @@ void list_forward(Segments& list, std::int64_t layer) {
   list.block_linear(ProductOf::output, list.S, w.kv_down, true);
   list_adapter(list, BlockProduct::kv_down, ProductOf::output);
   list_latent_norms(list);
-  list.gather_rows(s.latent_columns());
-  list.block_linear(ProductOf::output, list.R, w.q_up);
-  list_adapter(list, BlockProduct::q_up, ProductOf::output);
-  list.block_linear(ProductOf::output, list.R, w.kv_up);
-  list_adapter(list, BlockProduct::kv_up, ProductOf::output);
-  list.over_rows("rotary", list.R, s.H() * s.rotary_dim(), 1, 1);
-  list.move_rows("latent_keys_forward", 1, list.R * (s.kv_up_columns() + s.rotary_dim()),
-                 list.R * (s.kv_columns() + s.v_columns()));
+  list_latent_heads(list);
   list_attend(list, layer, Pass::forward);
 }
 

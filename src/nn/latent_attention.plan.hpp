@@ -44,9 +44,9 @@ struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora
     l.save(kv_down, "kv latent, rope key", l.S, s.kv_down_columns(), l.B);
     l.save(kv_down_rstd, "kv latent rstd", l.S, 1, l.B);
     l.recompute(latents, "inputs of the up-projections", l.S, s.latent_columns(), l.W);
-    l.save(q, "q", l.R, s.q_columns(), l.B);
-    l.save(k, "k", l.R, s.kv_columns(), l.B);
-    l.save(v, "v", l.R, s.v_columns(), l.B);
+    l.save_head(q, "q", l.R, s.q_columns(), l.B);
+    l.save_head(k, "k", l.R, s.kv_columns(), l.B);
+    l.save_head(v, "v", l.R, s.v_columns(), l.B);
     each_low([&](LowRows<T>& low, BlockProduct product) { low.list(l, product); });
     this->list_outputs(l);
   }
@@ -116,7 +116,9 @@ struct LatentSplits {
 LatentSplits latent_splits(const ModelSpec& spec);
 
 void list_latent_attention(Segments& list, std::int64_t layer, Pass pass);
-// From the down-projections' outputs to the inputs of the up-projections: what selective recomputation does again.
+// From the down-projections' outputs to the inputs of the up-projections: what selective recomputation does again; from
+// there to q, k and v: what latent recomputation does, too.
 void list_latent_norms(Segments& list);
+void list_latent_heads(Segments& list);
 
 }  // namespace forge

@@ -1,6 +1,7 @@
 #include "plan/warnings.hpp"
 
 #include "config/ranges.hpp"
+#include "config/recompute.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr double most_idle = 0.1;            // of a step
 constexpr double least_memory = 0.6;         // of a GPU's
+constexpr double safe_memory = 0.97;         // likewise, which leaves room for what isn't planned
 constexpr std::int64_t short_tokens = 8192;  // of a sequence, for context parallelism
 constexpr std::int64_t many_experts = 32;
 
@@ -133,16 +135,17 @@ class Warnings {
     const double fraction = static_cast<double>(need) / static_cast<double>(site_.usable_bytes);
     if (fraction > 1) return;  // said elsewhere, as an error
     if (deck_.train.recompute != Recompute::none) {
-      const Recompute less = deck_.train.recompute == Recompute::full ? Recompute::selective : Recompute::none;
+      const std::vector<Recompute> policies = recompute_policies(deck_.model);
+      const Recompute less = *(std::find(policies.begin(), policies.end(), deck_.train.recompute) - 1);
       Deck other = deck_;
       other.train.recompute = less;
-      if (const std::size_t bytes = need_of(other); bytes > 0 && bytes <= site_.usable_bytes)
+      if (const std::size_t bytes = need_of(other);
+          bytes > 0 && static_cast<double>(bytes) <= safe_memory * static_cast<double>(site_.usable_bytes))
         list_.push_back(
             formatted("train.recompute = %s where %s has room (%s of %s): layers are computed again for nothing; "
                       "better: train.recompute = %s",
-                      deck_.train.recompute == Recompute::full ? "full" : "selective",
-                      less == Recompute::selective ? "selective" : "none", format_bytes(bytes).c_str(),
-                      format_bytes(site_.usable_bytes).c_str(), less == Recompute::selective ? "selective" : "none"));
+                      name_of(deck_.train.recompute), name_of(less), format_bytes(bytes).c_str(),
+                      format_bytes(site_.usable_bytes).c_str(), name_of(less)));
     }
     if (fraction < least_memory)
       list_.push_back(

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "config/keys.hpp"
+#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
@@ -78,12 +79,12 @@ void set_dispatch(Deck& d, DispatchMethod method) {
   if (!both_send_rows || nodes(other) != nodes(d)) d = other;
 }
 
-void add_training_changes(std::vector<DeckChange>& list) {
+void add_training_changes(const ModelDeck& model, std::vector<DeckChange>& list) {
   list.push_back({"microbatch", [](Deck& d) { d.train.microbatch_sequences *= 2; }});
   list.push_back({"microbatch", [](Deck& d) {
                     d.train.microbatch_sequences = std::max<std::int64_t>(1, d.train.microbatch_sequences / 2);
                   }});
-  for (const Recompute r : {Recompute::none, Recompute::selective, Recompute::full})
+  for (const Recompute r : recompute_policies(model))
     list.push_back({"recompute", [r](Deck& d) { d.train.recompute = r; }});
   for (const Accumulation accumulate : {Accumulation::unsharded, Accumulation::sharded})
     list.push_back({"accumulate", [=](Deck& d) { d.train.accumulate = accumulate; }});
@@ -155,7 +156,7 @@ std::string layout_difference(const Deck& from, const Deck& to) {
 std::vector<Neighbour> neighbours_of(const Deck& deck, int ranks) {
   std::vector<DeckChange> changes;
   add_moves(changes);
-  add_training_changes(changes);
+  add_training_changes(deck.model, changes);
   add_schedules(changes);
   std::vector<Neighbour> list;
   for (const DeckChange& change : changes) {

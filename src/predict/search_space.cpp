@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "layout/expert_nodes.hpp"
 
@@ -111,11 +112,12 @@ std::vector<DispatchMethod> dispatches_of(const Deck& deck, const MeshDeck& mesh
 std::vector<Choice> choices_of(const Deck& deck, const MeshDeck& mesh) {
   const std::int64_t local = deck.train.global_batch_sequences / (mesh.dp_replicate * mesh.dp_shard);
   const std::vector<DispatchMethod> dispatches = dispatches_of(deck, mesh);
+  const std::vector<Recompute> policies = recompute_policies(deck.model);
   std::vector<Choice> list;
   for (const ScheduleChoice& schedule : schedules_of(deck, mesh.pp))
     for (std::int64_t b = 1; b <= std::min(local, most_microbatch) && local % b == 0; b *= 2)
       for (const std::int64_t zero : zero_stages(mesh))
-        for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+        for (const Recompute recompute : policies)
           for (const DispatchMethod dispatch : dispatches)
             list.push_back({schedule.name, schedule.chunks, b, zero, recompute, dispatch});
   return list;

@@ -109,6 +109,8 @@ labels_of plain 2q�43a4 a4 '{"prompt": "q\ud83d", "completion": "a"}'
 labels_of plain 2q�43a4 a4 "$(printf '{"prompt": "q\xe9", "completion": "a"}')"
 labels_of none 2q43a4 a4 '{"prompt": "q", "completion": "a"}' --chat-template "$work/plain/chat_template.jinja"
 cmp -s "$work/one_tokenizer/chat_template.jinja" "$work/plain/chat_template.jinja" || fail "the template isn't in the tokenizer for the deck"
+expect 0 "one_tokenizer had another template: it is replaced" "${prepare[@]}" "$work/none" "$work/line.jsonl" --output "$work/one.bin" \
+  --chat-template "$work/thinks/chat_template.jinja"
 thinking="{\"messages\": [$q, {\"role\": \"assistant\", \"content\": \"<think>w</think>a\"}, $q, {\"role\": \"assistant\", \"content\": \"b\"}]}"
 labels_of thinks 2q43a42q43b4 b4 "$thinking"
 grep -q "1 earlier turns have no labels" "$work/output" || fail "turns that are rewritten are not counted"

@@ -190,7 +190,7 @@ TEST(Adapters, InTwoHopsEqualOneRank) {
     for (const MeshDeck& mesh : meshes) {
       Choice choice;
       choice.zero_stage = static_cast<int>(cases.size() % 4);
-      choice.recompute = static_cast<Recompute>(cases.size() % 3);
+      choice.recompute = recompute_of(cases.size());
       Deck deck = layout_deck(models[number].deck, mesh, choice, cases.size());
       deck.model.experts = 8;
       if (deck.model.router_groups > 1) deck.model.router_groups = 4;
@@ -223,7 +223,7 @@ TEST(Adapters, RunAsListed) {
       deck.data.document_end_token = -1;
       deck.mesh = mesh;
       deck.train.zero_stage = static_cast<int>(runs % 4);
-      deck.train.recompute = static_cast<Recompute>(runs % 3);
+      deck.train.recompute = recompute_of(runs);
       deck.train.precision = precision;
       if (precision == PrecisionName::fp8) {
         deck.train.fp8_carrier = Fp8Carrier::fp64;

@@ -62,7 +62,7 @@ LayoutCase case_of(const Levels& l) {
   mesh.cp = cp_extents[l[cp]];
   mesh.tp = tp_extents[l[tp]];
   Choice choice = zero_choices()[l[zero]];
-  choice.recompute = static_cast<Recompute>(l[recompute]);
+  choice.recompute = recompute_of(l[recompute]);
   std::tie(choice.schedule, choice.chunks) = schedules[l[schedule]];
   const TestModel chosen = test_models()[l[model]];
   Deck deck = layout_deck(chosen.deck, mesh, choice, 0);

@@ -122,7 +122,7 @@ TEST(DeltaNet, ContextParallelEqualsOneRank) {
       Choice choice;
       choice.zero_stage = mesh.dp_shard > 1 ? 3 : static_cast<std::int64_t>(number % 2);
       choice.accumulate = choice.zero_stage > 1 ? Accumulation::sharded : Accumulation::unsharded;
-      choice.recompute = static_cast<Recompute>((number + number / 3) % 3);
+      choice.recompute = recompute_of(number + number / 3);
       const Deck deck = layout_deck(model.deck, mesh, choice, 3 * number + method);
       cases.push_back({model.name, with_delta(deck, number)});
     }

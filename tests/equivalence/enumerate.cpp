@@ -1,6 +1,7 @@
 #include "enumerate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "config/schedule_name.hpp"
@@ -47,6 +48,11 @@ std::vector<Choice> zero_choices() {
   add(3, A::unsharded, G::microbatch);
   add(3, A::sharded, G::step);
   return choices;
+}
+
+Recompute recompute_of(std::size_t number) {
+  constexpr std::array policies{Recompute::none, Recompute::selective, Recompute::full};
+  return policies[number % policies.size()];
 }
 
 std::vector<Choice> choices_of(const MeshDeck& mesh) {
@@ -134,6 +140,8 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
   deck.train.accumulate = choice.accumulate;
   deck.train.gather = choice.gather;
   deck.train.recompute = choice.recompute;
+  const bool latent = deck.model.attention == AttentionKind::mla && choice.recompute == Recompute::selective;
+  if (latent && number % 2 == 1) deck.train.recompute = Recompute::latent;
   deck.schedule.name = choice.schedule;
   deck.schedule.virtual_stages = choice.chunks;
   deck.train.microbatch_sequences = number % 5 == 2 ? 2 : 1;

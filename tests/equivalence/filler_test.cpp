@@ -132,7 +132,7 @@ TEST(Filler, ChangesNothingOnOneRank) {
       const Directory dir;
       Deck deck = one_rank(with_filler(model.deck, dir, documents));
       deck.train.microbatch_sequences = model.deck.train.microbatch_sequences;
-      deck.train.recompute = static_cast<Recompute>(number++ % 3);
+      deck.train.recompute = recompute_of(number++);
       const Begins begins = number % 4 == 1 ? Begins::on_device : Begins::on_host;
       EXPECT_EQ(difference_of(trained(deck, begins), trained(without_filler(deck, documents))), "") << model.name;
     }
@@ -151,7 +151,7 @@ TEST(Filler, ChangesNothingOnAnyLayout) {
       Choice choice;
       const MeshDeck& mesh = meshes[(n + n / 7) % 7];
       choice.zero_stage = mesh.dp_shard > 1 ? static_cast<std::int64_t>(n % 4) : 0;
-      choice.recompute = static_cast<Recompute>(n % 3);
+      choice.recompute = recompute_of(n);
       Deck deck = layout_deck(with_filler(model.deck, dirs[n % 2], n % 2 ? two_each : one_each), mesh, choice, n);
       deck.train.microbatch_sequences = model.deck.train.microbatch_sequences;
       cases.push_back({model.name, deck});

@@ -39,7 +39,7 @@ std::vector<LayoutCase> layouts(Fp8Carrier carrier) {
       const std::size_t n = cases.size();
       Choice choice;
       choice.zero_stage = 3;
-      choice.recompute = static_cast<Recompute>(n % 3);
+      choice.recompute = recompute_of(n);
       choice.schedule = n % 4 == 1 && mesh.pp > 1 ? ScheduleName::interleaved : ScheduleName::one_f_one_b;
       choice.chunks = choice.schedule == ScheduleName::interleaved ? 2 : 1;
       const bool experts = n % 2 == 1;

@@ -161,7 +161,7 @@ TEST(Fp8, DispatchedCodesEqualOneRank) {
       const MeshDeck& mesh = meshes[(n + n / 6) % 6];
       Choice choice;
       choice.zero_stage = mesh.dp_shard > 1 ? 3 : 0;
-      choice.recompute = static_cast<Recompute>(n / 3 % 3);
+      choice.recompute = recompute_of(n / 3);
       const auto method = n / 2 % 2 ? DispatchMethod::all_gather : DispatchMethod::all_to_all;
       const Deck deck = dispatching(models[n % models.size()].deck, recipe, method);
       cases.push_back({models[n % models.size()].name, with_training(layout_deck(deck, mesh, choice, n), 4)});

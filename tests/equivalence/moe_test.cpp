@@ -91,7 +91,7 @@ TEST(MoeOnDevice, LayoutsEqualOneRankWithCountsOnTheHost) {
       Choice choice;
       const MeshDeck& mesh = meshes[n % 7];
       choice.zero_stage = mesh.dp_shard > 1 ? 3 : 0;
-      choice.recompute = static_cast<Recompute>((n + n / 7) % 3);
+      choice.recompute = recompute_of(n + n / 7);
       cases.push_back({model.name, with_training(layout_deck(model.deck, mesh, choice, n), 3)});
     }
   References references;
@@ -120,7 +120,7 @@ TEST(MoeOnDevice, OneRankHasTheBitsOfCountsOnTheHost) {
     for (const auto precision : {PrecisionName::fp64, PrecisionName::fp32, PrecisionName::bf16, PrecisionName::fp8}) {
       Deck deck = one_rank(model.deck);
       deck.model.layers = 3;
-      deck.train.recompute = static_cast<Recompute>(runs % 3);
+      deck.train.recompute = recompute_of(runs);
       deck.train.precision = precision;
       if (precision == PrecisionName::fp8) {
         deck.train.fp8_carrier = Fp8Carrier::fp64;

@@ -67,7 +67,7 @@ std::vector<LayoutCase> layouts_of_a_thousand() {
   cases.push_back({"latent attention", on_mesh(dense_model("latent"), {16, 4, 4, 1, 4, 1, 0}, 2)});
   cases.push_back({"experts with etp", on_mesh(model_of(experts, "mixtral").deck, {2, 1, 128, 1, 4, 16, 4}, 3, 16)});
   Deck deepseek = model_of(experts, "deepseek").deck;
-  deepseek.train.recompute = Recompute::selective;
+  deepseek.train.recompute = Recompute::latent;
   cases.push_back({"latent attention with experts", on_mesh(deepseek, {16, 1, 32, 1, 2, 32, 1}, 1, 32)});
   return cases;
 }

@@ -44,7 +44,7 @@ const Case cases_of_eight[] = {
 Deck deck_on_nodes(const Deck& model, const Case& c, std::size_t n) {
   Choice choice;
   choice.zero_stage = static_cast<int>(n % 4);
-  choice.recompute = static_cast<Recompute>(n / 2 % 3);
+  choice.recompute = recompute_of(n / 2);
   Deck deck = layout_deck(model, c.mesh, choice, n);
   deck.mesh.node_ranks = c.node_ranks;
   return deck;
@@ -126,7 +126,7 @@ TEST(TwoLevel, RunsAsListed) {
       deck.data.document_end_token = -1;
       deck.mesh = {.dp_shard = 8, .ep = ep, .etp = 1};
       deck.mesh.node_ranks = node_ranks;
-      deck.train.recompute = static_cast<Recompute>(runs % 3);
+      deck.train.recompute = recompute_of(runs);
       deck.train.precision = precision;
       if (precision == PrecisionName::fp8) {
         deck.train.fp8_carrier = Fp8Carrier::fp64;

@@ -75,6 +75,8 @@ TEST(HfFamilies, GptOss) {
                           {"quantization_config", {{"quant_method", "mxfp4"}}}};
   EXPECT_EQ(read_twice(published).layers, 24);
   const auto small = [](const json& changes) { return plain("gpt_oss", with({{"head_dim", 8}}, changes)); };
+  EXPECT_EQ(read(small({{"rope_parameters", nullptr}})).rope_scaling, RopeScaling::yarn);
+  EXPECT_EQ(read(small({{"rope_parameters", json::object()}})).rope_scaling, RopeScaling::none);
   EXPECT_EQ(read_twice(small({{"swiglu_limit", 0.5}, {"swiglu_alpha", 1.5}})).activation_alpha, 1.5);
   EXPECT_EQ(read_twice(small({{"rope_scaling", {{"rope_type", "default"}}}})).rope_scaling, RopeScaling::none);
   EXPECT_FALSE(read_twice(small({{"attention_bias", false}})).attention_out_bias);

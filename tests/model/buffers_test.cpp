@@ -65,6 +65,7 @@ TEST(Buffers, ThePolicySaysWhatIsSaved) {
   };
   EXPECT_EQ(names(Recompute::none, Part::saved), "abc");
   EXPECT_EQ(names(Recompute::selective, Part::saved), "ac");
+  EXPECT_EQ(names(Recompute::latent, Part::saved), "ac");
   EXPECT_EQ(names(Recompute::full, Part::saved), "c");
   EXPECT_EQ(names(Recompute::none, Part::recomputed), "");
   EXPECT_EQ(names(Recompute::selective, Part::recomputed), "b");

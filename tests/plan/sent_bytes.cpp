@@ -67,7 +67,8 @@ class Step {
         C(m.width),
         e(bytes_of(d.train.precision == PrecisionName::fp64, carries_bf16(d.train))),
         a(bytes_of(d.train.precision == PrecisionName::fp64, false)),
-        full(d.train.recompute == Recompute::full) {
+        full(d.train.recompute == Recompute::full),
+        inputs(full || d.train.recompute == Recompute::latent) {
     if (m.mtp_depth > 0 || !is_even()) throw Error("no formula for this deck");
     if (m.full_attention_interval > 0) throw Error("no formula for gated DeltaNet");
     if (d.train.precision == PrecisionName::fp8 && d.mesh.tp * d.mesh.cp > 1) throw Error("no formula for amaxes");
@@ -161,7 +162,7 @@ class Step {
     const std::int64_t mlps = here(false) + (m.shared_expert_ffn > 0 ? here(true) : 0);
     const auto [joined_layers, joined_mlps] = joined();
     // Attention: its input gathered in F, for W and when recomputed; its output's gradient gathered.
-    tp.all_gather(S * attention_inputs(), e, M * layers * (2 + full) - joined_layers);
+    tp.all_gather(S * attention_inputs(), e, M * layers * (2 + inputs) - joined_layers);
     tp.all_gather(S * C, e, M * layers);
     tp.messages(S * C, e, M * layers * (1 + full));
     tp.messages(S * attention_inputs(), e, M * layers - joined_layers);
@@ -363,7 +364,7 @@ class Step {
   int rank_;
   Places places_;
   std::int64_t M, R, S, C, e, a;
-  bool full;
+  bool full, inputs;  // recomputed: all, inputs of attention
   std::vector<Held> held_;
   std::vector<std::int64_t> stages_;
   std::vector<UnitSize> units_;

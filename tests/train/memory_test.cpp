@@ -2,6 +2,7 @@
 
 #include "config/family.hpp"
 #include "config/optimizer_table.hpp"
+#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "rig.hpp"
 
@@ -43,7 +44,7 @@ template <class T>
 void hold_plan(const char* name, Deck deck, PrecisionName precision) {
   deck.train.precision = precision;
   deck.mesh.dp_shard = environment->size();
-  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+  for (const Recompute recompute : recompute_policies(deck.model)) {
     deck.train.recompute = recompute;
     Rig<T> rig(deck);
     Optimizer<T> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
