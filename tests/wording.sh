@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 table() {
   cat <<'END'
-99 headers
+98 headers
 6 messages
 END
 }

@@ -8,7 +8,7 @@
 
 namespace forge {
 
-// Policies of recomputation: each drops what the one before drops, and more. The deck's words.
+// Policies of recomputation, each of which drops more than the one before: the deck's words.
 inline constexpr std::array recompute_words{"none", "selective", "latent", "full"};
 constexpr const char* name_of(Recompute policy) {
   return recompute_words[to_size(policy)];

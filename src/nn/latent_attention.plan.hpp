@@ -116,8 +116,8 @@ struct LatentSplits {
 LatentSplits latent_splits(const ModelSpec& spec);
 
 void list_latent_attention(Segments& list, std::int64_t layer, Pass pass);
-// From the down-projections' outputs to the inputs of the up-projections: what selective recomputation does again; from
-// there to q, k and v: what latent recomputation does, too.
+// From the down-projections' outputs to the inputs of the up-projections, again in selective recomputation; from there
+// to q, k and v, again in latent recomputation.
 void list_latent_norms(Segments& list);
 void list_latent_heads(Segments& list);
 
