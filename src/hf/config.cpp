@@ -345,9 +345,11 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
   check_quantization(config, model.family);
   take_own_keys(from_deck, model);
   model.hf = directory;
-  if (report.empty()) extend_vocabulary(from_deck, model, file, report);
-  if (report.empty()) refuse_conflicts(from_deck, model, file, report);
   report.throw_if_any(file);
+  Report beside;
+  extend_vocabulary(from_deck, model, file, beside);
+  if (beside.empty()) refuse_conflicts(from_deck, model, file, beside);
+  beside.throw_if_any("the deck's model section beside " + file);
   return model;
 }
 
