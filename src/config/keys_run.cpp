@@ -131,8 +131,7 @@ void add_train(std::vector<Key>& keys) {
   k.unsigned_integer<&T::seed>("seed", stays, "of initial values, sample order, dropout and sampling");
   k.choice<&T::recompute>("recompute", may_change, {"none", "selective", "latent", "full"},
                           "recomputed by backward instead of saved: nothing; outputs of norms and activations; with "
-                          "mla also q, k and v, from "
-                          "their latents; whole blocks");
+                          "mla also q, k and v, from their latents; whole blocks");
   k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",
                             "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
   k.choice<&T::accumulate>("accumulate", may_change, {"automatic", "sharded", "unsharded"},
