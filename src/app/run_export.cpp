@@ -20,6 +20,9 @@ void run_export(const CommandLine& line) {
   if (!notes.tokenizer)
     std::fprintf(stderr, "forge: the model's tokenizer is not where the checkpoint's deck has it, and not in %s\n",
                  line.output.c_str());
+  if (!notes.peft.empty())
+    std::fprintf(stderr, "forge: %s; adapter.load reads %s, and --merge leaves no adapters\n", notes.peft.c_str(),
+                 line.output.c_str());
   // An earlier optimizer's state would be read beside this model.
   if (!line.optimizer) remove_tensor_files(line.output, "optimizer");
   std::printf("%s written to %s\n", checkpoint.c_str(), line.output.c_str());

@@ -15,6 +15,7 @@
 #include "checkpoint/model_directory.hpp"
 #include "checkpoint/storage_state.hpp"
 #include "checkpoint/torch_optimizer.hpp"
+#include "config/check_parts.hpp"
 #include "config/family.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
@@ -336,14 +337,14 @@ ExportNotes export_hf(const std::string& checkpoint, const std::string& director
   remove_tensor_files(directory, adapters ? "model" : "adapter_model");
   if (adapters) {
     write_text_file(directory + "/adapter_config.json", write_adapter_config(spec.options));
-    return {};
+    return {true, "", peft_obstacle(spec.options)};
   }
   const CodedWeights weights = coded ? coded_weights(spec) : CodedWeights{};
   Deck resolved = deck;
   resolved.model = spec.options;
   const bool tokenizer = write_model_files(resolved, directory, type == ExportType::fp32 ? "float32" : "bfloat16",
                                            coded ? &weights : nullptr);
-  return {tokenizer, merge && !base && deck.model.load_weights ? deck.model.hf : ""};
+  return {tokenizer, merge && !base && deck.model.load_weights ? deck.model.hf : "", ""};
 }
 
 }  // namespace forge

@@ -17,6 +17,7 @@ ExportType export_type(const std::string& word);
 struct ExportNotes {
   bool tokenizer = true;  // false: it isn't where the deck has it
   std::string base;       // of a merged model: the model.hf whose files aren't there, so that W is the checkpoint's
+  std::string peft;       // why PEFT can't read the adapters; "": it can
 };
 
 // Writes the model of a checkpoint as a Hugging Face directory: config.json and safetensors files under the names of

@@ -70,9 +70,13 @@ bool adapts_experts(const ModelDeck& model) {
          });
 }
 
+bool takes_all_targets(const ModelDeck& model) {
+  return model.experts == 0 || tensor_names(model.family).adapted_experts;
+}
+
 void check_targets(const Deck& deck, Report& report) {
   const std::vector<std::string> legal = adapter_targets(deck.model);
-  if (deck.model.adapter.targets.empty() && deck.model.experts > 0 && !tensor_names(deck.model.family).adapted_experts)
+  if (deck.model.adapter.targets.empty() && !takes_all_targets(deck.model))
     report.add("adapter.targets = [] with model.family = " + std::string(name_of(deck.model.family)) +
                ", whose experts take no adapters; legal: some of " + words_of(legal));
   const std::vector<std::string>& targets = deck.model.adapter.targets;
@@ -81,8 +85,9 @@ void check_targets(const Deck& deck, Report& report) {
       report.add("adapter.targets has " + *target + " twice; legal: each name once");
   for (const std::string& target : targets)
     if (std::find(legal.begin(), legal.end(), target) == legal.end())
-      report.add("adapter.targets has " + target + ", which is no matrix of attention and MLP of model.family = " +
-                 name_of(deck.model.family) + "; legal: " + words_of(legal) + ", or [] for all of them");
+      report.add("adapter.targets has " + target +
+                 ", which is no matrix of attention and MLP of model.family = " + name_of(deck.model.family) +
+                 "; legal: " + words_of(legal) + (takes_all_targets(deck.model) ? ", or [] for all of them" : ""));
 }
 
 }  // namespace
@@ -104,6 +109,16 @@ std::vector<std::string> adapter_targets(const ModelDeck& model) {
       names.push_back(name);
   add_mlp_targets(model, names);
   return names;
+}
+
+std::string peft_obstacle(const ModelDeck& model) {
+  const TensorNames& of = tensor_names(model.family);
+  const std::vector<std::string>& targets = model.adapter.targets;
+  const auto has = [&](const char* name) { return std::find(targets.begin(), targets.end(), name) != targets.end(); };
+  if (!adapts_experts(model) || !is_gated(model.activation) || targets.empty() || has(of.gate) == has(of.up)) return "";
+  const bool gate = has(of.gate);
+  return std::string("adapter.targets has ") + (gate ? of.gate : of.up) + " of experts without " +
+         (gate ? of.up : of.gate) + ": PEFT reads both or neither";
 }
 
 void check_frozen(const Deck& deck, Report& report) {

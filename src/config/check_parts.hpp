@@ -37,6 +37,8 @@ void check_adapter(const Deck& deck, bool trains, Report& report);
 void check_preference(const Deck& deck, Report& report);
 // Matrices that may have an adapter, by the last parts of Hugging Face's names.
 std::vector<std::string> adapter_targets(const ModelDeck& model);
+// "" or why PEFT can't read the adapters: experts' gates and ups stand in one tensor there.
+std::string peft_obstacle(const ModelDeck& model);
 
 // The data section.
 void check_data(const Deck& deck, Report& report);

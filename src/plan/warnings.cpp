@@ -1,5 +1,6 @@
 #include "plan/warnings.hpp"
 
+#include "config/check_parts.hpp"
 #include "config/ranges.hpp"
 #include "config/recompute.hpp"
 #include "core/bytes.hpp"
@@ -35,6 +36,7 @@ class Warnings {
     of_schedule();
     of_sequence();
     of_experts();
+    of_adapters();
     if (site_.usable_bytes > 0) of_memory();
     return std::move(list_);
   }
@@ -130,22 +132,28 @@ class Warnings {
           whole(setup_.spec.E()), ranks));
   }
 
+  void of_adapters() {
+    const ModelDeck& model = deck_.model;
+    const std::string obstacle = model.adapter.on() ? peft_obstacle(model) : "";
+    if (!obstacle.empty()) list_.push_back(obstacle + ", and forge export --merge is left; better: both");
+  }
+
   void of_memory() {
     const std::size_t need = rank_memory(setup_, RunKind::training).total();
     const double fraction = static_cast<double>(need) / static_cast<double>(site_.usable_bytes);
     if (fraction > 1) return;  // said elsewhere, as an error
-    if (deck_.train.recompute != Recompute::none) {
-      const std::vector<Recompute> policies = recompute_policies(deck_.model);
-      const Recompute less = *(std::find(policies.begin(), policies.end(), deck_.train.recompute) - 1);
+    for (const Recompute less : recompute_policies(deck_.model)) {
+      if (less == deck_.train.recompute) break;
       Deck other = deck_;
       other.train.recompute = less;
-      if (const std::size_t bytes = need_of(other);
-          bytes > 0 && static_cast<double>(bytes) <= safe_memory * static_cast<double>(site_.usable_bytes))
-        list_.push_back(
-            formatted("train.recompute = %s where %s has room (%s of %s): layers are computed again for nothing; "
-                      "better: train.recompute = %s",
-                      name_of(deck_.train.recompute), name_of(less), format_bytes(bytes).c_str(),
-                      format_bytes(site_.usable_bytes).c_str(), name_of(less)));
+      const std::size_t bytes = need_of(other);
+      if (bytes == 0 || static_cast<double>(bytes) > safe_memory * static_cast<double>(site_.usable_bytes)) continue;
+      list_.push_back(
+          formatted("train.recompute = %s where %s has room (%s of %s): layers are computed again for nothing; "
+                    "better: train.recompute = %s",
+                    name_of(deck_.train.recompute), name_of(less), format_bytes(bytes).c_str(),
+                    format_bytes(site_.usable_bytes).c_str(), name_of(less)));
+      break;
     }
     if (fraction < least_memory)
       list_.push_back(

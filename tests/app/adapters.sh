@@ -83,6 +83,9 @@ expect 0 "written to" "$forge" export "$work/saved_hybrid" --output "$work/hybri
 grep -q '"in_proj_qkvz"' "$work/hybrid_adapter/adapter_config.json" || fail "the adapter doesn't name DeltaNet's projections"
 expect 0 "bits per token" "$forge" evaluate "$hybrid" "${common[@]}" "${of_hybrid[@]}" --set "adapter.load=$work/hybrid_adapter"
 near "the exported adapter of gated DeltaNet" 1e-6
+expect 0 "saved step_00000001" "$forge" "$hybrid" "${saved[@]}" --fresh --set train.steps=1 --set "adapter.targets=[up_proj]"
+expect 0 "up_proj of experts without gate_proj: PEFT reads both or neither" "$forge" export "$work/saved_hybrid" --output "$work/half_adapter"
+expect 0 "saved step_00000003" "$forge" "$hybrid" "${saved[@]}" --fresh --set train.steps=3 --set optimizer.learning_rate=0.02
 expect 0 "written to" "$forge" export "$work/saved_hybrid" --output "$work/hybrid_merged" --merge
 expect 0 "bits per token" "$forge" evaluate "$hybrid" "${common[@]}" --set "model.hf=$work/hybrid_merged"
 near "the merged model of gated DeltaNet" 1e-6

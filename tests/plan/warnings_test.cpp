@@ -103,6 +103,18 @@ TEST(Warnings, TellOfManyExpertsOnEachRank) {
   EXPECT_TRUE(told(deck, 2).empty());
 }
 
+TEST(Warnings, TellOfAdaptersThatPeftCannotRead) {
+  Deck deck = moe_models().front().deck;
+  deck.model.router_bias_rate = 0;
+  deck.model.adapter.name = AdapterName::lora;
+  deck.model.adapter.targets = {"q_proj", "up_proj"};
+  expect_only("adapter.targets has up_proj of experts without gate_proj: PEFT reads both or neither", told(deck, 1));
+  for (const std::vector<std::string>& targets : {std::vector<std::string>{"gate_proj", "up_proj"}, {"down_proj"}, {}}) {
+    deck.model.adapter.targets = targets;
+    EXPECT_TRUE(told(deck, 1).empty());
+  }
+}
+
 TEST(Warnings, TellOfRoomThatIsNotUsed) {
   Deck deck = dense_deck();
   deck.train.recompute = Recompute::none;
@@ -112,8 +124,8 @@ TEST(Warnings, TellOfRoomThatIsNotUsed) {
   EXPECT_TRUE(told(deck, 1, {.usable_bytes = need + need / 2}).empty());
   expect_only("50 % of the GPU's memory is used", told(deck, 1, {.usable_bytes = 2 * need}));
   deck.train.recompute = Recompute::full;
-  deck.train.recompute = Recompute::selective;
-  expect_only("train.recompute = selective where none has room", told(deck, 1, {.usable_bytes = need + need / 20}));
+  deck.train.recompute = Recompute::full;  // the least policy with room is named
+  expect_only("train.recompute = full where none has room", told(deck, 1, {.usable_bytes = need + need / 20}));
   EXPECT_TRUE(told(deck, 1, {.usable_bytes = need}).empty()) << "what isn't planned needs some, too";
 }
 

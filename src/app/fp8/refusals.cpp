@@ -13,7 +13,8 @@ void refuse_scales_of_sequences(const CommandLine& line, const Deck& deck) {
                  (recipe.has_history() ? " has scales of a training's steps, which are not read here"
                                        : " has scales of whole sequences, so that a token's numbers would depend on "
                                          "others behind it") +
-                 "; legal: row | block (--set train.fp8_recipe=row), or --precision bf16");
+                 (deck.model.full_attention_interval > 0 ? "; legal: row" : "; legal: row | block") +
+                 " (--set train.fp8_recipe=row), or --precision bf16");
 }
 
 void refuse_missing_history(const Deck& deck) {
