@@ -2,6 +2,7 @@
 #include "config/key_bounds.hpp"
 #include "config/key_builder.hpp"
 #include "config/optimizer_table.hpp"
+#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 
 namespace forge {
@@ -129,7 +130,7 @@ void add_train(std::vector<Key>& keys) {
   add_batches(k);
   add_precision(k);
   k.unsigned_integer<&T::seed>("seed", stays, "of initial values, sample order, dropout and sampling");
-  k.choice<&T::recompute>("recompute", may_change, {"none", "selective", "latent", "full"},
+  k.choice<&T::recompute>("recompute", may_change, {recompute_words.begin(), recompute_words.end()},
                           "recomputed by backward instead of saved: nothing; outputs of norms and activations; with "
                           "mla also q, k and v, from their latents; whole blocks");
   k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",

@@ -135,7 +135,7 @@ class Warnings {
   void of_adapters() {
     const ModelDeck& model = deck_.model;
     const std::string obstacle = model.adapter.on() ? peft_obstacle(model) : "";
-    if (!obstacle.empty()) list_.push_back(obstacle + ", and forge export --merge is left; better: both");
+    if (!obstacle.empty()) list_.push_back(obstacle + ", so that only forge would; better: both");
   }
 
   void of_memory() {

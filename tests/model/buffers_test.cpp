@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/bytes.hpp"
@@ -70,6 +71,18 @@ TEST(Buffers, ThePolicySaysWhatIsSaved) {
   EXPECT_EQ(names(Recompute::none, Part::recomputed), "");
   EXPECT_EQ(names(Recompute::selective, Part::recomputed), "b");
   EXPECT_EQ(names(Recompute::full, Part::recomputed), "ab");
+}
+
+TEST(Buffers, LatentDropsHeadsAndSelectiveKeepsThem) {
+  for (const auto& [policy, saved] :
+       {std::pair{Recompute::none, 1u}, {Recompute::selective, 1u}, {Recompute::latent, 0u}, {Recompute::full, 0u}})
+    for (const Part part : {Part::saved, Part::recomputed}) {
+      const BufferContext context = context_of(policy);
+      View<float, 2> q;
+      BufferLister lister(context, part);
+      lister.save_head(q, "q", 3, 5, lister.B);
+      EXPECT_EQ(lister.list.size(), part == Part::saved ? saved : 1 - saved) << static_cast<int>(policy);
+    }
 }
 
 // What a block saves and what it recomputes are all of its members together, and none twice.
