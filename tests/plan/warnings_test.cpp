@@ -109,7 +109,8 @@ TEST(Warnings, TellOfAdaptersThatPeftCannotRead) {
   deck.model.adapter.name = AdapterName::lora;
   deck.model.adapter.targets = {"q_proj", "up_proj"};
   expect_only("adapter.targets has up_proj of experts without gate_proj: PEFT reads both or neither", told(deck, 1));
-  for (const std::vector<std::string>& targets : {std::vector<std::string>{"gate_proj", "up_proj"}, {"down_proj"}, {}}) {
+  for (const std::vector<std::string>& targets :
+       {std::vector<std::string>{"gate_proj", "up_proj"}, {"down_proj"}, {}}) {
     deck.model.adapter.targets = targets;
     EXPECT_TRUE(told(deck, 1).empty());
   }
