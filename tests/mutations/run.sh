@@ -30,7 +30,7 @@ else
 fi
 copy=$work/source log=$work/log.txt
 export OMP_WAIT_POLICY=passive
-unset FORGE_VOLUME  # a mistake may be seen by few layouts
+unset FORGE_VOLUME GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX  # one test may be all that sees a mistake
 
 mutate() { python3 "$here/mutate.py" "$@"; }
 # targets MUTATION…: the executables that their tests need.
