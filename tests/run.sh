@@ -92,7 +92,7 @@ run_vgpu() {
     local -x GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX
     GTEST_SHARD_INDEX=$(. tests/volume.sh && draw_below 2)
     targets=(forge "${tests[@]/#/test_}" test_sample nvtx_tool)
-    chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(pools|training|two_level)|kernels_fp8_matmul_sm_89|verify|vgpu_(steps|seeds|nccl_failure|precision|ranges)|app_(device_memory|shared_gpu))\$")
+    chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(overlap|pools|training|two_level)|kernels_fp8_matmul_sm_89|verify|vgpu_(steps|seeds|nccl_failure|precision|ranges)|app_(device_memory|shared_gpu))\$")
   fi
   build vgpu "${targets[@]}" || return 1
   FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$slots" --no-tests=error "${chosen[@]}" &&

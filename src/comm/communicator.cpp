@@ -90,45 +90,55 @@ void Communicator::check_peer(int peer) const {
     throw Error("rank " + std::to_string(peer) + " is not in a group of " + std::to_string(size_));
 }
 
+// A rank that has nothing to send takes its turn like the others.
+template <class Operation>
+void Communicator::give(Stream& stream, Collective collective, Operation operation, bool any) {
+  if (size_ == 1) return;
+  const auto run = [&](Stream& s) {
+    if (!any) return;
+    const auto time = measured(s, collective);
+    operation(s);
+  };
+  if (tracks_ && tracks_->takes(stream)) return tracks_->exchange(run);
+  run(stream);
+}
+
 void Communicator::all_reduce(Stream& stream, void* data, std::int64_t count, DType type) {
   check_summable(type);
   count_sent(Collective::all_reduce, sent_elements(Collective::all_reduce, count, size_), type);
-  if (size_ == 1 || count == 0) return;
-  const auto time = measured(stream, Collective::all_reduce);
-  do_all_reduce(stream, bytes_of(data), count, type);
+  give(
+      stream, Collective::all_reduce, [&](Stream& s) { do_all_reduce(s, bytes_of(data), count, type); }, count > 0);
 }
 
 void Communicator::all_reduce_max(Stream& stream, void* data, std::int64_t count, DType type) {
   require(type == DType::f64 || type == DType::f32, "the largest is found of fp64 and fp32 alone");
   count_sent(Collective::all_reduce, sent_elements(Collective::all_reduce, count, size_), type);
-  if (size_ == 1 || count == 0) return;
-  const auto time = measured(stream, Collective::all_reduce);
-  do_all_reduce_max(stream, bytes_of(data), count, type);
+  give(
+      stream, Collective::all_reduce, [&](Stream& s) { do_all_reduce_max(s, bytes_of(data), count, type); }, count > 0);
 }
 
 void Communicator::all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
   count_sent(Collective::all_gather, sent_elements(Collective::all_gather, count, size_), type);
-  if (count == 0) return;
-  if (size_ == 1) return copy_on_device(stream, out, in, byte_count(count, type));
-  const auto time = measured(stream, Collective::all_gather);
-  do_all_gather(stream, bytes_of(in), bytes_of(out), count, type);
+  if (size_ == 1 && count > 0) return copy_on_device(stream, out, in, byte_count(count, type));
+  give(
+      stream, Collective::all_gather, [&](Stream& s) { do_all_gather(s, bytes_of(in), bytes_of(out), count, type); },
+      count > 0);
 }
 
 void Communicator::reduce_scatter(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
   check_summable(type);
   count_sent(Collective::reduce_scatter, sent_elements(Collective::reduce_scatter, count, size_), type);
-  if (count == 0) return;
-  if (size_ == 1) return copy_on_device(stream, out, in, byte_count(count, type));
-  const auto time = measured(stream, Collective::reduce_scatter);
-  do_reduce_scatter(stream, bytes_of(in), bytes_of(out), count, type);
+  if (size_ == 1 && count > 0) return copy_on_device(stream, out, in, byte_count(count, type));
+  give(
+      stream, Collective::reduce_scatter,
+      [&](Stream& s) { do_reduce_scatter(s, bytes_of(in), bytes_of(out), count, type); }, count > 0);
 }
 
 void Communicator::broadcast(Stream& stream, void* data, std::int64_t count, DType type, int root) {
   check_peer(root);
   count_sent(Collective::broadcast, root == rank_ ? sent_elements(Collective::broadcast, count, size_) : 0, type);
-  if (size_ == 1 || count == 0) return;
-  const auto time = measured(stream, Collective::broadcast);
-  do_broadcast(stream, bytes_of(data), count, type, root);
+  give(
+      stream, Collective::broadcast, [&](Stream& s) { do_broadcast(s, bytes_of(data), count, type, root); }, count > 0);
 }
 
 void Communicator::connect(Stream& stream) {
@@ -188,9 +198,8 @@ void Communicator::all_to_all(Stream& stream, std::span<const Exchange> exchange
       copy_on_device(stream, receive[self].data, send[self].data, byte_count(send[self].count, type));
   }
   traffic_.add(Collective::all_to_all, static_cast<std::int64_t>(sent));
-  if (transfers_.empty()) return;
-  const auto time = measured(stream, Collective::all_to_all);
-  do_all_to_all(stream, transfers_, exchanges);
+  give(
+      stream, Collective::all_to_all, [&](Stream& s) { do_all_to_all(s, transfers_, exchanges); }, !transfers_.empty());
 }
 
 void Communicator::group_begin() {
@@ -201,8 +210,7 @@ void Communicator::group_begin() {
 void Communicator::group_end(Stream& stream) {
   require(grouping_, "a group of transfers ended that had not begun");
   grouping_ = false;
-  if (!group_.empty()) exchange(stream, group_);
-  group_.clear();
+  exchange(stream, group_);
 }
 
 void Communicator::transfer(Stream& stream, Transfer t) {
@@ -216,10 +224,11 @@ void Communicator::transfer(Stream& stream, Transfer t) {
 }
 
 void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers) {
-  if (size_ > 1) {
-    const auto time = measured(stream, Collective::send);
-    return do_exchange(stream, transfers);
-  }
+  const auto all = [&](Stream& s) {
+    do_exchange(s, transfers);
+    group_.clear();  // before another track's turn
+  };
+  if (size_ > 1) return give(stream, Collective::send, all, !transfers.empty());
   std::vector<Transfer> sends, receives;
   for (const Transfer& t : transfers) (t.sends ? sends : receives).push_back(t);
   require(sends.size() == receives.size(), "one rank alone sends and receives in pairs, within a group");
@@ -228,6 +237,7 @@ void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers)
     require(bytes == byte_count(receives[i].count, receives[i].type), "a message to itself has two lengths");
     copy_on_device(stream, receives[i].data, sends[i].data, bytes);
   }
+  group_.clear();
 }
 
 void Communicator::send(Stream& stream, const void* data, std::int64_t count, DType type, int to) {

@@ -12,6 +12,7 @@
 
 #include "comm/host_reduction.hpp"
 #include "comm/host_traffic.hpp"
+#include "comm/tracks.hpp"
 #include "core/collectives.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -175,9 +176,12 @@ class Communicator {
   void set_group(Group group) { serves_ = group; }
   // Collectives of several ranks are measured in the timeline while it runs, under the group's name; null: no more.
   void measure_in(Timeline* timeline) { timeline_ = timeline; }
+  // Device operations take part in the turns of these tracks; null: no more.
+  void take_turns(Tracks* tracks) { tracks_ = tracks; }
   // The stream's later work starts after the event, which the group's ranks record in another
   // stream.
   void wait(Stream& stream, const Event& done) const {
+    if (tracks_ && size_ > 1 && tracks_->takes(stream)) tracks_->turn();
     const auto time = size_ > 1 && timeline_ ? timeline_->measure_wait(stream, name_of(serves_)) : std::nullopt;
     done.wait(stream);
   }
@@ -263,6 +267,9 @@ class Communicator {
   void reduce_gathered(std::span<T> values, HostReduction reduction);
   // Makes the host values of a group that was split off count here.
   std::unique_ptr<Communicator> counted(std::unique_ptr<Communicator> part);
+  // An operation of several ranks, measured; of a track in the stream of exchanges. `any`: there is anything to do.
+  template <class Operation>
+  void give(Stream& stream, Collective collective, Operation operation, bool any);
   void transfer(Stream& stream, Transfer t);
   void exchange(Stream& stream, std::span<const Transfer> transfers);
   std::optional<Timeline::Scope> measured(Stream& stream, Collective collective) const {
@@ -282,6 +289,7 @@ class Communicator {
   Traffic traffic_;
   std::shared_ptr<HostTraffic> host_traffic_ = std::make_shared<HostTraffic>();
   Timeline* timeline_ = nullptr;
+  Tracks* tracks_ = nullptr;
   Group serves_ = Group::scalars;
 };
 

@@ -18,8 +18,6 @@ namespace {
 
 thread_local Fibers* running_fibers = nullptr;
 
-constexpr std::size_t fiber_stack_bytes = std::size_t{256} << 10;
-
 // Exceptions that are being handled, and the number of those on their way: the C++ runtime keeps both for each thread
 // (Itanium C++ ABI, II 2.2.2), and a fiber may sleep in a handler or in a destructor.
 struct Handled {
@@ -44,20 +42,20 @@ struct Fibers::Fiber {
 };
 
 // Stacks side by side, each behind a page that nobody may touch.
-Fibers::Fibers(int count, std::function<void(int)> body)
+Fibers::Fibers(int count, std::function<void(int)> body, std::size_t stack_bytes)
     : body_(std::move(body)), left_(count), scheduler_(std::make_unique<Fiber>()) {
   const auto page = to_size(sysconf(_SC_PAGESIZE));
-  const std::size_t each = page + fiber_stack_bytes;
-  stacks_ = mmap(nullptr, to_size(count) * each, PROT_READ | PROT_WRITE,
+  stack_bytes_ = page + stack_bytes;
+  stacks_ = mmap(nullptr, to_size(count) * stack_bytes_, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (stacks_ == MAP_FAILED) throw Error("no address space for the stacks of " + std::to_string(count) + " ranks");
+  if (stacks_ == MAP_FAILED) throw Error("no address space for the stacks of " + std::to_string(count) + " fibers");
   for (int i = 0; i < count; ++i) {
-    std::byte* const stack = static_cast<std::byte*>(stacks_) + to_size(i) * each;
-    if (mprotect(stack, page, PROT_NONE) != 0) throw Error("no pages between the stacks of ranks");
+    std::byte* const stack = static_cast<std::byte*>(stacks_) + to_size(i) * stack_bytes_;
+    if (mprotect(stack, page, PROT_NONE) != 0) throw Error("no pages between the stacks of fibers");
     auto fiber = std::make_unique<Fiber>();
     getcontext(&fiber->context);
     fiber->context.uc_stack.ss_sp = stack + page;
-    fiber->context.uc_stack.ss_size = fiber_stack_bytes;
+    fiber->context.uc_stack.ss_size = stack_bytes;
     fiber->context.uc_link = &scheduler_->context;
     makecontext(&fiber->context, &Fibers::start, 0);
     fibers_.push_back(std::move(fiber));
@@ -66,8 +64,7 @@ Fibers::Fibers(int count, std::function<void(int)> body)
 }
 
 Fibers::~Fibers() {
-  const auto page = to_size(sysconf(_SC_PAGESIZE));
-  munmap(stacks_, fibers_.size() * (page + fiber_stack_bytes));
+  munmap(stacks_, fibers_.size() * stack_bytes_);
 }
 
 Fibers* Fibers::current() {
@@ -85,7 +82,7 @@ void Fibers::resume(int number) {
   Fiber& fiber = *fibers_[to_size(number)];
   running_ = number;
   fiber.handled.exchange();
-  if (swapcontext(&scheduler_->context, &fiber.context) != 0) throw Error("a rank's stack cannot be entered");
+  if (swapcontext(&scheduler_->context, &fiber.context) != 0) throw Error("a fiber's stack cannot be entered");
   fiber.handled.exchange();
   left_ -= fiber.ended;
 }
@@ -104,10 +101,20 @@ void Fibers::run(const std::function<void()>& stuck) {
   running_fibers = before;
 }
 
+void Fibers::leave() {
+  Fiber& fiber = *fibers_[to_size(running_)];
+  if (swapcontext(&fiber.context, &scheduler_->context) != 0) throw Error("a fiber's stack cannot be left");
+}
+
 void Fibers::sleep(const void* address) {
   asleep_[address].push_back(running_);
-  Fiber& fiber = *fibers_[to_size(running_)];
-  if (swapcontext(&fiber.context, &scheduler_->context) != 0) throw Error("a rank's stack cannot be left");
+  leave();
+}
+
+void Fibers::yield() {
+  if (runnable_.empty()) return;
+  runnable_.push_back(running_);
+  leave();
 }
 
 void Fibers::wake(const void* address) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -13,8 +14,8 @@ namespace forge {
 // share thread-local state, but for the exceptions that are being handled.
 class Fibers {
  public:
-  // body(0) … body(count − 1), which throw nothing; stacks hold 256 KiB, whose touched pages take memory.
-  Fibers(int count, std::function<void(int)> body);
+  // body(0) … body(count − 1), which throw nothing; of their stacks the touched pages take memory.
+  Fibers(int count, std::function<void(int)> body, std::size_t stack_bytes = std::size_t{256} << 10);
   ~Fibers();
   Fibers(const Fibers&) = delete;
   Fibers& operator=(const Fibers&) = delete;
@@ -26,6 +27,8 @@ class Fibers {
   static Fibers* current();
   // To be called in a fiber.
   void sleep(const void* address);
+  // To be called in a fiber: all others that can run have a turn first.
+  void yield();
   // To be called in a fiber, or in `stuck`.
   void wake(const void* address);
 
@@ -33,8 +36,10 @@ class Fibers {
   struct Fiber;
   static void start();
   void resume(int number);
+  void leave();
 
   std::function<void(int)> body_;
+  std::size_t stack_bytes_;  // each, its guard page included
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::deque<int> runnable_;
   std::unordered_map<const void*, std::vector<int>> asleep_;

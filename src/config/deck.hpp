@@ -40,6 +40,7 @@ enum class SpikeAction { none, log, skip, back };
 enum class ReplicaAction { stop, repair };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
+enum class Overlap { none, pairs };                         // pairs: two passes at once, each behind the other's sends
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
 enum class OptimizerName : int;                             // config/optimizer_table.hpp
 enum class ScheduleName : int;                              // config/schedule_name.hpp
@@ -215,6 +216,7 @@ struct TrainDeck {
   std::int64_t zero_stage = 0;
   Accumulation accumulate = Accumulation::automatic;
   GatherPolicy gather = GatherPolicy::microbatch;
+  Overlap overlap = Overlap::none;
   double z_loss_coefficient = 0;
   std::int64_t head_chunk_rows = 0;       // rows whose logits exist at a time; 0 = chosen from vocabulary and precision
   std::int64_t max_not_finite_steps = 1;  // stop (code 4) after so many steps in a row with NaN or Inf

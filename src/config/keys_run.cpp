@@ -140,6 +140,9 @@ void add_train(std::vector<Key>& keys) {
                            "automatic = once a step with zero_stage 0 and 1");
   k.choice<&T::gather>("gather", may_change, {"microbatch", "step"},
                        "zero_stage 3: gather a unit for each use, or once a step");
+  k.choice<&T::overlap>("overlap", may_change, {"none", "pairs"},
+                        "beside the collectives of layers: nothing; the layers of another microbatch, one forward and "
+                        "one backward at a time, for the memory of one more microbatch (docs/parallelism.md)");
   k.number<&T::z_loss_coefficient>("z_loss_coefficient", may_change, at_least(0),
                                    "adds this times the mean squared log-sum-exp of the logits to total_loss");
   k.integer<&T::head_chunk_rows>("head_chunk_rows", may_change, 0, most_tokens, "",

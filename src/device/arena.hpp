@@ -14,19 +14,25 @@ namespace forge {
 class Arena {
  public:
   explicit Arena(std::size_t capacity);
+  // Of no memory before it borrows.
+  Arena() = default;
+  // An empty stack in memory of another arena's workspace, until the frame there ends.
+  void borrow(Arena& from, std::size_t bytes);
 
   // Uninitialised bytes; throws when the capacity is exceeded, naming the category: the plan was wrong.
   void* allocate(std::size_t bytes, Category category);
 
   std::size_t live() const { return live_; }
   std::size_t high_water() const { return high_water_; }
-  std::size_t capacity() const { return buffer_.bytes(); }
+  std::size_t capacity() const { return capacity_; }
   // Live bytes of a category at the moment of the high-water mark.
   std::size_t at_high_water(Category category) const;
 
  private:
   friend class Frame;
   Buffer buffer_;
+  std::byte* memory_ = nullptr;
+  std::size_t capacity_ = 0;
   std::size_t live_ = 0, high_water_ = 0;
   std::array<std::size_t, category_count> by_category_{}, at_mark_{};
 };

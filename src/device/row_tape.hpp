@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "core/view.hpp"
 #include "device/stream.hpp"
@@ -17,6 +18,18 @@ class RowTape {
   virtual void rows(const Stream& stream, std::string_view name, std::int64_t read, std::int64_t written) = 0;
 };
 inline thread_local RowTape* row_tape = nullptr;  // of the rank whose host thread this is; null: none
+
+// Notes the kernels over rows of a block of code.
+class NotedRows {
+ public:
+  explicit NotedRows(RowTape* tape) : before_(std::exchange(row_tape, tape)) {}
+  ~NotedRows() { row_tape = before_; }
+  NotedRows(const NotedRows&) = delete;
+  NotedRows& operator=(const NotedRows&) = delete;
+
+ private:
+  RowTape* before_;
+};
 
 // Bytes of all numbers of some views.
 template <class... T, int... N>

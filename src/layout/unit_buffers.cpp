@@ -101,11 +101,19 @@ PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c) {
     return pool_of(unit) == c && !unit.frozen && (unit.zero.reduce_each || unit.zero.shards * unit.zero.replicas > 1);
   });
   if (!shared && c != PoolClass::tables) size.buffers = std::min(size.buffers, 1);
+  size.of_forward = c == PoolClass::tables && size.buffers > 0 && tracks_of(units) > 1;
+  size.buffers += size.of_forward;
   return size;
 }
 
 PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c) {
-  return pool_size(units, c, [](const LocalUnit& unit) { return !unit.zero.keeps_whole(); });
+  PoolSize size = pool_size(units, c, [](const LocalUnit& unit) { return !unit.zero.keeps_whole(); });
+  size.buffers *= tracks_of(units);
+  return size;
+}
+
+int tracks_of(const std::vector<LocalUnit>& units) {
+  return units.empty() ? 1 : units.front().zero.tracks;
 }
 
 }  // namespace forge

@@ -53,8 +53,11 @@ PoolClass pool_of(const LocalUnit& unit);
 struct PoolSize {
   int buffers = 0;
   std::int64_t elements = 0;  // of each
+  bool of_forward = false;    // the last one is for forward passes, beside backward ones
 };
 PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c);
+// Of passes that run at once, forward ones have the first half of the buffers.
 PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c);
+int tracks_of(const std::vector<LocalUnit>& units);
 
 }  // namespace forge

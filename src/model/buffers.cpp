@@ -91,6 +91,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const Ker
                         chosen_grouped_products(deck, kernels.grouped) != GroupedProducts::library,
                         kernels.grouped == GroupedProducts::cutlass};
   context.pairs = deck.preference.on();
+  context.tracks = deck.train.overlap == Overlap::pairs ? 2 : 1;
   context.checks_gradients = deck.train.check_gradients_steps > 0;
   return context;
 }

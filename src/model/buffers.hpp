@@ -77,6 +77,7 @@ struct BufferContext {
   bool row_scores = false;        // an evaluation keeps its rows' scores of their labels
   bool pairs = false;             // a sample is a pair of texts of which the first is preferred
   bool checks_gradients = false;  // a step's gradients have a checksum (train/gradient_check.hpp)
+  int tracks = 1;                 // passes that run at once: 2 with train.overlap = pairs
   std::int64_t cache_tokens = 0;  // of each sequence whose keys and values a generation keeps; 0: it keeps none
   double expert_load = 1;         // rows of the busiest ranks' experts over the mean: for work, not for sizes
 

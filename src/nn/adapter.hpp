@@ -80,7 +80,7 @@ struct Adapter {
     return split ? ctx.groups.tp_rank() * x.columns() : 0;
   }
   View<T, 2> place_of_dropped(View<const T, 2> x) const {
-    return View<T, 2>(ctx.services.dropped.data, {{x.rows(), x.columns()}});
+    return View<T, 2>(ctx.scratch.dropped.data, {{x.rows(), x.columns()}});
   }
   View<const T, 2> dropped(View<const T, 2> x) const {
     if (!drops()) return x;

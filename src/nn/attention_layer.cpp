@@ -136,8 +136,8 @@ void AttentionLayer<T>::sum_copies() const {
   if (!ctx.rounding.block || copies == 1) return;
   const View<T, 2> d = columns_of(b.d_qkv, p.spec().q_columns(), columns);
   const std::int64_t count = d.rows() * columns, rank = ctx.groups.tp_rank();
-  const View<T, 1> own = ctx.services.rounding.a.slice(0, count),
-                   all = ctx.services.rounding.a.slice(count, count * (1 + ctx.groups.tp_size()));
+  const View<T, 1> own = ctx.scratch.rounding.a.slice(0, count),
+                   all = ctx.scratch.rounding.a.slice(count, count * (1 + ctx.groups.tp_size()));
   const View<T, 2> sum(own.data, {{d.rows(), columns}});
   copy_rows<T>(ctx.stream, d, sum);
   ctx.groups.tp->all_gather(ctx.stream, View<const T, 1>(own), all);

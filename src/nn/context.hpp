@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -79,6 +80,13 @@ class OperationTape : public RowTape {
 
 class HostCounts;
 
+// Workspace of products for the whole run.
+template <class T>
+struct ProductScratch {
+  RoundingBuffers<T> rounding = {};  // of rounded ones
+  View<T, 1> dropped = {};           // of adapters with dropout (DroppedRows)
+};
+
 // What the layers of a rank share for the whole run: made once, and never changed.
 template <class T>
 struct LayerServices {
@@ -97,10 +105,9 @@ struct LayerServices {
   bool one_document = false;        // the host knows that a sequence is one
   CudnnAttention* cudnn = nullptr;  // where the run takes_cudnn()
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
-  RoundingBuffers<T> rounding = {};  // workspace of rounded products
-  View<T, 1> dropped = {};           // of adapters with dropout (DroppedRows)
-  AmaxHistory amax_history = {};     // with the delayed recipe
-  HostCounts* counts = nullptr;      // of experts' rows; null: of a model without experts
+  std::array<ProductScratch<T>, 2> scratch = {};  // the second one of the backward pass of a pair
+  AmaxHistory amax_history = {};                  // with the delayed recipe
+  HostCounts* counts = nullptr;                   // of experts' rows; null: of a model without experts
 };
 
 // Factors of the routers' losses in a step's total_loss: of each scope's auxiliary loss, of each row's z-loss.
@@ -134,6 +141,10 @@ struct PassState {
   RoutingTape* routing = nullptr;  // for tests, like the next
   OperationTape* operations = nullptr;
   RoundingPass rounding = {};
+  // Of a pass that is a track of a pair: its number, its workspace (null: the run's), and both tracks.
+  int track = 0;
+  Arena* stack = nullptr;
+  Tracks* tracks = nullptr;
 };
 
 // What a layer's pass has beside its parameters and buffers. Layers see it const.
@@ -143,9 +154,10 @@ struct Context : PassState<T> {
   // Of these, what most layers use.
   Stream& stream = services.stream;
   Gemm& gemm = services.gemm;
-  Arena& arena = services.arena;
+  Arena& arena = this->stack ? *this->stack : services.arena;
   const BufferContext& buffers = services.buffers;
   const LayerGroups& groups = services.groups;
+  const ProductScratch<T>& scratch = services.scratch[to_size(this->track)];
 
   const ModelSpec& spec() const { return buffers.spec; }
   double dropout_rate() const { return this->training ? buffers.spec.options.dropout : 0; }

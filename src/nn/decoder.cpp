@@ -127,7 +127,7 @@ void Decoder<T>::append_piece(std::int64_t rows) {
   const BufferContext buffers = piece_context(rows);
   LayerServices<T> services{stream_, gemm_, arena_, buffers, run_buffers_.cosine, run_buffers_.sine};
   services.routers.bias = run_buffers_.routers.bias;  // without sums: nothing is counted
-  services.rounding = rounded_;
+  services.scratch[0].rounding = rounded_;
   services.counts = &counts_;
   PassState<T> state{.step = 0, .training = false, .cache = &cache_};
   const Context<T> ctx{state, services};

@@ -33,7 +33,9 @@ template <class T>
 void read_counts(const Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
   if (!m.reads_counts) return;
-  const auto read = [&](const auto& counts) { ctx.services.counts->read(ctx.stream, b.order.data, counts); };
+  const auto read = [&](const auto& counts) {
+    ctx.services.counts->read(ctx.stream, b.order.data, counts, ctx.tracks);
+  };
   if (m.gathers) return read(View<const std::int64_t, 1>(b.offsets));
   if (!m.exchanges()) return read(View<const std::int64_t, 1>(sorting.counts));
   if (m.two_level()) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 
+#include "comm/tracks.hpp"
 #include "core/to_size.hpp"
 #include "device/device_memory.hpp"
 #include "device/pinned.hpp"
@@ -14,18 +15,25 @@ namespace forge {
 // device where the same assignments' order is kept as long.
 class HostCounts {
  public:
-  // Waits for the stream.
+  // Waits until the stream has passed the copy; of a track (comm/tracks.hpp; null: none) behind the other one's turn.
   template <int N>
-  void read(Stream& stream, const void* order, View<const std::int64_t, N> counts) {
-    PinnedVector<std::int64_t>& values = kept_[order];
+  void read(Stream& stream, const void* order, View<const std::int64_t, N> counts, Tracks* tracks) {
+    auto& [values, copied] = kept_[order];
     values.resize(to_size(counts.size()));
     copy_to_host(stream, values.data(), counts.data, values.size() * sizeof(std::int64_t));
-    stream.synchronize();
+    if (!tracks) return stream.synchronize();
+    copied.record(stream);
+    tracks->turn();
+    copied.synchronize();
   }
-  std::span<const std::int64_t> of(const void* order) const { return kept_.at(order); }
+  std::span<const std::int64_t> of(const void* order) const { return kept_.at(order).values; }
 
  private:
-  std::map<const void*, PinnedVector<std::int64_t>> kept_;
+  struct Kept {
+    PinnedVector<std::int64_t> values;
+    Event copied;
+  };
+  std::map<const void*, Kept> kept_;
 };
 
 }  // namespace forge

@@ -60,7 +60,7 @@ void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
   const std::optional<ScaledOperand> operand = codes(of, x.rows());
   if (!operand || ctx.rounding.counts.counts.empty()) return;
   const bool output = of == ProductOf::output;
-  const View<float, 1> amax = ctx.services.rounding.amax.slice(0, operand->groups());
+  const View<float, 1> amax = ctx.scratch.rounding.amax.slice(0, operand->groups());
   const View<const std::int64_t, 1> samples = samples_of(ctx, x.rows());
   take_amax<T>(ctx.stream, x, *operand, amax, 1, samples);
   count_tensor<T>(ctx, output ? BlockProduct::expert_gate_up : BlockProduct::expert_down,
@@ -122,7 +122,11 @@ void Moe<T>::forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward
   for (int round = last; round >= 0; --round) {
     const Context<T> of_round =
         with_counts(ctx, {ctx.rounding.counts.counts, ctx.rounding.counts.partials, round == 0});
-    if (round < last) send_to_experts(*dispatch, round);
+    if (round < last) {
+      const Tracks::Alone sends(ctx.tracks);
+      send_to_experts(*dispatch, round);
+    }
+    const Tracks::Alone further(round > 0 ? ctx.tracks : nullptr);
     experts_to_activation(of_round, *dispatch, round, true);
     const ExpertRows sorted = dispatch->rows(round);
     const View<T, 2> out = dispatch->outbox(round, s.expert_out);
@@ -236,6 +240,7 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
   if (has_shared()) shared_backward_input(d_y, d_down_out, d_n2, s, rows, weights);
   ahead.wait();
   for (int round = 0; round < dispatch->rounds(); ++round) {
+    const Tracks::Alone further(round > 0 ? ctx.tracks : nullptr);
     if (round > 0) {  // its rows are recomputed
       send_to_experts(*dispatch, round);
       experts_to_activation(with_counts(ctx, {}), *dispatch, round, false);

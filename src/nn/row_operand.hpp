@@ -32,7 +32,7 @@ OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct 
     if (tensor == RoundedTensor::weights && !weight.empty()) return weight;
     require(tensor != RoundedTensor::weights || p.takes_b(), "the largest magnitudes of a weight were not taken");
     return saves_amaxes_of(ctx, p) ? ctx.rounding.saved.of(product, tensor)
-                                   : ctx.services.rounding.amax.slice(begin, end);
+                                   : ctx.scratch.rounding.amax.slice(begin, end);
   };
   return {place(tensors[0], 0, p.a.groups()), place(tensors[1], p.a.groups(), p.groups())};
 }
@@ -95,7 +95,7 @@ class RowOperand {
     const Fp8Codes& to = coded.codes.a.codes;
     const OperandAmaxes& seen = coded.found.seen;
     const std::int64_t rows = to.codes.rows();
-    std::uint8_t* const codes = ctx.services.rounding.a_codes.data;
+    std::uint8_t* const codes = ctx.scratch.rounding.a_codes.data;
     return {seen.a.data,
             true,
             0,

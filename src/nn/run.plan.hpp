@@ -19,6 +19,11 @@ std::vector<Sent> scalar_sums(const BufferContext& c);
 // And behind an update whose norms are reported.
 std::vector<Sent> norm_sums(const BufferContext& c);
 
+// How often products have their workspace: each pass of a pair has its own.
+inline int scratch_tracks(const BufferContext& c, bool trains) {
+  return trains ? c.tracks : 1;
+}
+
 // Positions that the rotary tables have.
 inline std::int64_t rotary_rows(const BufferContext& c) {
   return std::max(c.microbatch.sequence_tokens, c.cache_tokens);

@@ -3,7 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/frames.hpp"
+
 namespace forge {
+
+namespace {
+
+// Of a pair's forward and backward pass.
+std::pair<int, int> chunks_of(const std::vector<Task>& pair) {
+  return {pair.front().action.chunk, pair.back().action.chunk};
+}
+
+}  // namespace
 
 template <class T>
 Executor<T>::Executor(const LayerServices<T>& services, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
@@ -18,7 +29,45 @@ Executor<T>::Executor(const LayerServices<T>& services, const ParameterStorage<T
       transfers_(mesh.pipeline()) {}
 
 template <class T>
+void Executor<T>::begin_pair() {
+  if (pair_) return pair_->tasks.clear();
+  require(services_.groups.stream, "pairs of passes need a stream of exchanges");
+  pair_.emplace(services_.stream, services_.groups);
+}
+
+template <class T>
 void Executor<T>::run(const Task& task) {
+  if (task.op == TaskOp::begin_pair)
+    begin_pair();
+  else if (task.track >= 0)
+    pair_->tasks.push_back(task);
+  else if (task.op == TaskOp::end_pair)
+    run_pair();
+  else
+    run_now(task);
+}
+
+template <class T>
+void Executor<T>::run_pair() {
+  Pair& pair = *pair_;
+  const auto [bytes, is_new] = pair.bytes.try_emplace(chunks_of(pair.tasks));
+  if (is_new) {
+    Frames frames(services_.buffers, share_);
+    for (const Task& task : pair.tasks) frames.run(task);
+    bytes->second = frames.most_of_tracks();
+  }
+  const Frame frame(services_.arena);
+  for (std::size_t track : {0, 1}) pair.stacks[track].borrow(services_.arena, bytes->second[track]);
+  const NotedRows noted(step_.operations);
+  const auto run_track = [&](int track) {
+    for (const Task& task : pair.tasks)
+      if (task.track == track) run_now(task);
+  };
+  pair.tracks.run([&] { run_track(0); }, [&] { run_track(1); });
+}
+
+template <class T>
+void Executor<T>::run_now(const Task& task) {
   using Call = void (*)(Executor&, Stream&, const Task&);
   constexpr Call of_layer = [](auto& e, auto&, auto& t) { e.run_layer(t); };
   static constexpr std::pair<TaskOp, Call> runs[] = {
@@ -31,13 +80,13 @@ void Executor<T>::run(const Task& task) {
       {TaskOp::backward, of_layer},
       {TaskOp::open,
        [](auto& e, auto&, auto& t) {
-         e.frames_[to_size(t.frame)].emplace(e.services_.arena, frame_bytes(e.services_.buffers, e.share_, t));
+         e.frames_of(t)[to_size(t.frame)].emplace(e.stack_of(t), frame_bytes(e.services_.buffers, e.share_, t));
        }},
-      {TaskOp::close, [](auto& e, auto&, auto& t) { e.frames_[to_size(t.frame)].reset(); }},
+      {TaskOp::close, [](auto& e, auto&, auto& t) { e.frames_of(t)[to_size(t.frame)].reset(); }},
       {TaskOp::gather, [](auto& e, auto& s, auto& t) { e.gather_.gather(s, t.unit, t.buffer); }},
       {TaskOp::weight_amaxes, [](auto& e, auto& s, auto&) { e.gather_.take_amaxes(s); }},
       {TaskOp::wait_parameters, [](auto& e, auto& s, auto& t) { e.gather_.wait(s, t.unit, t.buffer); }},
-      {TaskOp::release, [](auto& e, auto&, auto& t) { e.gather_.release(t.unit); }},
+      {TaskOp::release, [](auto& e, auto&, auto& t) { e.gather_.release(t.unit, t.buffer); }},
       {TaskOp::clear_gradients, [](auto& e, auto& s, auto& t) { e.sync_->clear(s, t.unit, t.buffer); }},
       {TaskOp::reduce_gradients, [](auto& e, auto& s, auto& t) { e.sync_->reduce(s, t.unit, t.buffer, t.last); }},
       {TaskOp::reduce_tied, [](auto& e, auto&, auto& t) { e.sync_->reduce_tied(t.unit); }},

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "comm/tracks.hpp"
 #include "core/to_size.hpp"
 #include "nn/batch.plan.hpp"
 #include "nn/block.hpp"
@@ -93,7 +96,7 @@ class Executor {
     step_.cache = cache;
     row_logits_ = logits;
   }
-  // Runs any task but the tasks of the whole step's scalars and update.
+  // Runs any task but the tasks of the whole step's scalars and update. Those of a pair run with its end.
   void run(const Task& task);
   std::vector<std::span<std::byte>> received(Region edge) const { return slots_.received(edge); }
   void set_routing_tape(RoutingTape* tape) { step_.routing = tape; }
@@ -112,6 +115,35 @@ class Executor {
 
     OpenFrame(Arena& arena, std::size_t bytes) : frame(arena), memory(arena.allocate(bytes, Category::workspace)) {}
   };
+
+  using OpenFrames = std::array<std::optional<OpenFrame>, layer_memory_count>;  // by their buffers
+
+  // Passes that run at once, each with a stack of its own in the workspace (train.overlap), and layers' groups.
+  struct Pair {
+    Tracks tracks;
+    std::vector<Communicator*> groups;
+    std::array<Arena, 2> stacks;
+    std::array<OpenFrames, 2> frames;
+    std::vector<Task> tasks;                                          // of the pair at hand
+    std::map<std::pair<int, int>, std::array<std::size_t, 2>> bytes;  // of the stacks, by the chunks of the passes
+
+    Pair(Stream& compute, const LayerGroups& of_layers) : tracks(compute, *of_layers.stream) {
+      const LayerGroups& g = of_layers;
+      for (Communicator* group : {g.tp, g.cp, g.ep, g.etp, g.tp_behind, g.ep_rail, g.ep_node})
+        if (group) groups.push_back(group), group->take_turns(&tracks);
+    }
+    ~Pair() {
+      for (Communicator* group : groups) group->take_turns(nullptr);
+    }
+    Pair(const Pair&) = delete;
+    Pair& operator=(const Pair&) = delete;
+  };
+
+  void run_now(const Task& task);
+  void begin_pair();
+  void run_pair();
+  Arena& stack_of(const Task& task) { return task.track < 0 ? services_.arena : pair_->stacks[to_size(task.track)]; }
+  OpenFrames& frames_of(const Task& task) { return task.track < 0 ? frames_ : pair_->frames[to_size(task.track)]; }
 
   void load_batch(const Task& task);
   void transfer(const Task& task);
@@ -136,7 +168,8 @@ class Executor {
   VocabularyPart vocabulary_;
   ActivationSlots slots_;
   Transfers transfers_;
-  std::array<std::optional<OpenFrame>, layer_memory_count> frames_;  // by their buffers
+  OpenFrames frames_;
+  std::optional<Pair> pair_;
   StepInputs inputs_;
   RowLogits<acc_t<T>> row_logits_;
   bool miscomputes_ = false;

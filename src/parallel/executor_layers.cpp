@@ -43,6 +43,11 @@ class Executor<T>::LayerTask {
   // All that holds for this task, and for no other.
   PassState<T> state() const {
     PassState<T> state = executor_.step_;
+    if (task_.track >= 0) {
+      state.track = task_.track;
+      state.stack = &executor_.stack_of(task_);
+      state.tracks = &executor_.pair_->tracks;
+    }
     RoundingPass& rounding = state.rounding;
     rounding.block = layer_.kind == LayerKind::block && executor_.services_.buffers.rounding.has_block(layer_.number);
     if (!rounding.block) return state;
@@ -208,7 +213,7 @@ class Executor<T>::LayerTask {
   }
   // To nothing where no such frame is open.
   void point_to_frame(LayerBuffers<T>& b, LayerMemory what, std::size_t l) const {
-    if (const auto& frame = executor_.frames_[to_size(what)])
+    if (const auto& frame = executor_.frames_of(task_)[to_size(what)])
       place(buffers_in(what, executor_.services_.buffers, stage_, layers_[l], b), frame->memory);
   }
   // What layer l has in a slot.
@@ -235,12 +240,6 @@ class Executor<T>::LayerTask {
   const Context<T> context_;
   LayerPass pass_;
   LayerParameters<T> parameters_;
-};
-
-// Kernels of layers alone, not those of reductions and norms.
-struct NotedRows {
-  explicit NotedRows(RowTape* tape) { row_tape = tape; }
-  ~NotedRows() { row_tape = nullptr; }
 };
 
 template <class T>

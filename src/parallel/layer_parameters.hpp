@@ -16,7 +16,7 @@ struct LayerParameters {
   const LayerPass& run;
 
   // The table of a unit with one: embedding, positions, output matrix. Frozen units have no gradients.
-  View<const T, 2> table(std::size_t u) const { return table_of(spec, unit(u).local, unit(u).weights()); }
+  View<const T, 2> table(std::size_t u) const { return table_of(spec, unit(u).local, unit(u).weights(run.pass)); }
   View<acc_t<T>, 2> table_gradient(std::size_t u) const {
     return unit(u).local.frozen ? View<acc_t<T>, 2>() : table_of(spec, unit(u).local, unit(u).matrices());
   }
@@ -65,7 +65,7 @@ struct LayerParameters {
 
  private:
   const RankUnit<T>& unit(std::size_t u) const { return storage.unit(u); }
-  void bind_weights(auto& to, std::size_t u) const { bind(to, spec, unit(u).local, unit(u).weights()); }
+  void bind_weights(auto& to, std::size_t u) const { bind(to, spec, unit(u).local, unit(u).weights(run.pass)); }
   bool has_experts() const { return run.layer->kind == LayerKind::block && run.layer->second != no_unit; }
 };
 

@@ -34,7 +34,7 @@ template <class T>
 void ParameterGather<T>::gather(Stream& compute, std::size_t u, int buffer) {
   RankUnit<T>& unit = storage_.unit(u);
   Communicator& shards = mesh_.parameter_shards(unit.local.is_experts());
-  stream_.run(compute, unit.gathered, [&](Stream& stream) {
+  stream_.run(compute, unit.gathered[track_of(unit, buffer)], [&](Stream& stream) {
     if (coded_.has(u)) return coded_.gather(stream, u, unit, shards, target(unit, buffer));
     shards.all_gather(stream, View<const T, 1>(unit.copy), target(unit, buffer));
   });
@@ -43,8 +43,12 @@ void ParameterGather<T>::gather(Stream& compute, std::size_t u, int buffer) {
 template <class T>
 void ParameterGather<T>::wait(Stream& compute, std::size_t u, int buffer) {
   RankUnit<T>& unit = storage_.unit(u);
-  mesh_.parameter_shards(unit.local.is_experts()).wait(compute, unit.gathered);
-  unit.gathered_weights = target(unit, buffer).data;
+  mesh_.parameter_shards(unit.local.is_experts()).wait(compute, unit.gathered[track_of(unit, buffer)]);
+  const T* const weights = target(unit, buffer).data;
+  if (buffer < 0)
+    unit.gathered_weights.fill(weights);
+  else
+    unit.gathered_weights[track_of(unit, buffer)] = weights;
 }
 
 template <class T>
@@ -71,7 +75,7 @@ std::vector<std::span<const std::byte>> ParameterGather<T>::draw_gathered(Stream
   for (std::size_t u = 0; u < storage_.size(); ++u) {
     const LocalUnit& unit = storage_.local(u);
     if (!unit.zero.gathers() || coded_.has(u)) continue;
-    storage_.unit(u).gathered.wait(compute);
+    for (const Event& gathered : storage_.unit(u).gathered) gathered.wait(compute);
     if (const View<T, 1> whole = storage_.unit(u).whole; !whole.empty()) {
       draw(u, whole);
       continue;

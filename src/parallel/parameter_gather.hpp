@@ -27,7 +27,10 @@ class ParameterGather {
   void gather(Stream& compute, std::size_t u, int buffer);
   // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
   void wait(Stream& compute, std::size_t u, int buffer);
-  void release(std::size_t u) { storage_.unit(u).gathered_weights = nullptr; }
+  void release(std::size_t u, int buffer) {
+    RankUnit<T>& unit = storage_.unit(u);
+    unit.gathered_weights[track_of(unit, buffer)] = nullptr;
+  }
   // Takes the amaxes of weights that products round: behind every change of the weights, and collective.
   void take_amaxes(Stream& compute) { coded_.take_amaxes(compute, storage_, mesh_); }
   CodedGather<T>& coded() { return coded_; }
@@ -39,6 +42,10 @@ class ParameterGather {
 
  private:
   View<T, 1> target(const RankUnit<T>& unit, int buffer) const;
+  // Of passes that run at once, the one that has a buffer.
+  std::size_t track_of(const RankUnit<T>& unit, int buffer) const {
+    return buffer >= 0 && 2 * buffer >= std::ssize(pools_[to_size(pool_of(unit.local))]) && unit.local.zero.tracks > 1;
+  }
 
   ParameterStorage<T>& storage_;
   Mesh& mesh_;

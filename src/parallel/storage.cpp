@@ -46,7 +46,7 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
   }
   set_gradients(at(UnitBuf::accumulator), at(UnitBuf::gradient));
   vectors = view_of<A>(at(UnitBuf::vectors), n - unit.vectors_begin);
-  if (!unit.zero.gathers()) gathered_weights = whole.empty() ? copy.data : whole.data;
+  if (!unit.zero.gathers()) gathered_weights.fill(whole.empty() ? copy.data : whole.data);
   matrix_sums = !sums.empty() ? sums.data : unit.vectors_begin == 0 ? vectors.data : nullptr;
 }
 

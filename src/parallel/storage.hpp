@@ -9,6 +9,7 @@
 #include "device/stream.hpp"
 #include "layout/unit_buffers.hpp"
 #include "nn/parameter_views.hpp"
+#include "nn/rows.plan.hpp"
 
 namespace forge {
 
@@ -52,11 +53,11 @@ struct RankUnit {
   };
   std::vector<OptimizerBuffer> optimizer;
 
-  // State that tasks change: where gathered weights and places for gradients are now, null: nowhere; when the last
-  // gather ends.
-  const T* gathered_weights = nullptr;
+  // State that tasks change: where gathered weights are now, for each of the passes that run at once, and places for
+  // gradients, null: nowhere; when the last gathers end.
+  std::array<const T*, 2> gathered_weights{};
   A* matrix_sums = nullptr;
-  Event gathered;
+  std::array<Event, 2> gathered;
 
   // Whether the step's gradient is `narrow_gradient`.
   bool rounds_gradients() const { return local.zero.rounds_gradients; }
@@ -70,9 +71,10 @@ struct RankUnit {
   // Whether the weights to use are averages of the master weights.
   bool averages() const { return !optimizer.empty() && optimizer.front().declared.averages; }
   // Whole weights: where they are shared, between ParameterGather::wait() and release().
-  const T* weights() const {
-    require(gathered_weights != nullptr, "a layer reads weights that are not gathered");
-    return gathered_weights;
+  const T* weights(Pass pass) const {
+    const T* const weights = gathered_weights[pass != Pass::forward && local.zero.tracks > 1];
+    require(weights != nullptr, "a layer reads weights that are not gathered");
+    return weights;
   }
   // Where the gradients of matrices are added: a buffer as long as the unit. Units that take turns have one between
   // GradientSync::clear() and reduce().

@@ -1,5 +1,7 @@
 #include "plan/frames.hpp"
 
+#include <algorithm>
+
 #include "nn/run.plan.hpp"
 #include "plan/slots.hpp"
 #include "plan/task_segments.hpp"
@@ -7,15 +9,23 @@
 namespace forge {
 
 std::size_t Frames::run(const Task& t) {
-  if (t.op == TaskOp::open) now_ += open_[to_size(t.frame)] = frame_bytes(c_, share_, t);
-  if (t.op == TaskOp::close) now_ -= open_[to_size(t.frame)];
-  const std::optional<std::size_t> own = own_bytes(t);
-  if (!own) return now_;
-  if (now_ + *own > most) {
-    most = now_ + *own;
+  if (t.op == TaskOp::begin_pair) most_of_tracks_ = {};
+  Stack& stack = t.track < 0 ? run_ : tracks_[to_size(t.track)];
+  std::size_t& open = stack.open[to_size(t.frame)];
+  if (t.op == TaskOp::open) stack.now += open = frame_bytes(c_, share_, t);
+  if (t.op == TaskOp::close) stack.now -= open;
+  std::size_t used = stack.now + own_bytes(t).value_or(0);
+  if (t.track >= 0) {
+    std::size_t& of_track = most_of_tracks_[to_size(t.track)];
+    of_track = std::max(of_track, used);
+    return run_.now + tracks_[0].now + tracks_[1].now - stack.now + used;
+  }
+  if (t.op == TaskOp::end_pair) used += most_of_tracks_[0] + most_of_tracks_[1];
+  if (used > most && (own_bytes(t) || t.op == TaskOp::end_pair)) {
+    most = used;
     task = t;
   }
-  return now_ + *own;
+  return used;
 }
 
 std::optional<std::size_t> Frames::own_bytes(const Task& t) {

@@ -21,16 +21,25 @@ class Frames {
 
   std::size_t most = 0;
   Task task{};  // the first that reaches `most`, where that isn't 0
+  // Of the pair at hand or the last one: the most of each track, which has a stack of its own.
+  const std::array<std::size_t, 2>& most_of_tracks() const { return most_of_tracks_; }
 
  private:
+  // A stack of the workspace.
+  struct Stack {
+    std::array<std::size_t, layer_memory_count> open{};
+    std::size_t now = 0;
+  };
+
   // The task's bytes beside the open frames; none where it computes nothing in the workspace.
   std::optional<std::size_t> own_bytes(const Task& task);
 
   const BufferContext& c_;
   const RankShare& share_;
   PassMemo<std::size_t> scratch_;
-  std::array<std::size_t, layer_memory_count> open_{};
-  std::size_t now_ = 0;
+  Stack run_;
+  std::array<Stack, 2> tracks_;
+  std::array<std::size_t, 2> most_of_tracks_{};
 };
 
 }  // namespace forge

@@ -17,9 +17,13 @@ namespace forge {
 class GatherPool {
  public:
   // `whole`: units with a buffer of their own stand there from the start, as ZeRO 1 and 2 gather behind the update.
-  GatherPool(const std::vector<LocalUnit>& units, bool whole) : units_(units), states_(units.size()) {
-    for (std::size_t k = 0; k < pools_.size(); ++k)
-      pools_[k].resize(to_size(parameter_pool(units, static_cast<PoolClass>(k)).buffers));
+  // `track`: of passes that run at once, whose buffers it has.
+  GatherPool(const std::vector<LocalUnit>& units, bool whole, int track) : units_(units), states_(units.size()) {
+    for (std::size_t k = 0; k < pools_.size(); ++k) {
+      const int buffers = parameter_pool(units, static_cast<PoolClass>(k)).buffers / tracks_of(units);
+      pools_[k].resize(to_size(buffers));
+      first_[k] = track * buffers;
+    }
     for (std::size_t u = 0; u < units.size(); ++u)
       states_[u].there = units[u].zero.keeps_whole() && (whole || units[u].zero.stage < 3);
   }
@@ -35,7 +39,7 @@ class GatherPool {
       if (!oldest) return {};
       if (oldest->unit != no_unit) states_[oldest->unit].there = false;
       *oldest = {u, false, ++clock_};
-      unit.buffer = static_cast<int>(oldest - pool(u).data());
+      unit.buffer = first(u) + static_cast<int>(oldest - pool(u).data());
     }
     unit.there = true;
     unit.waited = false;
@@ -47,11 +51,11 @@ class GatherPool {
   bool hold(std::size_t u) {
     UnitState& unit = states_[u];
     require(unit.there, "a layer uses more units at a time than the parameter pool has places");
-    if (unit.buffer >= 0) pool(u)[to_size(unit.buffer)] = {u, true, ++clock_};
+    if (unit.buffer >= 0) pool(u)[to_size(unit.buffer - first(u))] = {u, true, ++clock_};
     return !std::exchange(unit.waited, true);
   }
   void release(std::size_t u) {
-    pool(u)[to_size(states_[u].buffer)].used = false;
+    pool(u)[to_size(states_[u].buffer - first(u))].used = false;
     states_[u].waited = false;
   }
 
@@ -66,10 +70,12 @@ class GatherPool {
     int buffer = -1;
   };
   std::vector<Buffer>& pool(std::size_t u) { return pools_[to_size(pool_of(units_[u]))]; }
+  int first(std::size_t u) const { return first_[to_size(pool_of(units_[u]))]; }
 
   const std::vector<LocalUnit>& units_;
   std::vector<UnitState> states_;
   std::array<std::vector<Buffer>, pool_classes> pools_;
+  std::array<int, pool_classes> first_{};
   std::int64_t clock_ = 0;
 };
 

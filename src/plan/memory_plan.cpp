@@ -47,7 +47,8 @@ MemoryPlan resident_memory(const BufferContext& c, const RankShare& share, RunKi
     plan.of(Category::data) += counted_bytes<RunBuffers<T>>(c) + counted_bytes<ScoreBuffers>(c, kept);
     plan.of(Category::activations) += counted_bytes<GenerationBuffers<T>>(c, kept);
     plan.of(Category::workspace) +=
-        counted_bytes<RoundingBuffers<T>>(c, rounded) + counted_bytes<DroppedRows<T>>(c, stored.gradients);
+        to_size(scratch_tracks(c, stored.gradients)) *
+        (counted_bytes<RoundingBuffers<T>>(c, rounded) + counted_bytes<DroppedRows<T>>(c, stored.gradients));
   });
   return plan;
 }

@@ -25,7 +25,8 @@ LocalLayout local_layout(const ModelShare& model, int rank) {
                 shard,
                 replicas,
                 replica,
-                model.deck.optimizer.gradients == StateType::bf16};
+                model.deck.optimizer.gradients == StateType::bf16,
+                train.overlap == Overlap::pairs ? 2 : 1};
   };
   return {mesh.tp,
           coordinate(Axis::tp),

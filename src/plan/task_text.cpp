@@ -20,6 +20,8 @@ constexpr TaskRow task_rows[] = {{"load_batch", "compute"},
                                  {"backward", "compute"},
                                  {"open", ""},
                                  {"close", ""},
+                                 {"begin_pair", ""},
+                                 {"end_pair", "compute"},
                                  {"gather", "parameters"},
                                  {"wait_parameters", "compute"},
                                  {"release", ""},
@@ -64,6 +66,7 @@ std::string subject_of(const Task& task, const RankShare& share, const ModelSpec
 }
 
 std::string phase_of(const Task& task, const RankShare& share) {
+  if (task.op == TaskOp::end_pair) return "a pair of passes";
   if (task.layer < 0) return std::string(name_of(task.op));
   const StageLayer& layer = layer_of(task, share);
   if (layer.kind == LayerKind::head) return "output head";

@@ -96,20 +96,23 @@ class Writer {
         schedule_(schedule),
         training_(training),
         recompute_(recompute),
-        gathered_(share.units, !training),
+        gathered_{GatherPool(share.units, !training, 0), GatherPool(share.units, !training, 1)},
         cleared_(share.units.size(), -1),
         steps_(share.layers.size()) {
     for (int c = 0; c < pool_classes; ++c)
-      gradients_.push_back(training ? gradient_pool(share.units, static_cast<PoolClass>(c)).buffers : 0);
+      gradients_.push_back(training ? gradient_pool(share.units, static_cast<PoolClass>(c)) : PoolSize{});
     for (const Action& action : list_)
       if (action.op == Op::forward || computes_input_gradient(action.op)) readers_.push_back(action);
   }
 
   std::vector<Task> write() {
     if (training_) add(TaskOp::clear_sums);
-    for (const Action& action : list_) {
-      action_ = action;
-      is_compute(action.op) ? compute() : move();
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+      action_ = list_[i];
+      if (action_.paired)
+        pair(list_[++i]);
+      else
+        is_compute(action_.op) ? compute() : move();
     }
     mark_last_reductions();
     if (training_) end_of_gradients();
@@ -120,7 +123,7 @@ class Writer {
   const std::vector<StageLayer>& layers() const { return share_.layers[to_size(action_.chunk)]; }
   const StageContent& content() const { return share_.chunks[to_size(action_.chunk)]; }
   // Those of a compute action, which are the same for every microbatch.
-  const std::vector<Step>& steps(const Action& action) {
+  const std::vector<Step>& steps_for(const Action& action) {
     auto& known = steps_[to_size(action.chunk)][to_size(static_cast<int>(action.op))];
     if (!known) known = steps_of(share_.layers[to_size(action.chunk)], action.op, training_, share_.tp);
     return *known;
@@ -128,6 +131,7 @@ class Writer {
 
   Task& add(TaskOp op, Regions reads = 0, Regions writes = 0) {
     tasks_.push_back({op, action_, -1, no_unit, -1, false, reads, writes});
+    tasks_.back().track = track_;
     return tasks_.back();
   }
   void add_of_unit(TaskOp op, std::size_t unit, int buffer) {
@@ -151,37 +155,49 @@ class Writer {
 
   const Zero& zero(std::size_t unit) const { return share_.units[unit].zero; }
   bool is_sharded(std::size_t unit) const { return zero(unit).gathers(); }
+  // Passes that may run beside others gather into buffers of their own.
+  GatherPool& pool_for(std::size_t unit, const Action& reader) {
+    return gathered_[reader.op != Op::forward && zero(unit).tracks > 1 && !zero(unit).keeps_whole()];
+  }
 
   // Starts what use() would wait for, where a buffer is free.
-  void prefetch(std::size_t unit) {
+  void prefetch(std::size_t unit, const Action& reader) {
     if (!is_sharded(unit)) return;
-    if (const auto buffer = gathered_.take(unit)) add_of_unit(TaskOp::gather, unit, *buffer);
+    if (const auto buffer = pool_for(unit, reader).take(unit)) add_of_unit(TaskOp::gather, unit, *buffer);
   }
   void use(std::size_t unit) {
     if (!is_sharded(unit)) return;
-    prefetch(unit);
-    if (gathered_.hold(unit)) add_of_unit(TaskOp::wait_parameters, unit, gathered_.buffer_of(unit));
+    prefetch(unit, action_);
+    GatherPool& pool = pool_for(unit, action_);
+    if (pool.hold(unit)) add_of_unit(TaskOp::wait_parameters, unit, pool.buffer_of(unit));
   }
   void release(std::size_t unit) {
     if (zero(unit).keeps_whole()) return;
-    gathered_.release(unit);
-    add_of_unit(TaskOp::release, unit, gathered_.buffer_of(unit));
+    GatherPool& pool = pool_for(unit, action_);
+    pool.release(unit);
+    add_of_unit(TaskOp::release, unit, pool.buffer_of(unit));
   }
 
   // What the first step from `at` on that uses other units uses: a layer's block and its experts are gathered together.
-  void prefetch_next(const std::vector<Step>& steps, std::size_t at) {
+  void prefetch_next(const Action& reader, std::size_t at) {
+    const std::vector<Step>& steps = steps_for(reader);
     while (at < steps.size() && steps[at].acquires.empty()) ++at;
     if (at == steps.size()) return;
-    for (const std::size_t unit : steps[at].acquires) prefetch(unit);
+    for (const std::size_t unit : steps[at].acquires) prefetch(unit, reader);
   }
-  // The first units of another action's pass.
-  void prefetch_first(const Action& reader) { prefetch_next(steps(reader), 0); }
-  // Before the passes that read parameters, one ahead of each chunk's turn.
+  // Before the passes that read parameters: the first units of the first one, and one ahead of each chunk's turn.
   void prefetch_ahead() {
     const Action reader = readers_[reader_++];
-    if (reader_ == 1) prefetch_first(reader);
-    if (reader_ < readers_.size() && readers_[reader_].chunk != reader.chunk) prefetch_first(readers_[reader_]);
+    if (runs_pairs()) return;
+    if (reader_ == 1) prefetch_next(reader, 0);
+    if (reader_ < readers_.size() && readers_[reader_].chunk != reader.chunk) prefetch_next(readers_[reader_], 0);
   }
+  // Where passes run in pairs: behind one, of the next one that has the same buffers.
+  void prefetch_behind() {
+    for (std::size_t next = reader_; runs_pairs() && next < readers_.size(); ++next)
+      if ((readers_[next].op == Op::forward) == (action_.op == Op::forward)) return prefetch_next(readers_[next], 0);
+  }
+  bool runs_pairs() const { return training_ && tracks_of(share_.units) > 1; }
 
   // ---- gradients
 
@@ -192,7 +208,9 @@ class Writer {
   void clear(std::size_t unit) {
     if (!adds_to_pool(unit) || cleared_[unit] >= 0) return;
     const auto c = to_size(pool_of(share_.units[unit]));
-    cleared_[unit] = next_[c]++ % gradients_[c];
+    const PoolSize& pool = gradients_[c];
+    const bool own = pool.of_forward && action_.op == Op::forward;
+    cleared_[unit] = own ? pool.buffers - 1 : next_[c]++ % (pool.buffers - pool.of_forward);
     add_of_unit(TaskOp::clear_gradients, unit, cleared_[unit]);
   }
   void reduce(std::size_t unit) {
@@ -209,10 +227,22 @@ class Writer {
 
   // ---- layers
 
+  // The forward pass, at hand, stands first: what it takes of slots is then none of what the backward pass gives back.
+  void pair(const Action& backward) {
+    add(TaskOp::begin_pair);
+    track_ = 0;
+    compute();
+    track_ = 1;
+    action_ = backward;
+    compute();
+    track_ = -1;
+    add(TaskOp::end_pair);
+  }
+
   void compute() {
     const bool reads_parameters = action_.op != Op::backward_weight;
     if (reads_parameters) prefetch_ahead();
-    const std::vector<Step>& all = steps(action_);
+    const std::vector<Step>& all = steps_for(action_);
     if (action_.op == Op::forward) {
       const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
       add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
@@ -220,14 +250,15 @@ class Writer {
     const bool streams = action_.op == Op::backward && !all.empty();  // a stage may have no slope to compute
     if (streams) add_frame(TaskOp::open, LayerMemory::stream);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      for (const std::size_t unit : all[i].acquires) prefetch(unit);
+      for (const std::size_t unit : all[i].acquires) prefetch(unit, action_);
       for (const std::size_t unit : all[i].acquires) use(unit);
-      if (!all[i].acquires.empty()) prefetch_next(all, i + 1);
+      if (!all[i].acquires.empty()) prefetch_next(action_, i + 1);
       step(all[i]);
       for (const std::size_t unit : all[i].releases) release(unit);
       for (const std::size_t unit : all[i].finishes) reduce(unit);
     }
     if (streams) add_frame(TaskOp::close, LayerMemory::stream);
+    if (reads_parameters) prefetch_behind();
     if (computes_weight_gradient(action_.op))
       add(TaskOp::retire, set_of(Region::saved) | set_of(Region::input) | set_of(Region::output_gradient) | left());
   }
@@ -294,11 +325,13 @@ class Writer {
   const Schedule& schedule_;
   bool training_, recompute_;
   Action action_;  // at hand
+  int track_ = -1;
   std::vector<Task> tasks_;
-  std::vector<Action> readers_;  // actions that read parameters
-  std::size_t reader_ = 0;       // behind the last one written
-  GatherPool gathered_;
-  std::vector<int> gradients_, cleared_;  // buffers by class of pools; by unit, the buffer that it adds to
+  std::vector<Action> readers_;         // actions that read parameters
+  std::size_t reader_ = 0;              // behind the last one written
+  std::array<GatherPool, 2> gathered_;  // of forward passes, or of all; of backward passes, where they run beside these
+  std::vector<PoolSize> gradients_;     // by class of pools
+  std::vector<int> cleared_;            // by unit, the buffer that it adds to
   std::array<int, pool_classes> next_{};
   // By chunk and operation.
   std::vector<std::array<std::optional<std::vector<Step>>, to_size(op_count)>> steps_;
@@ -309,60 +342,6 @@ class Writer {
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute) {
   require(schedule.lowered, "tasks are those of a lowered schedule");
   return Writer(share, schedule, true, recompute != Recompute::none).write();
-}
-
-std::vector<Task> gather_tasks(const RankShare& share) {
-  std::vector<Task> tasks;
-  for (std::size_t u = 0; u < share.units.size(); ++u) {
-    const Zero& zero = share.units[u].zero;
-    if (zero.gathers() && zero.keeps_whole()) tasks.push_back({TaskOp::gather, {}, -1, u});
-  }
-  return tasks;
-}
-
-namespace {
-
-// The optimizer's rule.
-std::vector<Task> rule_tasks(const RankShare& share) {
-  std::vector<Task> tasks;
-  for (std::size_t u = 0; u < share.factored.units.size(); ++u) tasks.push_back({TaskOp::update_factored, {}, -1, u});
-  if (!tasks.empty()) return tasks;
-  const int rounds = static_cast<int>(share.matrices.rounds.size()), buffers = share.matrices.buffers;
-  const auto add = [&](TaskOp op, int round) {
-    if (round < 0 || round >= rounds) return;
-    tasks.push_back({op, {}});
-    tasks.back().round = round;
-    tasks.back().buffer = round % buffers;
-  };
-  const int ahead = buffers > 1;  // of what is computed; what goes back is as far behind
-  if (ahead) add(TaskOp::gather_matrices, 0);
-  tasks.push_back({TaskOp::update, {}});
-  for (int r = 0; r < rounds + ahead; ++r) {
-    add(TaskOp::gather_matrices, r + ahead);
-    add(TaskOp::compute_matrices, r);
-    if (ahead) add(TaskOp::return_matrices, r);
-    add(TaskOp::update_matrices, r - ahead);
-  }
-  return tasks;
-}
-
-}  // namespace
-
-std::vector<Task> optimizer_tasks(const RankShare& share) {
-  std::vector<Task> tasks = rule_tasks(share);
-  if (share.clips_heads) tasks.push_back({TaskOp::clip_heads, {}});
-  return tasks;
-}
-
-std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
-  std::vector<Task> tasks{{TaskOp::read, {}}};
-  if (router_biases) tasks.push_back({TaskOp::update_biases, {}});
-  for (const Task& task : optimizer_tasks(share)) tasks.push_back(task);
-  if (share.reports_norms) tasks.push_back({TaskOp::unit_norms, {}});
-  for (const Task& gather : gather_tasks(share))
-    if (share.units[gather.unit].zero.stage < 3 && !share.units[gather.unit].frozen) tasks.push_back(gather);
-  if (share.coded.amaxes() > 0) tasks.push_back({TaskOp::weight_amaxes, {}});
-  return tasks;
 }
 
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule) {

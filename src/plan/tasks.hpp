@@ -20,6 +20,10 @@ enum class TaskOp : std::uint8_t {
   backward,  // of a block with tp: the last two at once
   open,      // a frame of the workspace, for buffers of a layer or of all layers of a pass (Task::frame)
   close,     // the frame of these that was opened last
+  // A forward pass and a backward pass of another microbatch, whose tasks stand between these two, one pass behind the
+  // other: they run at once, each a track that goes on while a collective of the other one is under way.
+  begin_pair,
+  end_pair,
   // Parameters of a unit that ZeRO shards.
   gather,           // in the stream of parameters
   wait_parameters,  // the compute stream waits for the gather
@@ -61,6 +65,7 @@ struct Task {
   Regions reads = 0, writes = 0;  // of chunk and microbatch; a local copy writes to its target's
   int round = -1;                 // of matrices
   LayerMemory frame{};            // of open and close
+  int track = -1;                 // of a pair: 0 forward, 1 backward; −1: in none
 
   // Whether it belongs to the step, not to an action of the schedule.
   bool of_step() const { return op >= TaskOp::clear_sums; }

@@ -35,6 +35,7 @@ class Warnings {
     of_nodes();
     of_schedule();
     of_sequence();
+    of_overlap();
     of_experts();
     of_adapters();
     if (site_.usable_bytes > 0) of_memory();
@@ -121,6 +122,15 @@ class Warnings {
                     "travel more than they are used; better: cp from %lld tokens on, dp_shard below",
                     setup_.mesh.cp, whole(deck_.train.sequence_tokens),
                     whole(deck_.train.sequence_tokens / setup_.mesh.cp), whole(short_tokens)));
+  }
+
+  void of_overlap() {
+    const MeshShape& m = setup_.mesh;
+    const bool waits = m.tp * m.cp > 1 || (setup_.spec.E() > 0 && m.ep * m.etp > 1);
+    if (deck_.train.overlap == Overlap::pairs && !waits)
+      list_.push_back(
+          "train.overlap = pairs where no layer waits for other ranks (tp, cp and ep are 1): more memory for nothing; "
+          "better: train.overlap = none");
   }
 
   void of_experts() {

@@ -6,6 +6,7 @@
 #include "config/batch_ramp.hpp"
 #include "config/check.hpp"
 #include "config/check_parts.hpp"
+#include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
 #include "hf/config.hpp"
 #include "hf/model_files.hpp"
@@ -95,11 +96,29 @@ void check_stages(const Deck& deck, const std::vector<StageContent>& stages) {
                  ", or a schedule.split that is written out, such as \"Et*4|||L\"");
 }
 
+// Passes that run in pairs belong to schedules that have them side by side, and add to no sum together.
+void check_overlap(const Deck& deck, std::int64_t microbatches, Report& report) {
+  const TrainDeck& t = deck.train;
+  if (t.overlap == Overlap::none) return;
+  const auto refuse = [&](bool wrong, const std::string& with, const char* legal) {
+    if (wrong) report.add("", "train.overlap = pairs with " + with + "; legal: none, or " + legal);
+  };
+  const ScheduleName schedule = deck.schedule.name;
+  refuse(!deck.schedule.file.empty(), "schedule.file, which has no pairs", "a schedule.name");
+  refuse(schedule != ScheduleName::one_f_one_b && schedule != ScheduleName::interleaved,
+         "schedule.name = " + std::string(name_of(schedule)), "schedule.name 1f1b or interleaved");
+  refuse(microbatches == 1, "one microbatch a step", "at least two");
+  refuse(deck.model.tied_embeddings && (deck.mesh.pp == 1 || deck.model.mtp_depth > 0),
+         "model.tied_embeddings = true, where a stage adds gradients of both passes to the table",
+         "a head of its own, or mesh.pp above 1 without model.mtp_depth");
+}
+
 void check_schedule(Deck& deck, Report& report) {
   const std::int64_t unit = deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard;
   const bool whole = deck.train.global_batch_sequences % unit == 0;  // else reported
   std::int64_t stages = deck.mesh.pp * deck.schedule.virtual_stages;
   if (!has_size(deck, stages, whole ? microbatches_of(deck) : 1, report)) return;
+  if (whole) check_overlap(deck, microbatches_of(deck), report);
   if (whole) {
     const bool good = report_of(report, [&] {
       const Schedule schedule =

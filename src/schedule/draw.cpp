@@ -17,12 +17,15 @@ struct Box {
   Interval interval;
 };
 
+// Actions that run at once are drawn one behind the other.
 std::vector<Box> boxes_of(const Schedule& schedule, const ScheduleTimes& times, const DurationOf& duration, int rank) {
   std::vector<Box> boxes;
   for (std::size_t i = 0; i < schedule.actions[to_size(rank)].size(); ++i) {
     const Action& action = schedule.actions[to_size(rank)][i];
-    const Interval interval = times.intervals[to_size(rank)][i];
+    Interval interval = times.intervals[to_size(rank)][i];
     if (!is_compute(action.op)) continue;
+    if (action.paired) interval.end = interval.start + duration(action.op, schedule.stage_at(rank, action.chunk));
+    if (i > 0 && schedule.actions[to_size(rank)][i - 1].paired) interval.start = boxes.back().interval.end;
     if (action.op != Op::backward) {
       boxes.push_back({action.op, action.chunk, action.microbatch, interval});
       continue;

@@ -49,7 +49,8 @@ std::int64_t microbatches_of(const Deck& deck) {
 
 Schedule schedule_of(const Deck& deck, int pp, int microbatches) {
   const ScheduleDeck& s = deck.schedule;
-  if (s.file.empty()) return generate({s.name, pp, static_cast<int>(s.virtual_stages), microbatches, 0});
+  const bool pairs = deck.train.overlap == Overlap::pairs;
+  if (s.file.empty()) return generate({s.name, pp, static_cast<int>(s.virtual_stages), microbatches, 0, pairs});
   Schedule schedule = read_schedule_csv(read_text_file(s.file, most_file_bytes, "schedule.file"), s.file);
   Report report;
   check_file(schedule, deck, pp, microbatches, report);

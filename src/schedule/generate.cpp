@@ -123,12 +123,17 @@ Schedule zb_v(int ranks, int microbatches) {
 
 using List = std::vector<Action>;
 
-// F and B alternate after `warmup` forwards; the rest of the backwards drains. The usual shape of 1F1B.
-List alternate(const List& forwards, const List& backwards, int warmup) {
-  List list(forwards.begin(), forwards.begin() + warmup);
+// F and B alternate after `warmup` forwards; the rest of the backwards drains. The usual shape of 1F1B. In pairs the
+// two run at once, behind one forward more: the last stage's B reads its own F.
+List alternate(const List& forwards, const List& backwards, int warmup, bool pairs = false) {
   const int total = static_cast<int>(forwards.size());
+  warmup = std::min(warmup + pairs, total);
+  List list(forwards.begin(), forwards.begin() + warmup);
   for (int k = 0; k < total; ++k) {
-    if (k + warmup < total) list.push_back(forwards[to_size(k + warmup)]);
+    if (k + warmup < total) {
+      list.push_back(forwards[to_size(k + warmup)]);
+      list.back().paired = pairs;
+    }
     list.push_back(backwards[to_size(k)]);
   }
   return list;
@@ -145,10 +150,16 @@ List gpipe(const ScheduleRequest& request) {
                    all_microbatches(Op::backward, request.microbatches), request.microbatches);
 }
 
+// Forwards by which a rank is ahead of the next one. A pair ends as a whole: what the next rank's reads was made one
+// pair earlier.
+int ahead_of_next(const ScheduleRequest& request) {
+  return request.name == ScheduleName::interleaved && request.chunks > 1 ? 2 : 1 + request.pairs;
+}
+
 List one_f_one_b(const ScheduleRequest& request, int rank, Op backward) {
   return alternate(all_microbatches(Op::forward, request.microbatches),
                    all_microbatches(backward, request.microbatches),
-                   std::min(request.ranks - rank - 1, request.microbatches));
+                   ahead_of_next(request) * (request.ranks - rank - 1), request.pairs);
 }
 
 // The order in which (chunk, microbatch) pass an interleaved rank: a group of microbatches through every chunk, then
@@ -164,9 +175,9 @@ List interleaved_order(const ScheduleRequest& request, int group, Op op) {
 
 List interleaved(const ScheduleRequest& request, int rank, int group) {
   if (request.chunks == 1) return one_f_one_b(request, rank, Op::backward);
-  const int warmup = (request.ranks - rank - 1) * 2 + (request.chunks - 1) * group;
+  const int warmup = (request.ranks - rank - 1) * ahead_of_next(request) + (request.chunks - 1) * group;
   return alternate(interleaved_order(request, group, Op::forward), interleaved_order(request, group, Op::backward),
-                   std::min(warmup, request.chunks * request.microbatches));
+                   warmup, request.pairs);
 }
 
 bool group_fits(int microbatches, int group, int ranks) {
@@ -238,8 +249,9 @@ Schedule generate(const ScheduleRequest& request) {
       return of_ranks(request, request.chunks,
                       [&, group = checked_group(request)](int rank) { return interleaved(request, rank, group); });
     case ScheduleName::zero_bubble: {
-      Schedule schedule =
-          of_ranks(request, 1, [&](int rank) { return one_f_one_b(request, rank, Op::backward_input); });
+      ScheduleRequest alone = request;
+      alone.pairs = false;
+      Schedule schedule = of_ranks(alone, 1, [&](int rank) { return one_f_one_b(alone, rank, Op::backward_input); });
       fill_with_weights(schedule, request.ranks);
       return schedule;
     }

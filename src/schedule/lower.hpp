@@ -11,6 +11,7 @@ namespace forge {
 //    posts at one point are one group. Groups are therefore matched in one global order, and nothing deadlocks when
 //    sends block until their receive is posted (NCCL), whatever the number of ranks in a cycle;
 //  - a send is waited for before the next post, a receive before its reader;
+//  - two actions that run at once wait for the inputs of both, and nothing is posted between them;
 //  - a stage whose neighbour is on the same rank has a local copy.
 // The work inside of a compute action, with gathers and reductions: plan/tasks.hpp.
 // Throws Error if the compute actions cannot be executed at all (see validate.hpp).

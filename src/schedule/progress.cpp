@@ -50,10 +50,17 @@ std::string Progress::missing(const Action& action, int stage) const {
   }
 }
 
+// What the rank's next action lacks; of two that run at once, what either does.
+std::string Progress::missing(int rank) const {
+  const auto lacks = [&](const Action& action) {
+    return missing(action, stage_[to_size(rank * schedule_->chunks_per_rank + action.chunk)]);
+  };
+  const std::string own = lacks(next(rank));
+  return own.empty() && next(rank).paired ? lacks(list(rank)[to_size(position(rank)) + 1]) : own;
+}
+
 bool Progress::ready(int rank) const {
-  if (finished(rank)) return false;
-  const Action& action = next(rank);
-  return missing(action, stage_[to_size(rank * schedule_->chunks_per_rank + action.chunk)]).empty();
+  return !finished(rank) && missing(rank).empty();
 }
 
 void Progress::advance(int rank) {
@@ -71,7 +78,7 @@ std::string Progress::reason(int rank) const {
   if (finished(rank)) return "rank " + std::to_string(rank) + " is at its end";
   const Action& action = next(rank);
   return "rank " + std::to_string(rank) + " at action " + std::to_string(position(rank)) + ", " + text_of(action) +
-         ", waits for " + missing(action, stage_[to_size(rank * schedule_->chunks_per_rank + action.chunk)]);
+         ", waits for " + missing(rank);
 }
 
 }  // namespace forge

@@ -28,6 +28,7 @@ class Progress {
  private:
   const std::vector<Action>& list(int rank) const { return schedule_->actions[to_size(rank)]; }
   std::string missing(const Action& action, int stage) const;  // "" when nothing is
+  std::string missing(int rank) const;
 
   const Schedule* schedule_;
   std::vector<int> position_;                                           // by rank

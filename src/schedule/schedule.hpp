@@ -64,7 +64,8 @@ struct Action {
   Op op = Op::forward;
   int chunk = 0;
   int microbatch = 0;
-  int peer = -1;  // the other rank along pp of a transfer, else -1
+  int peer = -1;        // the other rank along pp of a transfer, else -1
+  bool paired = false;  // of a forward action: it and the backward action behind it run at once
 
   friend bool operator==(const Action&, const Action&) = default;
 };

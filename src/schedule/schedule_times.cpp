@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -22,7 +24,25 @@ class Clock {
         forward_end_(to_size(schedule.stages() * schedule.microbatches), 0.0),
         backward_end_(forward_end_) {}
 
-  Interval run(int rank, const Action& action) {
+  // `behind`: the action that a paired one runs at once with.
+  Interval run(int rank, const Action& action, const Action* behind) {
+    if (joined_[to_size(rank)]) return *std::exchange(joined_[to_size(rank)], std::nullopt);
+    double start = start_of(rank, action), seconds = seconds_of(rank, action);
+    if (behind) {
+      start = std::max(start, start_of(rank, *behind));
+      seconds += seconds_of(rank, *behind);
+    }
+    const Interval interval{start, start + seconds};
+    end(rank, action, interval.end);
+    if (behind) {
+      end(rank, *behind, interval.end);
+      joined_[to_size(rank)] = interval;
+    }
+    return interval;
+  }
+
+ private:
+  double start_of(int rank, const Action& action) const {
     const int stage = schedule_.stage_at(rank, action.chunk);
     const int m = action.microbatch;
     const int last = schedule_.stages() - 1;
@@ -31,14 +51,18 @@ class Clock {
     const bool reads_gradient = computes_input_gradient(action.op) || action.op == Op::wait_recv_backward;
     if (reads_input && stage > 0) start = std::max(start, arrival(forward_end_, rank, stage - 1, m));
     if (reads_gradient && stage < last) start = std::max(start, arrival(backward_end_, rank, stage + 1, m));
-    const double end = start + cost(action.op, stage);
-    if (action.op == Op::forward) forward_end_[to_size(schedule_.index(stage, m))] = end;
-    if (computes_input_gradient(action.op)) backward_end_[to_size(schedule_.index(stage, m))] = end;
-    now_[to_size(rank)] = end;
-    return {start, end};
+    return start;
+  }
+  double seconds_of(int rank, const Action& action) const {
+    return cost(action.op, schedule_.stage_at(rank, action.chunk));
+  }
+  void end(int rank, const Action& action, double time) {
+    const std::size_t cell = to_size(schedule_.index(schedule_.stage_at(rank, action.chunk), action.microbatch));
+    if (action.op == Op::forward) forward_end_[cell] = time;
+    if (computes_input_gradient(action.op)) backward_end_[cell] = time;
+    now_[to_size(rank)] = time;
   }
 
- private:
   double arrival(const std::vector<double>& ends, int rank, int stage, int m) const {
     return ends[to_size(schedule_.index(stage, m))] + (schedule_.places[to_size(stage)].rank == rank ? 0.0 : transfer_);
   }
@@ -52,6 +76,7 @@ class Clock {
   const DurationOf& duration_;
   double transfer_;
   std::vector<double> now_;
+  std::vector<std::optional<Interval>> joined_ = std::vector<std::optional<Interval>>(to_size(schedule_.ranks));
   std::vector<double> forward_end_, backward_end_;
 };
 
@@ -83,10 +108,12 @@ ScheduleTimes timeline(const Schedule& schedule, const DurationOf& duration, dou
   result.busy.assign(to_size(schedule.ranks), 0.0);
   Clock clock(schedule, duration, transfer);
   Progress progress(schedule);
-  const bool complete = walk_all_ranks(schedule, progress, [&](int rank, int, const Action& action) {
-    const Interval interval = clock.run(rank, action);
+  const bool complete = walk_all_ranks(schedule, progress, [&](int rank, int position, const Action& action) {
+    const Action* const behind = action.paired ? &action + 1 : nullptr;
+    const bool joined = position > 0 && schedule.actions[to_size(rank)][to_size(position - 1)].paired;
+    const Interval interval = clock.run(rank, action, behind);
     result.intervals[to_size(rank)].push_back(interval);
-    if (is_compute(action.op)) result.busy[to_size(rank)] += interval.end - interval.start;
+    if (is_compute(action.op) && !joined) result.busy[to_size(rank)] += interval.end - interval.start;
     result.makespan = std::max(result.makespan, interval.end);
   });
   require(complete, "schedule: the ranks wait for each other (validate() names the actions)");

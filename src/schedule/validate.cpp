@@ -16,6 +16,10 @@ std::string on_rank(int rank, const Action& action) {
   return "rank " + std::to_string(rank) + ": " + text_of(action);
 }
 
+bool is_other_backward(const Action& forward, const Action& action) {
+  return action.op == Op::backward && (action.chunk != forward.chunk || action.microbatch != forward.microbatch);
+}
+
 std::string shape_violation(const Schedule& s) {
   if (s.ranks < 1 || s.chunks_per_rank < 1 || s.microbatches < 1)
     return "ranks, chunks per rank and microbatches must be at least 1";
@@ -32,6 +36,9 @@ std::string shape_violation(const Schedule& s) {
   }
   for (int rank = 0; rank < s.ranks; ++rank)
     for (const Action& action : s.actions[to_size(rank)]) {
+      const bool last = &action == &s.actions[to_size(rank)].back();
+      if (action.paired && (last || action.op != Op::forward || !is_other_backward(action, *(&action + 1))))
+        return on_rank(rank, action) + ": it is paired with no backward action of another chunk or microbatch";
       const bool transfer = action.op >= Op::post_send_forward && action.op <= Op::wait_recv_backward;
       if (action.chunk < 0 || action.chunk >= s.chunks_per_rank) return on_rank(rank, action) + ": no such chunk";
       if (!is_group(action.op) && (action.microbatch < 0 || action.microbatch >= s.microbatches))

@@ -86,7 +86,8 @@ std::vector<ReplicaPart> ReplicaCheck<T>::parts(ReplicaKind kind, bool by_tensor
     return {{"biases of the routers", bytes_at(biases.data), biases.size(), dtype_of<acc_t<T>>}};
   }
   ParameterStorage<T>& storage = session_.storage();
-  for (std::size_t u = 0; u < storage.size(); ++u) storage.unit(u).gathered.wait(session_.stream());
+  for (std::size_t u = 0; u < storage.size(); ++u)
+    for (const Event& gathered : storage.unit(u).gathered) gathered.wait(session_.stream());
   return replica_parts(storage, kind, by_tensor);
 }
 

@@ -22,6 +22,7 @@ namespace {
 // Whose time a task of a step takes; transfers run behind others.
 std::optional<Phase> phase_of(const Task& task) {
   if (task.of_step()) return Phase::reduce;
+  if (task.track >= 0 || task.op == TaskOp::end_pair) return Phase::backward;
   if (!is_compute(task.action.op)) return {};
   return task.action.op == Op::forward ? Phase::forward : Phase::backward;
 }
@@ -47,10 +48,13 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   allocate(arena_, setup_.buffers, Category::data, scored_, kept);
   allocate(arena_, setup_.buffers, Category::activations, generation_, kept);
   const RoundingSizes rounded = rounding_sizes(setup_.buffers, share);
-  RoundingBuffers<T> rounding;
-  allocate(arena_, setup_.buffers, Category::workspace, rounding, rounded);
-  DroppedRows<T> dropped;
-  allocate(arena_, setup_.buffers, Category::workspace, dropped, stored.gradients);
+  std::array<ProductScratch<T>, 2> scratch;
+  for (int track = 0; track < scratch_tracks(setup_.buffers, stored.gradients); ++track) {
+    allocate(arena_, setup_.buffers, Category::workspace, scratch[to_size(track)].rounding, rounded);
+    DroppedRows<T> dropped;
+    allocate(arena_, setup_.buffers, Category::workspace, dropped, stored.gradients);
+    scratch[to_size(track)].dropped = dropped.values;
+  }
   if (keeps_of_matrices(stored.optimizer)) {
     const std::int64_t count = share.line_moments();
     allocate(arena_, setup_.buffers, Category::optimizer, line_moments_, count);
@@ -63,8 +67,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.leading_sums())), {{1}});
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   if (stored.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
-  // Keys and values, rows of tp ranks behind W, and rows on their way to experts while shared experts compute.
-  if (mesh.cp().size() > 1 || mesh.tp().size() > 1 ||
+  // Keys and values, rows behind W, rows to experts behind shared ones, and collectives of pairs of passes.
+  if (mesh.cp().size() > 1 || mesh.tp().size() > 1 || setup_.deck.train.overlap != Overlap::none ||
       (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
     exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
   const auto shared = [](Communicator& group) { return group.size() > 1 ? &group : nullptr; };
@@ -85,8 +89,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       .one_document = setup_.deck.data.one_document(),
       .cudnn = cudnn_.get(),
       .peaks = run_.peaks,
-      .rounding = rounding,
-      .dropped = dropped.values,
+      .scratch = scratch,
       .amax_history = run_.amax_history,
       .counts = &counts_};
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);
@@ -301,7 +304,7 @@ template <class T>
 std::optional<Timeline::Scope> Session<T>::measured(std::size_t number, const Task& task) {
   if (!timeline_.measures_tasks()) return {};
   timeline_.enter(static_cast<int>(number));
-  if (stream_of(task) != "compute") return {};
+  if (task.track >= 0 || stream_of(task) != "compute") return {};
   return timeline_.measure_task();
 }
 

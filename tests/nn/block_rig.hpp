@@ -77,7 +77,7 @@ struct BlockRig {
       state.list_state(l);
     });
     allocate_list([&](BufferLister& l) { dropped.list(l, true); });
-    services.dropped = dropped.values;
+    services.scratch[0].dropped = dropped.values;
     saved_block = saved_of(0);
     fill_batch();
     if (spec.options.router_bias) {

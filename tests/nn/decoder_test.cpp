@@ -168,7 +168,7 @@ TEST_P(DecoderTest, RoundsAsTrainingDoes) {
       list_block(list, layer, Pass::forward, false);
       for (const ScaledProduct& product : list.scaled) sizes.cover(rig.buffers, product);
     }
-    rig.allocate_list([&](BufferLister& l) { rig.services.rounding.list(l, sizes); });
+    rig.allocate_list([&](BufferLister& l) { rig.services.scratch[0].rounding.list(l, sizes); });
     rig.context.rounding.block = true;
     const auto expected = whole_sequence(rig, tokens);
     EXPECT_GT(std::abs(expected.back()[0] - carrier.back()[0]), 1e-4) << "nothing was rounded";

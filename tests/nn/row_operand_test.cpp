@@ -13,8 +13,9 @@ class RowOperandTest : public testing::Test {
     rig.buffers.rounding.on = true;
     rig.buffers.rounding.end_block = rig.spec.L();
     rig.allocate_list([&](BufferLister& l) { kept.list(l, 0); });
-    rig.allocate_list([&](BufferLister& l) { l.add(rig.services.rounding.amax, "", 4 * rows(), 1); });
-    for (View<float, 1>& of_weight : rig.context.rounding.weights) of_weight = rig.services.rounding.amax.slice(0, 1);
+    rig.allocate_list([&](BufferLister& l) { l.add(rig.services.scratch[0].rounding.amax, "", 4 * rows(), 1); });
+    for (View<float, 1>& of_weight : rig.context.rounding.weights)
+      of_weight = rig.services.scratch[0].rounding.amax.slice(0, 1);
     rig.context.rounding.block = true;
     rig.context.rounding.saved = kept;
   }
@@ -47,7 +48,7 @@ TEST_F(RowOperandTest, HasANumberForEachRowWhereRowsHaveScales) {
   rig.context.rounding.saved = {};
   rig.context.rounding.weights = {};
   const RowAmaxes amax = asked();
-  EXPECT_EQ(amax.amax, rig.services.rounding.amax.data);
+  EXPECT_EQ(amax.amax, rig.services.scratch[0].rounding.amax.data);
   EXPECT_FALSE(amax.raises);
 }
 

@@ -94,6 +94,18 @@ TEST(Warnings, TellOfContextParallelismOverShortSequences) {
   EXPECT_TRUE(told(deck, 2).empty());
 }
 
+TEST(Warnings, TellOfPairsThatHideNothing) {
+  Deck deck = dense_deck();
+  deck.model.tied_embeddings = false;
+  deck.train.microbatch_sequences = 1;
+  deck.train.overlap = Overlap::pairs;
+  deck.mesh.dp_shard = 2;
+  expect_only("train.overlap = pairs where no layer waits for other ranks", told(deck, 2));
+  deck.mesh.dp_shard = 1;
+  deck.mesh.tp = 2;
+  EXPECT_TRUE(told(deck, 2).empty());
+}
+
 TEST(Warnings, TellOfManyExpertsOnEachRank) {
   Deck deck = moe_models().front().deck;
   deck.model.experts = 32;

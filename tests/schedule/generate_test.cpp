@@ -4,6 +4,8 @@
 
 #include "cases.hpp"
 #include "config/schedule_name.hpp"
+#include "core/to_size.hpp"
+#include "schedule/lower.hpp"
 #include "schedule/schedule_times.hpp"
 #include "schedule/validate.hpp"
 
@@ -36,6 +38,41 @@ TEST(Generate, TheRequestsAreThese) {
 TEST(Generate, EveryScheduleIsLegal) {
   for (const ScheduleRequest& request : legal_requests(8, 24, 4))
     ASSERT_EQ(find_violation(generate(request)), "") << text_of(request);
+}
+
+// In pairs passes keep their order, a stage's backward pass reads what an earlier pair left, and in the middle no rank
+// stands still.
+TEST(Generate, PairsAreLegal) {
+  int paired = 0;
+  for (ScheduleRequest request : legal_requests(8, 24, 4)) {
+    if (request.name != ScheduleName::one_f_one_b && request.name != ScheduleName::interleaved) continue;
+    const Schedule alone = generate(request);
+    request.pairs = true;
+    const Schedule pairs = generate(request);
+    ASSERT_EQ(find_violation(pairs), "") << text_of(request);
+    ASSERT_EQ(find_violation(lower(pairs)), "") << text_of(request);
+    const auto passes = [](const Schedule& schedule, int rank, Op op) {
+      std::vector<std::pair<int, int>> list;
+      for (const Action& action : schedule.actions[to_size(rank)])
+        if (action.op == op) list.emplace_back(action.chunk, action.microbatch);
+      return list;
+    };
+    for (int rank = 0; rank < request.ranks; ++rank) {
+      for (const Op op : {Op::forward, Op::backward}) ASSERT_EQ(passes(pairs, rank, op), passes(alone, rank, op));
+      for (const Action& action : pairs.actions[to_size(rank)]) paired += action.paired;
+      if (request.chunks == 1) {
+        const int most = 2 * (request.ranks - rank);
+        ASSERT_EQ(microbatches_in_flight(pairs, rank), std::min(most, request.microbatches)) << text_of(request);
+      }
+    }
+    // F = 1, B = W = 1: forwards one by one up to the first pair of the last stage, and backwards likewise.
+    if (request.chunks == 1 && request.microbatches >= 2 * request.ranks) {
+      const double fill = request.ranks, drain = 2 * request.ranks, middle = 3 * (request.microbatches - 1);
+      EXPECT_NEAR(timeline(pairs, uniform_durations(1, 1, 1)).makespan, fill + middle + drain, 1e-9)
+          << text_of(request);
+    }
+  }
+  EXPECT_GT(paired, 10000);
 }
 
 TEST(Generate, OneStageOfOneFOneBIsTheGradientAccumulationLoop) {

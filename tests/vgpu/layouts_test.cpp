@@ -7,6 +7,7 @@
 #include "config/optimizer_table.hpp"
 #include "core/random.hpp"
 #include "cover.hpp"
+#include "in_pairs.hpp"
 #include "models.hpp"
 #include "run_threads.hpp"
 
@@ -112,6 +113,23 @@ TEST(Sample, GradientsThatTakeTurnsInAPoolEqualOneRank) {
   deck.train.microbatch_sequences = 1;
   const std::vector<LayoutCase> cases(runs, {"zero 2 on two ranks", deck});
   expect_one_rank(cases, runs);
+}
+
+// Forward and backward passes that take turns, of drawn models with and without experts, each in several orders of the
+// device's streams.
+TEST(Sample, PairsOfPassesGiveTheBitsOfPassesAlone) {
+  const std::size_t runs = long_run() ? 50 : 2;
+  std::vector<LayoutCase> cases;
+  for (const int ranks : {2, 4}) {
+    const auto all = sample(ranks);
+    const std::size_t stride = third_volume() ? all.size() : ranks == 2 ? 3 : 7;
+    for (std::size_t i = sample_key() % stride; i < all.size(); i += stride) {
+      Deck deck = in_pairs(all[i].deck);
+      deck.train.global_batch_sequences = 4 * deck.mesh.dp_replicate * deck.mesh.dp_shard;
+      cases.insert(cases.end(), runs, {all[i].name, with_training(deck, training_steps)});
+    }
+  }
+  EXPECT_EQ(failures_of(cases, cases.size(), [](const LayoutCase& c) { return equals_passes_alone(c.deck); }), "");
 }
 
 // Of each five meshes of two ranks two, which train.

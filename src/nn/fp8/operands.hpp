@@ -28,10 +28,10 @@ void reduce_amax(const Context<T>& ctx, Communicator* group, const OperandAmaxes
   if (!group || (!of_a && !of_b)) return;
   View<float, 1> amax = of_a ? of.a : of.b;
   if (of_a && of_b) amax.extents[0] += of.b.rows();
-  if (amax.rows() == 0) return;  // no row came to this rank's experts, nor to those of its etp ranks
-  const View<float, 1> all = ctx.services.rounding.gathered.slice(0, group->size() * amax.rows());
+  const View<float, 1> all = ctx.scratch.rounding.gathered.slice(0, group->size() * amax.rows());
   group->all_gather(ctx.stream, View<const float, 1>(amax), all);
-  fp8_amax_of_ranks(ctx.stream, group->size(), all, amax);
+  // None where no row came to this rank's experts, nor to those of its etp ranks.
+  if (amax.rows() > 0) fp8_amax_of_ranks(ctx.stream, group->size(), all, amax);
 }
 
 // x, or so many matrices one below the other, in `memory`, rounded with the largest magnitudes `amax`; `seen` of its
@@ -105,9 +105,9 @@ template <class T>
 Operands<T> round_operands(const Context<T>& ctx, const FoundAmaxes& found, View<const T, 2> a, View<const T, 2> b) {
   const auto& [p, amax, seen] = found;
   note_scales(ctx, amax);
-  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.services.rounding.b, p.matrices(), seen.b);
+  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.scratch.rounding.b, p.matrices(), seen.b);
   return {
-      round_operand<T>(ctx, a, p.a, amax.a, ctx.services.rounding.a, 1, seen.a, recorded_samples(ctx, seen, a.rows())),
+      round_operand<T>(ctx, a, p.a, amax.a, ctx.scratch.rounding.a, 1, seen.a, recorded_samples(ctx, seen, a.rows())),
       b, true};
 }
 
@@ -175,7 +175,7 @@ template <class T>
 Array<CodedProduct, 2> encode_operands(const Context<T>& ctx, ProductOf of,
                                        std::initializer_list<ProductToCode<T>> products, bool made = false) {
   const RoundingOptions& rounding = ctx.buffers.rounding;
-  const RoundingBuffers<T>& s = ctx.services.rounding;
+  const RoundingBuffers<T>& s = ctx.scratch.rounding;
   const bool turns_a = sums_rows_of_a(of);
   Array<CodedProduct, 2> coded{};
   std::vector<Fp8Input> inputs;

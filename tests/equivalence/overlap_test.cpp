@@ -1,0 +1,77 @@
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "../long_run.hpp"
+#include "config/adapter_deck.hpp"
+#include "config/fp8_recipe.hpp"
+#include "cover.hpp"
+#include "in_pairs.hpp"
+#include "models.hpp"
+#include "run_threads.hpp"
+
+namespace forge::test {
+namespace {
+
+// Every mesh of 1 … 8 ranks, of models dense, with experts and with multi-token prediction.
+std::vector<LayoutCase> pair_layouts() {
+  std::vector<LayoutCase> cases;
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (const auto& list : {drawn_layouts(ranks, 11), drawn_moe_layouts(ranks, 12), drawn_mtp_layouts(ranks, 1)})
+      for (const LayoutCase& c : list) cases.push_back({c.name, with_training(in_pairs(c.deck), 2)});
+  return cases;
+}
+
+std::string failures_of_pairs(const std::vector<LayoutCase>& cases, std::size_t expected) {
+  return failures_of(cases, expected, [](const LayoutCase& c) { return equals_passes_alone(c.deck); });
+}
+
+TEST(Overlap, PairsGiveTheBitsOfPassesAlone) {
+  EXPECT_EQ(failures_of_pairs(thinned(pair_layouts(), 6), part_of(288, 6)), "");
+}
+
+// Products in FP8 of every recipe, whose operands wait for other ranks' largest magnitudes; rows as codes.
+TEST(Overlap, RoundedProductsGiveThem) {
+  constexpr std::array recipes{Fp8Recipe::block, Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row};
+  std::vector<LayoutCase> cases;
+  for (LayoutCase c : pair_layouts()) {
+    TrainDeck& t = c.deck.train;
+    t.precision = PrecisionName::fp8;
+    t.fp8_recipe = recipes[cases.size() % recipes.size()];
+    t.fp8_carrier = cases.size() % 3 == 0 ? Fp8Carrier::bf16 : Fp8Carrier::fp64;
+    t.fp8_experts = t.fp8_dispatch = c.deck.model.experts > 0;
+    if (t.fp8_recipe == Fp8Recipe::block) c.deck.model.width = 144;
+    t.fp8_gather = true;  // where ZeRO 3 gathers
+    if (Deck gathered = c.deck; !illegality(gathered).empty()) t.fp8_gather = false;
+    if (Deck legal = c.deck; illegality(legal).empty()) cases.push_back(c);
+  }
+  EXPECT_GE(cases.size(), 200u);
+  cases = thinned(cases, 12);
+  EXPECT_EQ(failures_of_pairs(cases, cases.size()), "");
+}
+
+// Sums of gradients in bf16; adapters with dropout; gated DeltaNet.
+TEST(Overlap, OtherSumsAndLayersGiveThem) {
+  std::vector<LayoutCase> cases;
+  for (LayoutCase c : pair_layouts()) {
+    ModelDeck& m = c.deck.model;
+    const std::size_t kind = cases.size() % 3;
+    if (kind == 0) {
+      c.deck.train.precision = PrecisionName::bf16;
+      c.deck.optimizer.gradients = StateType::bf16;
+    } else if (kind == 1 && m.experts == 0 && m.attention != AttentionKind::mla) {
+      m.adapter.name = AdapterName::lora;
+      m.adapter.rank = 3;
+      m.adapter.dropout = 0.3;
+    } else if (takes_delta(c.deck)) {
+      c.deck = with_delta(c.deck, cases.size());
+    }
+    if (Deck legal = c.deck; illegality(legal).empty()) cases.push_back(c);
+  }
+  EXPECT_GE(cases.size(), 250u);
+  cases = thinned(cases, 12, 1);
+  EXPECT_EQ(failures_of_pairs(cases, cases.size()), "");
+}
+
+}  // namespace
+}  // namespace forge::test
