@@ -52,6 +52,7 @@ std::string title_of(const GridRow& row) {
   text = row.at("model") + " on " + row.at("ranks") + ": " + row.at("step_seconds") + " s a step; ";
   for (const char* axis : {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "etp"})
     text += std::string(axis) + " " + row.at(std::string("mesh.") + axis) + ", ";
+  if (row.at("train.overlap") != "none") text += row.at("train.overlap") + " of ";
   return text + row.at("schedule.name") + ", microbatch " + row.at("train.microbatch_sequences") + ", zero " +
          row.at("train.zero_stage") + ", recompute " + row.at("train.recompute") + "; " + row.at("binds");
 }

@@ -24,7 +24,8 @@ using DeckSetting = std::function<void(Deck&)>;
 
 // Of each list at most one is taken: what costs least comes first, what needs least last.
 std::vector<std::vector<DeckSetting>> memory_settings(const Deck& deck, const std::vector<Neighbour>& neighbours) {
-  std::vector<std::vector<DeckSetting>> lists(4);
+  std::vector<std::vector<DeckSetting>> lists(5);
+  if (deck.train.overlap != Overlap::none) lists[4].push_back([](Deck& d) { d.train.overlap = Overlap::none; });
   for (const Recompute r : recompute_policies(deck.model))
     if (deck.train.recompute < r) lists[0].push_back([r](Deck& d) { d.train.recompute = r; });
   for (std::int64_t n = deck.train.microbatch_sequences / 2; n >= 1; n /= 2)

@@ -29,14 +29,15 @@ std::vector<std::pair<std::string, double>> shares_of(const Prediction& p) {
   }
   if (p.slowed > 1e-6) list.emplace_back("slowed by other streams", p.slowed);
   constexpr const char* waits[lane_count] = {"waiting for the host", "waiting for parameters", "waiting for gradients",
-                                             "waiting for other stages"};
+                                             "waiting for other stages", "waiting for layers' exchanges"};
   for (int l = 0; l < lane_count; ++l) {
     if (const double wait = p.waited[to_size(l)]; wait > 1e-9) list.emplace_back(waits[l], wait);
   }
   return list;
 }
 
-constexpr Lane other_lanes[] = {Lane::parameters, Lane::gradients, Lane::transfers};
+constexpr Lane other_lanes[] = {Lane::parameters, Lane::gradients, Lane::transfers, Lane::exchanges};
+constexpr const char* other_names[] = {"parameters", "gradients", "transfers", "exchanges"};
 
 // Seconds that the fullest direction of each link is needed in a step.
 struct WireSeconds {
@@ -47,6 +48,17 @@ WireSeconds wire_of(const Prediction& p) {
   return {most(Link::nvlink_out, Link::nvlink_in), most(Link::nic_out, Link::nic_in)};
 }
 
+// "parameters 1.2 ms, gradients …": pairs of passes alone have exchanges.
+std::string streams_text(const Prediction& p) {
+  std::string text;
+  for (std::size_t l = 0; l < std::size(other_lanes); ++l) {
+    const double seconds = p.behind[to_size(other_lanes[l])];
+    if (other_lanes[l] == Lane::exchanges && seconds == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::string(other_names[l]) + " " + seconds_text(seconds);
+  }
+  return text;
+}
+
 std::string part_table(const Prediction& p) {
   std::string text = formatted("time of pp rank %d, whose compute stream is busy longest\n", p.stage);
   for (const auto& [name, seconds] : shares_of(p))
@@ -55,11 +67,8 @@ std::string part_table(const Prediction& p) {
   double behind = 0;
   for (const Lane lane : other_lanes) behind += p.behind[to_size(lane)];
   if (behind > 0)
-    text +=
-        formatted("  on other streams: parameters %s, gradients %s, transfers %s; %.0f %% of it behind computation\n",
-                  seconds_text(p.behind[to_size(Lane::parameters)]).c_str(),
-                  seconds_text(p.behind[to_size(Lane::gradients)]).c_str(),
-                  seconds_text(p.behind[to_size(Lane::transfers)]).c_str(), 100 * p.hidden / behind);
+    text += "  on other streams: " + streams_text(p) +
+            formatted("; %.0f %% of it behind computation\n", 100 * p.hidden / behind);
   const auto [nvlink, nic] = wire_of(p);
   if (nvlink + nic > 0)
     text += formatted("  links need: inside the node %s, between nodes %s\n", seconds_text(nvlink).c_str(),
@@ -146,9 +155,17 @@ namespace {
 
 // Keys that the search gives a value.
 bool is_searched(const Key& key) {
-  constexpr std::array searched{
-      "schedule.name",   "schedule.virtual_stages", "schedule.split", "train.zero_stage", "train.microbatch_sequences",
-      "train.recompute", "train.accumulate",        "train.gather",   "train.fp8_gather", "model.dispatch"};
+  constexpr std::array searched{"schedule.name",
+                                "schedule.virtual_stages",
+                                "schedule.split",
+                                "train.zero_stage",
+                                "train.microbatch_sequences",
+                                "train.recompute",
+                                "train.overlap",
+                                "train.accumulate",
+                                "train.gather",
+                                "train.fp8_gather",
+                                "model.dispatch"};
   if (key.section == "mesh") return true;
   return std::find(searched.begin(), searched.end(), key.qualified()) != searched.end();
 }
@@ -190,9 +207,10 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
                       seconds_text(o.time.seconds).c_str(), o.time.tokens_per_second, 100 * o.time.mfu,
                       format_bytes(o.memory.total()).c_str());
     text += mesh_text(o.deck.mesh, o.deck.model.experts > 0) +
-            formatted("; %s x %lld, microbatch %lld, zero %lld, recompute %s%s%s; %s\n",
+            formatted("; %s x %lld%s, microbatch %lld, zero %lld, recompute %s%s%s; %s\n",
                       std::string(schedule_words[to_size(o.deck.schedule.name)]).c_str(),
                       static_cast<long long>(o.deck.schedule.virtual_stages),
+                      o.deck.train.overlap == Overlap::pairs ? " in pairs" : "",
                       static_cast<long long>(o.deck.train.microbatch_sequences),
                       static_cast<long long>(o.deck.train.zero_stage), name_of(o.deck.train.recompute),
                       o.deck.model.experts == 0 ? "" : ", ",
@@ -211,8 +229,8 @@ JsonLine outcome_json(const Machine& machine, const Outcome& o) {
   const Prediction& p = o.time;
   JsonLine seconds, others, memory, all;
   for (const auto& [name, value] : shares_of(p)) seconds.add(name, value);
-  constexpr const char* streams[] = {"parameters", "gradients", "transfers"};
-  for (std::size_t l = 0; l < std::size(streams); ++l) others.add(streams[l], p.behind[to_size(other_lanes[l])]);
+  for (std::size_t l = 0; l < std::size(other_lanes); ++l)
+    others.add(other_names[l], p.behind[to_size(other_lanes[l])]);
   others.add("behind_computation", p.hidden);
   for (int c = 0; c < category_count; ++c)
     memory.add(name_of(static_cast<Category>(c)), o.memory.plan.of(static_cast<Category>(c)));

@@ -30,7 +30,7 @@ void add_memory(ChromeTrace& trace, std::int64_t rank, const std::vector<Span>& 
 }  // namespace
 
 std::string plan_trace(const Outcome& o, const std::vector<MemoryCourse>& memory) {
-  constexpr const char* lanes[lane_count] = {"compute", "parameters", "gradients", "transfers"};
+  constexpr const char* lanes[lane_count] = {"compute", "parameters", "gradients", "transfers", "exchanges"};
   ChromeTrace trace;
   for (std::size_t r = 0; r < o.time.spans.size(); ++r) {
     const auto rank = static_cast<std::int64_t>(r);

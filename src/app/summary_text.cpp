@@ -36,7 +36,8 @@ std::string training(const RunSetup& s) {
   const double tokens = static_cast<double>(s.tokens_through(d.train.steps));
   return counted(d.train.steps, "step") + ", " + format_count(tokens) + " tokens; " +
          value_of(d, "train", "precision") + ", zero_stage " + number(d.train.zero_stage) + ", recompute " +
-         value_of(d, "train", "recompute") + ", schedule " + s.schedule.name;
+         value_of(d, "train", "recompute") + ", schedule " + s.schedule.name +
+         (d.train.overlap == Overlap::pairs ? " in pairs" : "");
 }
 
 }  // namespace

@@ -18,8 +18,9 @@ namespace forge {
 
 Deck smallest_on(const Deck& deck, const MeshDeck& mesh) {
   const bool shards = mesh.dp_shard * mesh.cp > 1;
-  Deck least =
-      with_choice(deck, mesh, {ScheduleName::one_f_one_b, 1, 1, shards ? 3 : 0, Recompute::full, deck.model.dispatch});
+  Deck least = with_choice(
+      deck, mesh,
+      {ScheduleName::one_f_one_b, 1, 1, shards ? 3 : 0, Recompute::full, deck.model.dispatch, Overlap::none});
   const std::int64_t data = mesh.dp_replicate * mesh.dp_shard;
   least.train.batch_ramp.clear();
   least.train.global_batch_sequences = std::min(deck.train.global_batch_sequences, 2 * mesh.pp * data);

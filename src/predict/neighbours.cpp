@@ -86,6 +86,8 @@ void add_training_changes(const ModelDeck& model, std::vector<DeckChange>& list)
                   }});
   for (const Recompute r : recompute_policies(model))
     list.push_back({"recompute", [r](Deck& d) { d.train.recompute = r; }});
+  for (const Overlap overlap : {Overlap::none, Overlap::pairs})
+    list.push_back({"overlap", [overlap](Deck& d) { d.train.overlap = overlap; }});
   for (const Accumulation accumulate : {Accumulation::unsharded, Accumulation::sharded})
     list.push_back({"accumulate", [=](Deck& d) { d.train.accumulate = accumulate; }});
   for (const Accumulation accumulate : {Accumulation::automatic, Accumulation::sharded})

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
@@ -29,6 +30,7 @@ SimulatedMachine simulated(const Machine& machine, const RunSetup& setup) {
 // Where a stream's time went on one pipeline rank. Behind its last span it waits for the stream `behind_last`.
 void account(Prediction& p, const std::vector<Span>& spans, const std::vector<TaskCost>& costs, Lane behind_last) {
   double last = 0;
+  std::vector<char> counted(costs.size());  // a track's task has several spans
   std::vector<std::pair<double, double>> computing;
   for (const Span& span : spans) {
     if (span.lane != Lane::compute) {
@@ -36,7 +38,7 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
       continue;
     }
     p.slowed += span.slowed;
-    if (span.task >= 0)
+    if (span.task >= 0 && !std::exchange(counted[to_size(span.task)], 1))
       for (std::size_t i = 0; i < p.part.size(); ++i) p.part[i] += costs[to_size(span.task)].seconds[i];
     p.waited[to_size(span.waited_for)] += span.waited;
     computing.emplace_back(span.start, span.end);
@@ -50,6 +52,17 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
     for (; at != computing.end() && at->first < span.end; ++at)
       p.hidden += std::max(0.0, std::min(span.end, at->second) - std::max(span.start, at->first));
   }
+}
+
+// Of a track's task: what runs in the stream of exchanges.
+void leave_out_exchanges(TaskCost& cost) {
+  if (!cost.wires) return;
+  constexpr CostPart exchanged[] = {CostPart::tp, CostPart::ep, CostPart::cp};
+  double kept = 0, all = 0;
+  for (const Wire& wire : *cost.wires)
+    if (wire.computed > 0) kept += wire.latency + wire.seconds - wire.computed;
+  for (const CostPart part : exchanged) all += cost.of(part);
+  for (const CostPart part : exchanged) cost.of(part) *= all > 0 ? kept / all : 0;
 }
 
 // What a rank sends and receives in a step.
@@ -122,7 +135,10 @@ Prediction predict(const Machine& machine, const RunSetup& setup, const std::vec
   p.stage = static_cast<int>(std::max_element(done.busy.begin(), done.busy.end()) - done.busy.begin());
   std::vector<TaskCost> costs;
   const RankShare& busiest = shares[to_size(p.stage)];
-  for (const Task& task : p.tasks[to_size(p.stage)]) costs.push_back(cost(busiest, costed_task(busiest, task, use)));
+  for (const Task& task : p.tasks[to_size(p.stage)]) {
+    costs.push_back(cost(busiest, costed_task(busiest, task, use)));
+    if (task.track >= 0) leave_out_exchanges(costs.back());
+  }
   account(p, done.ranks[to_size(p.stage)], costs, done.ranks.size() > 1 ? Lane::transfers : Lane::compute);
   p.spans = std::move(done.ranks);
   const auto world = static_cast<double>(setup.mesh.world());

@@ -31,7 +31,7 @@ class Schedules {
  public:
   Schedule of(const Deck& deck) {
     const int pp = static_cast<int>(deck.mesh.pp), microbatches = static_cast<int>(microbatches_of(deck));
-    const auto key = std::tuple(deck.schedule.name, deck.schedule.virtual_stages, pp, microbatches);
+    const auto key = std::tuple(deck.schedule.name, deck.schedule.virtual_stages, pp, microbatches, deck.train.overlap);
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = known_.find(key); found != known_.end()) return found->second;
@@ -43,11 +43,11 @@ class Schedules {
 
  private:
   std::mutex mutex_;
-  std::map<std::tuple<ScheduleName, std::int64_t, int, int>, Schedule> known_;
+  std::map<std::tuple<ScheduleName, std::int64_t, int, int, Overlap>, Schedule> known_;
 };
 
-// Which choices are known to have no room: on one mesh with one schedule and dispatch, memory falls with the ZeRO stage
-// and with what is recomputed, and grows with the microbatch.
+// Which choices are known to have no room: on one mesh with one schedule, dispatch and overlap, memory falls with the
+// ZeRO stage and with what is recomputed, and grows with the microbatch.
 class Rooms {
  public:
   bool is_full(const Candidate& c) {
@@ -62,8 +62,8 @@ class Rooms {
     const std::lock_guard lock(mutex_);
     full_[key_of(c)].push_back(c.choice);
   }
-  // Bytes of the choice that needs least on the mesh of a candidate with its schedule and dispatch, by `bytes` where
-  // they aren't known yet; none: it isn't legal.
+  // Bytes of the choice that needs least on the mesh of a candidate with its schedule, dispatch and overlap, by `bytes`
+  // where they aren't known yet; none: it isn't legal.
   template <class F>
   std::optional<std::size_t> least(const Candidate& c, const F& bytes) {
     {
@@ -76,8 +76,10 @@ class Rooms {
   }
 
  private:
-  using Key = std::tuple<std::size_t, ScheduleName, std::int64_t, DispatchMethod>;
-  static Key key_of(const Candidate& c) { return {c.mesh, c.choice.schedule, c.choice.chunks, c.choice.dispatch}; }
+  using Key = std::tuple<std::size_t, ScheduleName, std::int64_t, DispatchMethod, Overlap>;
+  static Key key_of(const Candidate& c) {
+    return {c.mesh, c.choice.schedule, c.choice.chunks, c.choice.dispatch, c.choice.overlap};
+  }
   std::mutex mutex_;
   std::map<Key, std::vector<Choice>> full_;
   std::map<Key, std::optional<std::size_t>> least_;
@@ -343,6 +345,7 @@ class Search {
     Candidate plain = candidate;
     plain.choice.schedule = ScheduleName::one_f_one_b;
     plain.choice.chunks = 1;
+    plain.choice.overlap = Overlap::none;
     if (const auto bytes = least(plain); bytes && static_cast<double>(*bytes) > less * static_cast<double>(usable_))
       return false;
     const auto bytes = least(candidate);

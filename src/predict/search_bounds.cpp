@@ -53,7 +53,9 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
     const LayersCost& cost = layers_of(deck, shape, places);
     const double microbatches = static_cast<double>(deck.train.global_batch_sequences) /
                                 static_cast<double>(mesh.dp_replicate * mesh.dp_shard * choice.microbatch);
-    const double bytes = least_bytes(deck, cost, std::min(microbatches, pp));
+    const bool pairs = choice.overlap == Overlap::pairs;
+    const double filled = pairs && choice.chunks == 1 ? 2 * pp : pp;
+    const double bytes = least_bytes(deck, cost, std::min(microbatches, filled));
     if (bytes > most) continue;
     const double bound = least_seconds(deck, cost, places, microbatches);
     const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
@@ -117,6 +119,7 @@ Bounds::LayersCost Bounds::compute(const Deck& deck, const MeshShape& mesh, cons
           static_cast<double>(bytes_in(LayerMemory::saved, c, {.first_layer = static_cast<int>(l) - 1}, layer));
     }
     cost.taken.add(kind->second.taken.seconds, kind->second.taken.links);
+    cost.taken.exchanged += kind->second.taken.exchanged;
     cost.saved += kind->second.saved;
   }
   StageLayer head{LayerKind::head};
@@ -150,7 +153,10 @@ double Bounds::least_seconds(const Deck& deck, const LayersCost& cost, const Pla
                           : time(Group::gradients, Collective::all_reduce, elements, p.accumulate),
                 zero >= 2 ? microbatches : 1);
   const double layers = microbatches / static_cast<double>(m.pp);
-  double least = std::max({layers * cost.taken.seconds, parameters.seconds, gradients.seconds});
+  const double in_layers = deck.train.overlap == Overlap::pairs
+                               ? std::max(cost.taken.seconds - cost.taken.exchanged, cost.taken.exchanged)
+                               : cost.taken.seconds;
+  double least = std::max({layers * in_layers, parameters.seconds, gradients.seconds});
   for (std::size_t l = 0; l < parameters.links.size(); ++l)
     least = std::max(least, layers * cost.taken.links[l] + parameters.links[l] + gradients.links[l]);
   return least;

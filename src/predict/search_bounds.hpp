@@ -24,6 +24,7 @@ struct Candidate {
 // Time that something takes, and time of it on each link.
 struct Taken {
   double seconds = 0;
+  double exchanged = 0;  // of them, in collectives that pairs of passes run beside computation
   LinkSeconds links{};
 
   void add(double more, const LinkSeconds& on_links, double times = 1) {
@@ -33,7 +34,10 @@ struct Taken {
   void add(const TaskCost& cost) {
     add(cost.total(), {});
     if (cost.wires)
-      for (const Wire& wire : *cost.wires) add(0, wire.links);
+      for (const Wire& wire : *cost.wires) {
+        add(0, wire.links);
+        if (wire.computed == 0) exchanged += wire.latency + wire.seconds;
+      }
   }
   void add(const WireTime& time, double times) {
     add(time.total(), {time.nvlink, time.nvlink, time.nic, time.nic}, times);

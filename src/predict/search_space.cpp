@@ -107,6 +107,15 @@ std::vector<DispatchMethod> dispatches_of(const Deck& deck, const MeshDeck& mesh
   return list;
 }
 
+// Passes in pairs, where layers wait for other ranks, and the schedule has them.
+std::vector<Overlap> overlaps_of(const Deck& deck, const MeshDeck& mesh, ScheduleName schedule,
+                                 std::int64_t microbatches) {
+  const bool waits = mesh.tp * mesh.cp > 1 || (deck.model.experts > 0 && mesh.ep * mesh.etp > 1);
+  const bool apart = schedule == ScheduleName::one_f_one_b || schedule == ScheduleName::interleaved;
+  if (!waits || !apart || microbatches < 2) return {Overlap::none};
+  return {Overlap::none, Overlap::pairs};
+}
+
 }  // namespace
 
 std::vector<Choice> choices_of(const Deck& deck, const MeshDeck& mesh) {
@@ -119,7 +128,8 @@ std::vector<Choice> choices_of(const Deck& deck, const MeshDeck& mesh) {
       for (const std::int64_t zero : zero_stages(mesh))
         for (const Recompute recompute : policies)
           for (const DispatchMethod dispatch : dispatches)
-            list.push_back({schedule.name, schedule.chunks, b, zero, recompute, dispatch});
+            for (const Overlap overlap : overlaps_of(deck, mesh, schedule.name, local / b))
+              list.push_back({schedule.name, schedule.chunks, b, zero, recompute, dispatch, overlap});
   return list;
 }
 
@@ -131,6 +141,7 @@ void set_choice(Deck& deck, const Deck& resolved, const Choice& choice) {
   deck.train.fp8_gather = shards_weights && resolved.train.fp8_gather;
   deck.train.gather = shards_weights ? resolved.train.gather : GatherPolicy::microbatch;
   deck.train.recompute = choice.recompute;
+  deck.train.overlap = choice.overlap;
   deck.train.accumulate = Accumulation::automatic;
   deck.model.dispatch = choice.dispatch;
 }
@@ -144,20 +155,11 @@ Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choic
 
 // ZeRO-3 has all keys that another stage refuses.
 std::vector<std::string> plain_settings() {
-  return {"mesh.pp=1",
-          "mesh.dp_replicate=1",
-          "mesh.dp_shard=1",
-          "mesh.cp=1",
-          "mesh.tp=1",
-          "mesh.ep=1",
-          "mesh.etp=0",
-          "schedule.name=1f1b",
-          "schedule.virtual_stages=1",
-          "schedule.split=even",
-          "schedule.file=''",
-          "train.microbatch_sequences=1",
-          "train.zero_stage=3",
-          "train.accumulate=automatic"};
+  return {"mesh.pp=1",           "mesh.dp_replicate=1", "mesh.dp_shard=1",
+          "mesh.cp=1",           "mesh.tp=1",           "mesh.ep=1",
+          "mesh.etp=0",          "schedule.name=1f1b",  "schedule.virtual_stages=1",
+          "schedule.split=even", "schedule.file=''",    "train.microbatch_sequences=1",
+          "train.overlap=none",  "train.zero_stage=3",  "train.accumulate=automatic"};
 }
 
 }  // namespace forge

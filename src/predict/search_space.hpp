@@ -19,6 +19,7 @@ struct Choice {
   std::int64_t chunks, microbatch, zero_stage;
   Recompute recompute;
   DispatchMethod dispatch;
+  Overlap overlap;
 };
 // The choices whose numbers divide.
 std::vector<Choice> choices_of(const Deck& resolved, const MeshDeck& mesh);

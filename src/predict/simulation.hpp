@@ -11,8 +11,8 @@ namespace forge {
 // host's work in order. It knows nothing of models: predict/step_program.hpp writes the lists.
 
 // The streams of a rank, as the executor has them.
-enum class Lane : std::uint8_t { compute, parameters, gradients, transfers };
-inline constexpr int lane_count = 4;
+enum class Lane : std::uint8_t { compute, parameters, gradients, transfers, exchanges };
+inline constexpr int lane_count = 5;
 
 // The links of a rank: NVLink (or another carrier of collectives inside a node) and its share of the node's network,
 // each in both directions.

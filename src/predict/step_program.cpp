@@ -19,6 +19,9 @@ class Compiler {
   std::vector<Instruction> compile(const std::vector<Task>& tasks) {
     for (std::size_t t = 0; t < tasks.size(); ++t) {
       task_ = static_cast<int>(t);
+      track_ = tasks[t].track;
+      to_ = track_ < 0 ? &program_ : &tracks_[to_size(track_)].program;
+      if (tasks[t].op == TaskOp::end_pair) take_turns();
       add(tasks[t]);
     }
     if (host_behind_ > 0) program_.push_back({Kind::follow, Lane::compute, Lane::compute, 0, host_behind_});
@@ -27,8 +30,8 @@ class Compiler {
 
  private:
   using Kind = Instruction::Kind;
-  enum class Events : std::int64_t { gathered, free, transfers, matrices_gathered, matrices_returned };
-  static constexpr std::int64_t kinds_of_events = 5;
+  enum class Events : std::int64_t { gathered, free, transfers, matrices_gathered, matrices_returned, exchanged };
+  static constexpr std::int64_t kinds_of_events = 6;
 
   // What the compute stream waits for before a task that runs there.
   static constexpr std::pair<TaskOp, Events> waits[] = {{TaskOp::clear_gradients, Events::free},
@@ -129,7 +132,7 @@ class Compiler {
     const std::int64_t key = transfer_key(action);
     if (!is_post(action.op)) return mark(Kind::wait, Lane::compute, key);
     follow(Lane::transfers, Lane::compute);
-    if (use_.transfer > 0) program_.push_back({Kind::run, Lane::compute, Lane::compute, use_.transfer, 0, 0, 1, task_});
+    if (use_.transfer > 0) to_->push_back({Kind::run, Lane::compute, Lane::compute, use_.transfer, 0, 0, 1, task_});
     meet(Lane::transfers, task, meeting_of(action), 2);
     mark(Kind::record, Lane::transfers, key);
   }
@@ -157,14 +160,57 @@ class Compiler {
   }
 
   void run(Lane lane, const Task& task) { run(lane, cost_(share_, costed_task(share_, task, use_))); }
+  // The collectives of a track in the stream of exchanges, its computation around them: it goes on behind each when the
+  // other track has had its turn. What a pass hides itself stays in one piece.
+  void run_track(const TaskCost& cost) {
+    Track& track = tracks_[to_size(track_)];
+    double left = cost.total(), host = cost.host;
+    const auto compute = [&](double seconds) {
+      Instruction i{Kind::run, Lane::compute, Lane::compute, seconds, std::exchange(host, 0)};
+      i.task = task_;
+      left -= seconds;
+      to_->push_back(i);
+    };
+    if (cost.wires)
+      for (Wire wire : *cost.wires) {
+        compute(std::exchange(wire.before, 0));
+        const Lane lane = wire.computed > 0 ? Lane::compute : Lane::exchanges;
+        Instruction i{Kind::run, lane, Lane::compute, wire.latency + wire.seconds};
+        i.task = task_;
+        i.wires = std::make_shared<const Wires>(1, wire);
+        left -= i.seconds;
+        if (lane != Lane::compute) follow(lane, Lane::compute);
+        to_->push_back(i);
+        if (lane == Lane::compute) continue;
+        const std::int64_t done = static_cast<std::int64_t>(Events::exchanged) + kinds_of_events * track_;
+        mark(Kind::record, lane, done);
+        track.turns.push_back(to_->size());
+        mark(Kind::wait, Lane::compute, done);
+      }
+    compute(std::max(left, 0.0));
+  }
+
+  // The tracks' programs in the order in which the executor gives them to streams.
+  void take_turns() {
+    std::array<std::size_t, 2> at{}, turn{};
+    const auto ended = [&](std::size_t t) { return at[t] == tracks_[t].program.size(); };
+    for (std::size_t t = 0; !ended(0) || !ended(1); t = 1 - t) {
+      const Track& track = tracks_[t];
+      const std::size_t end = turn[t] < track.turns.size() ? track.turns[turn[t]++] : track.program.size();
+      for (; at[t] < end; ++at[t]) program_.push_back(track.program[at[t]]);
+    }
+    tracks_ = {};
+  }
+
   void run(Lane lane, const TaskCost& cost) {
     if (cost.total() <= 0 && cost.host <= 0) return;
+    if (track_ >= 0 && lane == Lane::compute) return run_track(cost);
     Instruction i{Kind::run, lane};
     i.seconds = cost.total();
     i.host = cost.host;
     i.task = task_;
     i.wires = cost.wires;
-    program_.push_back(i);
+    to_->push_back(i);
   }
   void meet(Lane lane, const Task& task, std::int64_t meeting, int members) {
     const TaskCost cost = cost_(share_, task);
@@ -175,18 +221,18 @@ class Compiler {
     i.members = members;
     i.task = task_;
     i.wires = cost.wires;
-    program_.push_back(i);
+    to_->push_back(i);
   }
   void follow(Lane lane, Lane other) {
     Instruction i{Kind::follow, lane};
     i.other = other;
-    program_.push_back(i);
+    to_->push_back(i);
   }
   void mark(Kind kind, Lane lane, std::int64_t event) {
     Instruction i{kind, lane};
     i.event = event;
     i.task = task_;
-    program_.push_back(i);
+    to_->push_back(i);
   }
 
   const RankShare& share_;
@@ -198,6 +244,14 @@ class Compiler {
   bool gathered_at_once_ = false;
   double host_behind_ = 0;  // seconds of the host between this step and the next
   std::vector<Instruction> program_;
+  // Of a pair at hand: the program of each, and the places before which the other one has a turn.
+  struct Track {
+    std::vector<Instruction> program;
+    std::vector<std::size_t> turns;
+  };
+  std::array<Track, 2> tracks_;
+  int track_ = -1;
+  std::vector<Instruction>* to_ = &program_;  // of the track at hand
 };
 
 }  // namespace
