@@ -190,9 +190,9 @@ function showPlan(plan) {
 
 function showTimeline(timeline) {
   $("timeline").classList.remove("stale");
-  const width = 1000, left = 60, lanes = [[0, 12], [13, 4], [18, 4], [23, 4]], height = 32;
+  const width = 1000, left = 60, lanes = [[0, 12], [13, 4], [18, 4], [23, 4], [28, 4]], height = 37;
   const x = (t) => (left + ((width - left) * t) / timeline.step_seconds).toFixed(2);
-  const kinds = ["forward", "backward", "backward of weights", "step and update", "gathers", "reductions", "transfers"];
+  const kinds = ["forward", "backward", "backward of weights", "step and update", "gathers", "reductions", "transfers", "layers' exchanges"];
   const paths = kinds.map(() => "");
   timeline.ranks.forEach((rank, r) => {
     for (const [kind, start, end] of rank.stretches) {

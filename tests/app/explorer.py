@@ -76,7 +76,7 @@ def drawn(rng, decks):
     settings = []
     for key, values in (
         ("mesh.tp", (1, 2, 3, 4, 8)), ("mesh.pp", (1, 2, 4)), ("mesh.cp", (1, 2)), ("train.microbatch_sequences", (1, 2)),
-        ("train.recompute", ("none", "selective", "full")), ("train.zero_stage", (0, 1, 2, 3)),
+        ("train.recompute", ("none", "selective", "full")), ("train.zero_stage", (0, 1, 2, 3)), ("train.overlap", ("none", "pairs")),
         ("schedule.name", ("1f1b", "gpipe", "zero_bubble")), ("train.sequence_tokens", (2048, 4096)),
     ):  # fmt: skip
         if rng.random() < 0.5:
@@ -153,6 +153,16 @@ def check_decks(module, decks):
         check(deck, compare(wanted["deck"], facts["deck"]))
         if facts["experts"] == 0:  # whose groups follow the machine's nodes, of which show knows nothing
             check(deck, compare(wanted["sent"], facts["sent"]))
+
+
+def check_timeline(module):
+    """The page has a name for each kind of stretch, and a place for its stream: in pairs of passes all streams but transfers run."""
+    show = (root / "src/explorer/show.js").read_text()
+    names, lanes = (json.loads(re.search(rf"{what} = (\[.*\])[;,]", show).group(1)) for what in ("const kinds", "(?<=, )lanes"))
+    question = module.question(Setting("olmoe_8gpu", "h100_8", 8, ["train.overlap=pairs"], "", ""))
+    (timeline,) = module.ask([["timeline", question]])
+    kinds = {kind for rank in timeline["ranks"] for kind, _, _ in rank["stretches"]}
+    assert kinds >= {0, 1, 3, 7} and max(kinds) < len(names) and len(names) == len(lanes) + 3, (kinds, names, lanes)
 
 
 def check_copied(module, folder, questions, plans):
@@ -238,6 +248,7 @@ def main():
         good = [(s, p) for s, p in zip(settings, plans) if "error" not in p]
         check_facts(module, [s for s, _ in good], [p for _, p in good])
         check_copied(module, folder, [module.question(s) for s, _ in good], [p for _, p in good])
+        check_timeline(module)
         check_decks(module, decks if long else decks[::8])
         check_configs(module, folder)
         check_options(module)
