@@ -142,7 +142,7 @@ void add_train(std::vector<Key>& keys) {
                        "zero_stage 3: gather a unit for each use, or once a step");
   k.choice<&T::overlap>("overlap", may_change, {"none", "pairs"},
                         "beside the collectives of layers: nothing; the layers of another microbatch, one forward and "
-                        "one backward at a time, for the memory of one more microbatch (docs/parallelism.md)");
+                        "one backward at a time, with more microbatches in memory (docs/parallelism.md)");
   k.number<&T::z_loss_coefficient>("z_loss_coefficient", may_change, at_least(0),
                                    "adds this times the mean squared log-sum-exp of the logits to total_loss");
   k.integer<&T::head_chunk_rows>("head_chunk_rows", may_change, 0, most_tokens, "",

@@ -32,4 +32,9 @@ constexpr int chunks_of(ScheduleName name) {
   return name == ScheduleName::interleaved ? 0 : name == ScheduleName::zb_v ? 2 : 1;
 }
 
+// Whether its passes can run in pairs (train.overlap).
+constexpr bool has_pairs(ScheduleName name) {
+  return name == ScheduleName::one_f_one_b || name == ScheduleName::interleaved;
+}
+
 }  // namespace forge

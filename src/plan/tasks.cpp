@@ -227,7 +227,7 @@ class Writer {
 
   // ---- layers
 
-  // The forward pass, at hand, stands first: what it takes of slots is then none of what the backward pass gives back.
+  // The forward pass, which action_ is, stands first: it takes its slots before the backward pass frees any.
   void pair(const Action& backward) {
     add(TaskOp::begin_pair);
     track_ = 0;

@@ -28,7 +28,7 @@ std::vector<Task> rule_tasks(const RankShare& share) {
     tasks.back().round = round;
     tasks.back().buffer = round % buffers;
   };
-  const int ahead = buffers > 1;  // of what is computed; what goes back is as far behind
+  const int ahead = buffers > 1;  // a gather runs one round before its computation, the return one round behind it
   if (ahead) add(TaskOp::gather_matrices, 0);
   tasks.push_back({TaskOp::update, {}});
   for (int r = 0; r < rounds + ahead; ++r) {

@@ -126,8 +126,7 @@ class Warnings {
 
   void of_overlap() {
     const MeshShape& m = setup_.mesh;
-    const bool waits = m.tp * m.cp > 1 || (setup_.spec.E() > 0 && m.ep * m.etp > 1);
-    if (deck_.train.overlap == Overlap::pairs && !waits)
+    if (deck_.train.overlap == Overlap::pairs && m.tp * m.cp * m.ep == 1)
       list_.push_back(
           "train.overlap = pairs where no layer waits for other ranks (tp, cp and ep are 1): more memory for nothing; "
           "better: train.overlap = none");

@@ -54,7 +54,7 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
   }
 }
 
-// Of a track's task: what runs in the stream of exchanges.
+// Takes the collectives in the stream of exchanges out of the cost of a track's task.
 void leave_out_exchanges(TaskCost& cost) {
   if (!cost.wires) return;
   constexpr CostPart exchanged[] = {CostPart::tp, CostPart::ep, CostPart::cp};

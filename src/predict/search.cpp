@@ -46,8 +46,8 @@ class Schedules {
   std::map<std::tuple<ScheduleName, std::int64_t, int, int, Overlap>, Schedule> known_;
 };
 
-// Which choices are known to have no room: on one mesh with one schedule, dispatch and overlap, memory falls with the
-// ZeRO stage and with what is recomputed, and grows with the microbatch.
+// Choices without room. On one mesh with one schedule, dispatch and overlap, memory falls with the ZeRO stage and with
+// more recomputation, and grows with the microbatch.
 class Rooms {
  public:
   bool is_full(const Candidate& c) {

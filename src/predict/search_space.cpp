@@ -108,11 +108,9 @@ std::vector<DispatchMethod> dispatches_of(const Deck& deck, const MeshDeck& mesh
 }
 
 // Passes in pairs, where layers wait for other ranks, and the schedule has them.
-std::vector<Overlap> overlaps_of(const Deck& deck, const MeshDeck& mesh, ScheduleName schedule,
-                                 std::int64_t microbatches) {
-  const bool waits = mesh.tp * mesh.cp > 1 || (deck.model.experts > 0 && mesh.ep * mesh.etp > 1);
-  const bool apart = schedule == ScheduleName::one_f_one_b || schedule == ScheduleName::interleaved;
-  if (!waits || !apart || microbatches < 2) return {Overlap::none};
+std::vector<Overlap> overlaps_of(const MeshDeck& mesh, ScheduleName schedule, std::int64_t microbatches) {
+  const bool waits = mesh.tp * mesh.cp * mesh.ep > 1;
+  if (!waits || !has_pairs(schedule) || microbatches < 2) return {Overlap::none};
   return {Overlap::none, Overlap::pairs};
 }
 
@@ -128,7 +126,7 @@ std::vector<Choice> choices_of(const Deck& deck, const MeshDeck& mesh) {
       for (const std::int64_t zero : zero_stages(mesh))
         for (const Recompute recompute : policies)
           for (const DispatchMethod dispatch : dispatches)
-            for (const Overlap overlap : overlaps_of(deck, mesh, schedule.name, local / b))
+            for (const Overlap overlap : overlaps_of(mesh, schedule.name, local / b))
               list.push_back({schedule.name, schedule.chunks, b, zero, recompute, dispatch, overlap});
   return list;
 }

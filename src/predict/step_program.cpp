@@ -160,8 +160,8 @@ class Compiler {
   }
 
   void run(Lane lane, const Task& task) { run(lane, cost_(share_, costed_task(share_, task, use_))); }
-  // The collectives of a track in the stream of exchanges, its computation around them: it goes on behind each when the
-  // other track has had its turn. What a pass hides itself stays in one piece.
+  // A track's task: computation in the compute stream, collectives in the stream of exchanges. Behind each collective
+  // the other track has a turn. A collective that the pass itself hides stays in the compute stream.
   void run_track(const TaskCost& cost) {
     Track& track = tracks_[to_size(track_)];
     double left = cost.total(), host = cost.host;

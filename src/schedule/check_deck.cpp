@@ -105,8 +105,8 @@ void check_overlap(const Deck& deck, std::int64_t microbatches, Report& report) 
   };
   const ScheduleName schedule = deck.schedule.name;
   refuse(!deck.schedule.file.empty(), "schedule.file, which has no pairs", "a schedule.name");
-  refuse(schedule != ScheduleName::one_f_one_b && schedule != ScheduleName::interleaved,
-         "schedule.name = " + std::string(name_of(schedule)), "schedule.name 1f1b or interleaved");
+  refuse(!has_pairs(schedule), "schedule.name = " + std::string(name_of(schedule)),
+         "schedule.name 1f1b or interleaved");
   refuse(microbatches == 1, "one microbatch a step", "at least two");
   refuse(deck.model.tied_embeddings && (deck.mesh.pp == 1 || deck.model.mtp_depth > 0),
          "model.tied_embeddings = true, where a stage adds gradients of both passes to the table",

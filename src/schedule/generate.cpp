@@ -150,8 +150,8 @@ List gpipe(const ScheduleRequest& request) {
                    all_microbatches(Op::backward, request.microbatches), request.microbatches);
 }
 
-// Forwards by which a rank is ahead of the next one. A pair ends as a whole: what the next rank's reads was made one
-// pair earlier.
+// A rank has so many forwards more in flight than the next rank. A pair ends as a whole: the next rank reads the result
+// of the pair before.
 int ahead_of_next(const ScheduleRequest& request) {
   return request.name == ScheduleName::interleaved && request.chunks > 1 ? 2 : 1 + request.pairs;
 }

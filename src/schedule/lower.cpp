@@ -81,7 +81,7 @@ class TransferWriter {
     const List& list = schedule_.actions[to_size(rank_)];
     for (std::size_t i = 0; i < list.size(); ++i) {
       while (next_ != posts_.end() && static_cast<double>(next_->first) < intervals[i].end) post(next_++->second);
-      const std::size_t first = i, last = i += list[i].paired;  // of what runs at once
+      const std::size_t first = i, last = i += list[i].paired;  // an action, or a pair
       for (std::size_t k = first; k <= last; ++k) wait_for_input(list[k]);
       for (std::size_t k = first; k <= last; ++k) result_.push_back(list[k]);
       for (std::size_t k = first; k <= last; ++k) copy_locally(list[k]);

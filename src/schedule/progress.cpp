@@ -50,7 +50,7 @@ std::string Progress::missing(const Action& action, int stage) const {
   }
 }
 
-// What the rank's next action lacks; of two that run at once, what either does.
+// The missing input of the rank's next action, or of either action of a pair.
 std::string Progress::missing(int rank) const {
   const auto lacks = [&](const Action& action) {
     return missing(action, stage_[to_size(rank * schedule_->chunks_per_rank + action.chunk)]);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
-#include <utility>
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -24,9 +22,8 @@ class Clock {
         forward_end_(to_size(schedule.stages() * schedule.microbatches), 0.0),
         backward_end_(forward_end_) {}
 
-  // `behind`: the action that a paired one runs at once with.
+  // `behind`: the other action of a pair, whose interval is the same; null: the action runs alone.
   Interval run(int rank, const Action& action, const Action* behind) {
-    if (joined_[to_size(rank)]) return *std::exchange(joined_[to_size(rank)], std::nullopt);
     double start = start_of(rank, action), seconds = seconds_of(rank, action);
     if (behind) {
       start = std::max(start, start_of(rank, *behind));
@@ -34,10 +31,7 @@ class Clock {
     }
     const Interval interval{start, start + seconds};
     end(rank, action, interval.end);
-    if (behind) {
-      end(rank, *behind, interval.end);
-      joined_[to_size(rank)] = interval;
-    }
+    if (behind) end(rank, *behind, interval.end);
     return interval;
   }
 
@@ -76,7 +70,6 @@ class Clock {
   const DurationOf& duration_;
   double transfer_;
   std::vector<double> now_;
-  std::vector<std::optional<Interval>> joined_ = std::vector<std::optional<Interval>>(to_size(schedule_.ranks));
   std::vector<double> forward_end_, backward_end_;
 };
 
@@ -109,10 +102,11 @@ ScheduleTimes timeline(const Schedule& schedule, const DurationOf& duration, dou
   Clock clock(schedule, duration, transfer);
   Progress progress(schedule);
   const bool complete = walk_all_ranks(schedule, progress, [&](int rank, int position, const Action& action) {
-    const Action* const behind = action.paired ? &action + 1 : nullptr;
+    std::vector<Interval>& intervals = result.intervals[to_size(rank)];
     const bool joined = position > 0 && schedule.actions[to_size(rank)][to_size(position - 1)].paired;
-    const Interval interval = clock.run(rank, action, behind);
-    result.intervals[to_size(rank)].push_back(interval);
+    const Interval interval =
+        joined ? intervals.back() : clock.run(rank, action, action.paired ? &action + 1 : nullptr);
+    intervals.push_back(interval);
     if (is_compute(action.op) && !joined) result.busy[to_size(rank)] += interval.end - interval.start;
     result.makespan = std::max(result.makespan, interval.end);
   });

@@ -4,11 +4,13 @@
 #include <atomic>
 #include <filesystem>
 
+#include "../equivalence/models.hpp"
 #include "../long_run.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
+#include "core/to_size.hpp"
 #include "plan/placement.hpp"
 #include "plan/setup.hpp"
 #include "predict/prediction.hpp"
@@ -98,6 +100,30 @@ TEST(Wire, WorstGroupsOfAStage) {
   domains.edp = 2;
   EXPECT_EQ(worst_placements(domains, 0, {}, 72)[to_size(Group::ep)].nodes, 2);
   EXPECT_EQ(worst_placements(domains, 0, {}, 64)[to_size(Group::ep)].nodes, 1);
+}
+
+// In pairs collectives of tp leave the compute stream, and nothing is lost: each task's computation counts once, and
+// the stream of exchanges has the rest.
+TEST(Wire, PairsOfPassesHideCollectivesOfLayers) {
+  Machine machine = read_machine("h100_8");
+  machine.host_launch = 0;  // of a small model the host would bind
+  Deck deck = test_models().front().deck;
+  deck.train.precision = PrecisionName::bf16;
+  deck.train.head_chunk_rows = 0;
+  deck.model.tied_embeddings = false;
+  deck.mesh.tp = 2;
+  deck.train.microbatch_sequences = 1;
+  check_deck(deck, 2);
+  const Prediction alone = predict(machine, make_setup(deck));
+  deck.train.overlap = Overlap::pairs;
+  const Prediction pairs = predict(machine, make_setup(deck));
+  const auto part = [](const Prediction& p, CostPart of) { return p.part[to_size(static_cast<int>(of))]; };
+  for (const CostPart of : {CostPart::products, CostPart::attention, CostPart::rows, CostPart::optimizer})
+    EXPECT_NEAR(part(pairs, of), part(alone, of), 1e-9 * part(alone, of)) << name_of(of);
+  const double exchanged = pairs.behind[to_size(Lane::exchanges)];
+  EXPECT_GT(exchanged, 0.5 * part(alone, CostPart::tp));
+  EXPECT_NEAR(part(pairs, CostPart::tp) + exchanged, part(alone, CostPart::tp), 0.02 * part(alone, CostPart::tp));
+  EXPECT_LT(pairs.seconds, alone.seconds);
 }
 
 }  // namespace
