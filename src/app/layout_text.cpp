@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/output_lock.hpp"
+#include "config/recompute.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -66,9 +67,9 @@ std::string contents_text(const StageContent& stage) {
   return text.empty() ? "nothing" : text;
 }
 
-// Backward recomputes the forward pass.
+// Backward recomputes so much of a stage's forward pass.
 double recompute_cost(const Deck& deck) {
-  return deck.train.recompute == Recompute::full ? 1 : 0;
+  return fraction_recomputed(deck.train, layers_of_stage(deck));
 }
 
 // The fraction of the step that the ranks idle: with equal stages, and with the stages' FLOP.
@@ -77,11 +78,13 @@ struct Bubble {
 };
 Bubble bubble_of(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
   const double recomputed = recompute_cost(deck);
-  const auto flops = stage_flops(deck, spec, stages_of(deck, schedule));
+  const auto stages = stages_of(deck, schedule);
+  const auto flops = stage_flops(deck, spec, stages);
   const double equal = timeline(schedule, uniform_durations(1, 1 + recomputed, 1)).bubble_fraction();
   const double weighted = timeline(schedule, [&](Op op, int stage) {
                             const double f = flops[to_size(stage)];
-                            const double input = computes_input_gradient(op) ? 1 + recomputed : 0;
+                            const double again = fraction_recomputed(deck.train, stages[to_size(stage)].layers);
+                            const double input = computes_input_gradient(op) ? 1 + again : 0;
                             return f * (op == Op::forward ? 1 : input + (computes_weight_gradient(op) ? 1 : 0));
                           }).bubble_fraction();
   return {equal, weighted};

@@ -27,7 +27,11 @@ std::vector<std::vector<DeckSetting>> memory_settings(const Deck& deck, const st
   std::vector<std::vector<DeckSetting>> lists(5);
   if (deck.train.overlap != Overlap::none) lists[4].push_back([](Deck& d) { d.train.overlap = Overlap::none; });
   for (const Recompute r : recompute_policies(deck.model))
-    if (deck.train.recompute < r) lists[0].push_back([r](Deck& d) { d.train.recompute = r; });
+    if (deck.train.recompute < r)
+      lists[0].push_back([r](Deck& d) {
+        d.train.recompute = r;
+        if (r == Recompute::full) d.train.recompute_full_layers = 0;
+      });
   for (std::int64_t n = deck.train.microbatch_sequences / 2; n >= 1; n /= 2)
     lists[1].push_back([n](Deck& d) { d.train.microbatch_sequences = n; });
   for (std::int64_t stage = deck.train.zero_stage + 1; stage <= 3; ++stage)
@@ -72,31 +76,55 @@ class NearestFit {
       : setup_(setup), kind_(kind), limit_(limit), on_(on) {}
 
   bool fits(Deck deck) {
-    try {
-      check_deck(deck, setup_.mesh.world());
-    } catch (const BadInput&) {
-      return false;
-    }
-    const RankMemory memory = rank_memory(on_devices(make_setup(deck), setup_.capability), kind_);
-    const std::size_t bytes = on_ == FitOn::gpu ? memory.total() : memory.plan.total();
-    if (bytes < bytes_) {
-      bytes_ = bytes;
-      keys_ = layout_difference(setup_.deck, deck);
-    }
+    const std::size_t bytes = bytes_of(deck);
+    if (bytes < bytes_) take(std::move(deck), bytes);
     return bytes <= limit_;
+  }
+  // Where the deck that fits recomputes all blocks, and this one didn't: as few of them as do.
+  void recompute_less() {
+    if (deck_.train.recompute != Recompute::full || setup_.deck.train.recompute == Recompute::full) return;
+    Deck deck = deck_;
+    deck.train.recompute = most_below_full(deck.model);
+    std::int64_t& blocks = deck.train.recompute_full_layers;
+    std::int64_t low = 0, high = layers_of_stage(deck);  // too few, and enough
+    while (high - low > 1) {
+      blocks = (low + high) / 2;
+      const std::size_t bytes = bytes_of(deck);
+      if (bytes <= limit_)
+        high = blocks, take(deck, bytes);
+      else
+        low = blocks;
+    }
   }
   bool first_of(const std::vector<Deck>& decks) {
     return std::any_of(decks.begin(), decks.end(), [&](const Deck& deck) { return fits(deck); });
   }
-  // Of the deck that needs least so far: the one that fits, where there is one.
+  // Of the deck that needs least so far, or of the one that fits, where there is one.
   std::size_t bytes() const { return bytes_; }
   const std::string& keys() const { return keys_; }
 
  private:
+  // More than any limit where the deck, which is completed, isn't legal.
+  std::size_t bytes_of(Deck& deck) const {
+    try {
+      check_deck(deck, setup_.mesh.world());
+    } catch (const BadInput&) {
+      return std::numeric_limits<std::size_t>::max();
+    }
+    const RankMemory memory = rank_memory(on_devices(make_setup(deck), setup_.capability), kind_);
+    return on_ == FitOn::gpu ? memory.total() : memory.plan.total();
+  }
+  void take(Deck deck, std::size_t bytes) {
+    bytes_ = bytes;
+    keys_ = layout_difference(setup_.deck, deck);
+    deck_ = std::move(deck);
+  }
+
   const RunSetup& setup_;
   RunKind kind_;
   std::size_t limit_;
   FitOn on_;
+  Deck deck_;  // that needs least so far, or the one that fits
   std::size_t bytes_ = std::numeric_limits<std::size_t>::max();
   std::string keys_;
 };
@@ -127,6 +155,7 @@ bool find_nearest(NearestFit& nearest, const Deck& deck, int ranks) {
 std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit, FitOn on) {
   NearestFit nearest(setup, kind, limit, on);
   const bool found = find_nearest(nearest, setup.deck, setup.mesh.world());
+  if (found) nearest.recompute_less();
   const std::string bytes = nearest.keys().empty() ? "" : format_bytes(nearest.bytes());
   if (found) return "nearest change that fits: " + nearest.keys() + " (" + bytes + ")";
   return "no change of mesh, schedule, train.recompute, train.microbatch_sequences and train.zero_stage makes it fit" +

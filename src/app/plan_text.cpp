@@ -161,6 +161,7 @@ bool is_searched(const Key& key) {
                                 "train.zero_stage",
                                 "train.microbatch_sequences",
                                 "train.recompute",
+                                "train.recompute_full_layers",
                                 "train.overlap",
                                 "train.accumulate",
                                 "train.gather",
@@ -212,7 +213,7 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
                       static_cast<long long>(o.deck.schedule.virtual_stages),
                       o.deck.train.overlap == Overlap::pairs ? " in pairs" : "",
                       static_cast<long long>(o.deck.train.microbatch_sequences),
-                      static_cast<long long>(o.deck.train.zero_stage), name_of(o.deck.train.recompute),
+                      static_cast<long long>(o.deck.train.zero_stage), recompute_text(o.deck.train).c_str(),
                       o.deck.model.experts == 0 ? "" : ", ",
                       o.deck.model.experts == 0 ? "" : dispatch_words[to_size(o.deck.model.dispatch)],
                       binding_part(o).c_str());

@@ -3,6 +3,7 @@
 #include "app/device_fit.hpp"
 #include "app/job.hpp"
 #include "config/keys.hpp"
+#include "config/recompute.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "nn/units.plan.hpp"
@@ -36,7 +37,7 @@ std::string training(const RunSetup& s) {
   const double tokens = static_cast<double>(s.tokens_through(d.train.steps));
   return counted(d.train.steps, "step") + ", " + format_count(tokens) + " tokens; " +
          value_of(d, "train", "precision") + ", zero_stage " + number(d.train.zero_stage) + ", recompute " +
-         value_of(d, "train", "recompute") + ", schedule " + s.schedule.name +
+         recompute_text(d.train) + ", schedule " + s.schedule.name +
          (d.train.overlap == Overlap::pairs ? " in pairs" : "");
 }
 

@@ -132,6 +132,7 @@ constexpr std::array key_aliases = {
     Alias{"activationcheckpointing gradientcheckpointing activationcheckpoint recomputegranularity "
           "recomputeactivations checkpointactivations",
           "train.recompute", ""},
+    Alias{"recomputenumlayers recomputelayers", "train.recompute_full_layers", ""},
     Alias{"zero zerostage zerooptimization distributedoptimizer usedistributedoptimizer shardingstrategy deepspeed",
           "train.zero_stage", ""},
     Alias{"evalinterval evalsteps evalevery evaluationinterval valinterval valcheckinterval validationinterval "

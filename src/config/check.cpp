@@ -185,6 +185,10 @@ void check_recompute(const Deck& deck, Report& report) {
   if (deck.train.recompute == Recompute::latent && deck.model.attention != AttentionKind::mla)
     report.add(
         "train.recompute = latent without model.attention = mla, which has latents; legal: none | selective | full");
+  if (deck.train.recompute == Recompute::full && deck.train.recompute_full_layers > 0)
+    report.add(equation("train.recompute_full_layers", deck.train.recompute_full_layers) +
+               " with train.recompute = full, which recomputes all blocks; legal: 0, or a train.recompute for the "
+               "others");
 }
 
 // Where gradients are fp64, so is what an optimizer keeps; master weights in bf16 are those in use, and gradients in

@@ -213,6 +213,7 @@ struct TrainDeck {
   std::int64_t fp8_last_layers_bf16 = 0;      // … those of multi-token prediction counted behind the others
   std::uint64_t seed = 0;
   Recompute recompute = Recompute::none;
+  std::int64_t recompute_full_layers = 0;  // first blocks of each stage that recompute all, whatever the others do
   std::int64_t zero_stage = 0;
   Accumulation accumulate = Accumulation::automatic;
   GatherPolicy gather = GatherPolicy::microbatch;

@@ -1,6 +1,7 @@
 #include "layout/layer_kinds.hpp"
 
 #include <algorithm>
+#include <memory>
 
 namespace forge {
 
@@ -178,6 +179,22 @@ auto visit(const StageLayer& layer, Visitor f) {
   return f(AnyLayer());
 }
 
+// The run's context as a layer has it: where that is under a policy of its own, another one.
+class OfLayer {
+ public:
+  OfLayer(const BufferContext& run, const StageLayer& layer) : run_(run) {
+    if (policy_of(layer, run) == run.recompute) return;
+    own_ = std::make_shared<BufferContext>(run);
+    own_->recompute = Recompute::full;
+  }
+  const BufferContext& operator*() const { return own_ ? *own_ : run_; }
+  Segments segments(int cp_rank) const { return own_ ? Segments(own_, cp_rank) : Segments(run_, cp_rank); }
+
+ private:
+  const BufferContext& run_;
+  std::shared_ptr<BufferContext> own_;
+};
+
 Units present(Units units) {
   std::erase(units, no_unit);
   return units;
@@ -205,6 +222,10 @@ bool recomputes(const StageLayer& layer) {
   return visit(layer, [](auto kind) { return kind.recomputes; });
 }
 
+Recompute policy_of(const StageLayer& layer, const BufferContext& run) {
+  return layer.recomputes_all ? Recompute::full : run.recompute;
+}
+
 std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass) {
   if (!does(layer, pass) || pass == W) return {};
   return present(visit(layer, [&](auto kind) { return kind.reads(layer, pass); }));
@@ -221,7 +242,8 @@ std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass) {
 template <class T>
 BufferList buffers_in(LayerMemory memory, const BufferContext& c, const StageContent& stage, const StageLayer& layer,
                       LayerBuffers<T>& to) {
-  BufferLister l(c, memory == LayerMemory::saved ? BufferLister::Part::saved : BufferLister::Part::recomputed);
+  const OfLayer own(c, layer);
+  BufferLister l(*own, memory == LayerMemory::saved ? BufferLister::Part::saved : BufferLister::Part::recomputed);
   visit(layer, [&](auto kind) {
     if (memory == LayerMemory::saved) kind.list_saved(l, stage, layer, to);
     if (memory == LayerMemory::recomputed || memory == LayerMemory::left) kind.list_recomputed(l, layer, to);
@@ -248,14 +270,16 @@ std::size_t bytes_in(LayerMemory memory, const BufferContext& c, const StageCont
   });
 }
 
-std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute) {
+std::size_t scratch_bytes(const BufferContext& run, const StageLayer& layer, Pass pass, bool recompute) {
+  const OfLayer own(run, layer);
+  const BufferContext& c = *own;
   return with_compute_type(c.precision, [&](auto type) {
     return visit(layer, [&](auto kind) { return kind.template scratch<decltype(type)>(c, layer, pass, recompute); });
   });
 }
 
 Segments segments_of(const BufferContext& c, int cp_rank, const StageLayer& layer, Pass pass, bool recompute) {
-  Segments list(c, cp_rank);
+  Segments list = OfLayer(c, layer).segments(cp_rank);
   visit(layer, [&](auto kind) { kind.segments(list, layer, pass, recompute); });
   return list;
 }

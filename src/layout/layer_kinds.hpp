@@ -16,6 +16,8 @@ namespace forge {
 bool does(const StageLayer& layer, Pass pass);
 // Whether backward recomputes something that a recompute policy other than none dropped.
 bool recomputes(const StageLayer& layer);
+// The recompute policy of a layer, by which the functions below go: full, or the run's.
+Recompute policy_of(const StageLayer& layer, const BufferContext& run);
 // Units whose weights the pass reads, in the order of use; backward_weight reads none.
 std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass);
 // Units to whose gradients the pass adds the last terms. A norm's weight is a vector: where its unit has matrices too,

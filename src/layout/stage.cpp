@@ -32,7 +32,7 @@ void mark_frozen(const StageContent& stage, const std::vector<LocalUnit>& units,
 }  // namespace
 
 std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vector<LocalUnit>& units,
-                                     bool tied_embeddings) {
+                                     bool tied_embeddings, std::int64_t recomputed) {
   std::vector<StageLayer> list;
   const auto unit = [&](UnitKind kind, std::int64_t layer = -1) { return find_unit(units, kind, layer); };
   const std::size_t table = unit(UnitKind::token_table);
@@ -44,7 +44,10 @@ std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vecto
   };
   if (stage.states_in > 1 && stage.ends_model()) list.push_back({LayerKind::arrivals});
   if (stage.embedding) list.push_back({LayerKind::embedding, -1, 0, table, unit(UnitKind::position_table)});
-  for (int l = 0; l < stage.layers; ++l) block(stage.layer(l), 0);
+  for (int l = 0; l < stage.layers; ++l) {
+    block(stage.layer(l), 0);
+    list.back().recomputes_all = l < recomputed;
+  }
   if (stage.final_norm()) list.push_back({LayerKind::norm, -1, 0, unit(UnitKind::final_norm)});
   for (int state = 0; stage.head && state < stage.states_in; ++state)
     list.push_back({LayerKind::head, -1, state, output});

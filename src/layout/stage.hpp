@@ -35,6 +35,7 @@ struct StageLayer {
   std::size_t expert_adapter = no_unit;        // of its experts' adapters
   bool frozen = false, second_frozen = false;  // they get no gradients
   bool idle = false;                           // nothing in or below it is trained: it has no backward
+  bool recomputes_all = false;                 // a block under train.recompute = full, whatever the others are under
 
   // Whether its pass W has anything to do; W of experts and of their adapters runs with B.
   bool has_weights() const { return !frozen || adapter != no_unit; }
@@ -42,8 +43,9 @@ struct StageLayer {
   bool trains_only() const { return state > 0; }
 };
 
+// `recomputed`: so many of the stage's first blocks recompute all.
 std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vector<LocalUnit>& units,
-                                     bool tied_embeddings);
+                                     bool tied_embeddings, std::int64_t recomputed = 0);
 
 // Index of the unit of a kind and layer; no_unit where the rank has none.
 std::size_t find_unit(const std::vector<LocalUnit>& units, UnitKind kind, std::int64_t layer = -1);

@@ -141,6 +141,7 @@ struct PassState {
   RoutingTape* routing = nullptr;  // for tests, like the next
   OperationTape* operations = nullptr;
   RoundingPass rounding = {};
+  const BufferContext* own_buffers = nullptr;  // of a layer under a policy of its own (layout/layer_kinds.hpp)
   // Of a pass that is a track of a pair: its number, its workspace (null: the run's), and both tracks.
   int track = 0;
   Arena* stack = nullptr;
@@ -155,7 +156,7 @@ struct Context : PassState<T> {
   Stream& stream = services.stream;
   Gemm& gemm = services.gemm;
   Arena& arena = this->stack ? *this->stack : services.arena;
-  const BufferContext& buffers = services.buffers;
+  const BufferContext& buffers = this->own_buffers ? *this->own_buffers : services.buffers;
   const LayerGroups& groups = services.groups;
   const ProductScratch<T>& scratch = services.scratch[to_size(this->track)];
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -89,7 +90,11 @@ using Segment = std::variant<Product, ExpertProduct, AttentionProduct, RowKernel
 class Segments {
  public:
   explicit Segments(const BufferContext& context, int context_rank = 0) : c(context), cp_rank(context_rank) {}
+  // Of a context that is the list's own.
+  Segments(std::shared_ptr<const BufferContext> own, int context_rank)
+      : own_context(std::move(own)), c(*own_context), cp_rank(context_rank) {}
 
+  const std::shared_ptr<const BufferContext> own_context = nullptr;
   const BufferContext& c;
   const ModelSpec& spec = c.spec;
   const int cp_rank;

@@ -14,12 +14,18 @@ std::pair<int, int> chunks_of(const std::vector<Task>& pair) {
   return {pair.front().action.chunk, pair.back().action.chunk};
 }
 
+BufferContext recomputing_all(BufferContext run) {
+  run.recompute = Recompute::full;
+  return run;
+}
+
 }  // namespace
 
 template <class T>
 Executor<T>::Executor(const LayerServices<T>& services, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
                       GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh)
     : services_(services),
+      in_full_(recomputing_all(services.buffers)),
       storage_(storage),
       gather_(gather),
       sync_(sync),
@@ -80,7 +86,8 @@ void Executor<T>::run_now(const Task& task) {
       {TaskOp::backward, of_layer},
       {TaskOp::open,
        [](auto& e, auto&, auto& t) {
-         e.frames_of(t)[to_size(t.frame)].emplace(e.stack_of(t), frame_bytes(e.services_.buffers, e.share_, t));
+         const BufferContext& buffers = t.layer < 0 ? e.services_.buffers : e.buffers_of(layer_of(t, e.share_));
+         e.frames_of(t)[to_size(t.frame)].emplace(e.stack_of(t), frame_bytes(buffers, e.share_, t));
        }},
       {TaskOp::close, [](auto& e, auto&, auto& t) { e.frames_of(t)[to_size(t.frame)].reset(); }},
       {TaskOp::gather, [](auto& e, auto& s, auto& t) { e.gather_.gather(s, t.unit, t.buffer); }},

@@ -153,6 +153,9 @@ class Executor {
   class LayerTask;
   void run_layer(const Task& task);  // executor_layers.cpp
 
+  const BufferContext& buffers_of(const StageLayer& layer) const {
+    return layer.recomputes_all ? in_full_ : services_.buffers;
+  }
   const StageContent& content(int chunk) const { return share_.chunks[to_size(chunk)]; }
   // The states on an edge now: in evaluation, the first state.
   View<T, 2> edge(Region region, int chunk, int m) const {
@@ -160,7 +163,8 @@ class Executor {
   }
 
   const LayerServices<T> services_;
-  PassState<T> step_;  // the part common to the tasks of a step
+  const BufferContext in_full_;  // of layers that recompute all
+  PassState<T> step_;            // the part common to the tasks of a step
   const ParameterStorage<T>& storage_;
   ParameterGather<T>& gather_;
   GradientSync<T>* sync_;

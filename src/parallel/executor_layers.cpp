@@ -48,6 +48,7 @@ class Executor<T>::LayerTask {
       state.stack = &executor_.stack_of(task_);
       state.tracks = &executor_.pair_->tracks;
     }
+    if (layer_.recomputes_all) state.own_buffers = &executor_.buffers_of(layer_);
     RoundingPass& rounding = state.rounding;
     rounding.block = layer_.kind == LayerKind::block && executor_.services_.buffers.rounding.has_block(layer_.number);
     if (!rounding.block) return state;
@@ -208,13 +209,13 @@ class Executor<T>::LayerTask {
 
   void point_to_slot(LayerBuffers<T>& b, LayerMemory what, std::size_t l) const {
     const Region region = what == LayerMemory::saved ? Region::saved : Region::left;
-    place(buffers_in(what, executor_.services_.buffers, stage_, layers_[l], b),
+    place(buffers_in(what, executor_.buffers_of(layers_[l]), stage_, layers_[l], b),
           executor_.slots_.part(region, task_.action.chunk, task_.action.microbatch, l));
   }
   // To nothing where no such frame is open.
   void point_to_frame(LayerBuffers<T>& b, LayerMemory what, std::size_t l) const {
     if (const auto& frame = executor_.frames_of(task_)[to_size(what)])
-      place(buffers_in(what, executor_.services_.buffers, stage_, layers_[l], b), frame->memory);
+      place(buffers_in(what, executor_.buffers_of(layers_[l]), stage_, layers_[l], b), frame->memory);
   }
   // What layer l has in a slot.
   LayerBuffers<T> buffers(LayerMemory what, std::size_t l) const {

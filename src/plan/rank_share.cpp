@@ -59,7 +59,8 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
   const LocalLayout layout = local_layout(model, rank);
   share.units = local_units(model.spec, model.units, share.chunks, layout);
   for (const StageContent& chunk : share.chunks)
-    share.layers.push_back(stage_layers(chunk, share.units, model.spec.options.tied_embeddings));
+    share.layers.push_back(
+        stage_layers(chunk, share.units, model.spec.options.tied_embeddings, model.deck.train.recompute_full_layers));
   const std::vector<int> tables = token_table_stages(model);
   if (std::find(tables.begin(), tables.end(), share.pp_rank) != tables.end())
     share.table_stages = static_cast<int>(tables.size());

@@ -270,7 +270,7 @@ class Writer {
     };
     const bool fused = action_.op == Op::backward, frames = fused && layer.kind == LayerKind::block;
     const Regions read = set_of(Region::saved) | set_of(Region::input);
-    const bool recomputed = recompute_ && recomputes(layer);
+    const bool recomputed = (recompute_ || layer.recomputes_all) && recomputes(layer);
     for (const std::size_t unit : step.adds_to) clear(unit);
     switch (step.pass) {
       case Pass::forward:

@@ -105,7 +105,7 @@ class Warnings {
   void of_schedule() {
     if (setup_.mesh.pp == 1) return;
     const Schedule schedule = schedule_of(deck_, setup_.mesh.pp, setup_.microbatches);
-    const double again = deck_.train.recompute == Recompute::full ? 1 : 0;
+    const double again = fraction_recomputed(deck_.train, layers_of_stage(deck_));
     const double idle = timeline(schedule, uniform_durations(1, 1 + again, 1)).bubble_fraction();
     if (idle > most_idle)
       list_.push_back(formatted(
@@ -151,24 +151,36 @@ class Warnings {
     const std::size_t need = rank_memory(setup_, RunKind::training).total();
     const double fraction = static_cast<double>(need) / static_cast<double>(site_.usable_bytes);
     if (fraction > 1) return;  // said elsewhere, as an error
-    for (const Recompute less : recompute_policies(deck_.model)) {
-      if (less == deck_.train.recompute) break;
-      Deck other = deck_;
-      other.train.recompute = less;
-      const std::size_t bytes = need_of(other);
-      if (bytes == 0 || static_cast<double>(bytes) > safe_memory * static_cast<double>(site_.usable_bytes)) continue;
-      list_.push_back(
-          formatted("train.recompute = %s where %s has room (%s of %s): layers are computed again for nothing; "
-                    "better: train.recompute = %s",
-                    name_of(deck_.train.recompute), name_of(less), format_bytes(bytes).c_str(),
-                    format_bytes(site_.usable_bytes).c_str(), name_of(less)));
-      break;
-    }
+    of_recomputation();
     if (fraction < least_memory)
       list_.push_back(
           formatted("%.0f %% of the GPU's memory is used (%s of %s): larger microbatches, less recomputation or fewer "
                     "ranks a model would make more of it; better: train.microbatch_sequences as large as fits",
                     100 * fraction, format_bytes(need).c_str(), format_bytes(site_.usable_bytes).c_str()));
+  }
+
+  // Less recomputation that has room, too.
+  void of_recomputation() {
+    const Recompute now = deck_.train.recompute;
+    const std::int64_t blocks = deck_.train.recompute_full_layers;
+    const auto with_blocks = [&](std::int64_t n) {
+      return blocks > 0 ? formatted(" and train.recompute_full_layers = %lld", whole(n)) : std::string();
+    };
+    for (const Recompute less : recompute_policies(deck_.model)) {
+      if (less > now || (less == now && blocks == 0)) return;
+      Deck other = deck_;
+      other.train.recompute = less;
+      other.train.recompute_full_layers = 0;
+      const std::size_t bytes = need_of(other);
+      if (bytes == 0 || static_cast<double>(bytes) > safe_memory * static_cast<double>(site_.usable_bytes)) continue;
+      list_.push_back(
+          formatted("train.recompute = %s%s where %s%s has room (%s of %s): layers are computed again for nothing; "
+                    "better: train.recompute = %s%s",
+                    name_of(now), with_blocks(blocks).c_str(), name_of(less), blocks > 0 ? " alone" : "",
+                    format_bytes(bytes).c_str(), format_bytes(site_.usable_bytes).c_str(), name_of(less),
+                    with_blocks(0).c_str()));
+      return;
+    }
   }
 
   // 0: not legal.

@@ -79,13 +79,26 @@ void set_dispatch(Deck& d, DispatchMethod method) {
   if (!both_send_rows || nodes(other) != nodes(d)) d = other;
 }
 
+// So many quarters of a stage's blocks recompute all.
+void recompute_quarters(Deck& d, int quarters) {
+  const std::int64_t layers = layers_of_stage(d), blocks = (quarters * layers + 3) / 4;
+  if (blocks == layers) return;
+  if (d.train.recompute == Recompute::full) d.train.recompute = most_below_full(d.model);
+  d.train.recompute_full_layers = blocks;
+}
+
 void add_training_changes(const ModelDeck& model, std::vector<DeckChange>& list) {
   list.push_back({"microbatch", [](Deck& d) { d.train.microbatch_sequences *= 2; }});
   list.push_back({"microbatch", [](Deck& d) {
                     d.train.microbatch_sequences = std::max<std::int64_t>(1, d.train.microbatch_sequences / 2);
                   }});
   for (const Recompute r : recompute_policies(model))
-    list.push_back({"recompute", [r](Deck& d) { d.train.recompute = r; }});
+    list.push_back({"recompute", [r](Deck& d) {
+                      d.train.recompute = r;
+                      if (r == Recompute::full) d.train.recompute_full_layers = 0;
+                    }});
+  for (const int quarters : {0, 1, 2, 3})
+    list.push_back({"recompute", [quarters](Deck& d) { recompute_quarters(d, quarters); }});
   for (const Overlap overlap : {Overlap::none, Overlap::pairs})
     list.push_back({"overlap", [overlap](Deck& d) { d.train.overlap = overlap; }});
   for (const Accumulation accumulate : {Accumulation::unsharded, Accumulation::sharded})
@@ -125,6 +138,7 @@ void adjust(Deck& d, const Deck& from, int ranks) {
     sequences /= 2;
   if (m.pp == 1 && from.mesh.pp > 1 && d.schedule.file.empty())
     d.schedule = {ScheduleName::one_f_one_b, 1, d.schedule.split, ""};
+  d.train.recompute_full_layers = std::min(d.train.recompute_full_layers, layers_of_stage(d));
   const bool as_many = m.pp * d.schedule.virtual_stages == from.mesh.pp * from.schedule.virtual_stages;
   if (!as_many && d.schedule.split != "balanced") d.schedule.split = "even";
 }

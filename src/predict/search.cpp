@@ -12,78 +12,20 @@
 #include <set>
 #include <tuple>
 
+#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "nn/units.plan.hpp"
 #include "predict/search_bounds.hpp"
+#include "predict/search_memo.hpp"
 #include "schedule/check_deck.hpp"
 #include "schedule/from_deck.hpp"
-#include "schedule/lower.hpp"
 
 namespace forge {
 
 namespace {
-
-// Lowered schedules, each made once.
-class Schedules {
- public:
-  Schedule of(const Deck& deck) {
-    const int pp = static_cast<int>(deck.mesh.pp), microbatches = static_cast<int>(microbatches_of(deck));
-    const auto key = std::tuple(deck.schedule.name, deck.schedule.virtual_stages, pp, microbatches, deck.train.overlap);
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    }
-    Schedule made = lower(schedule_of(deck, pp, microbatches));
-    const std::lock_guard lock(mutex_);
-    return known_.emplace(key, std::move(made)).first->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::tuple<ScheduleName, std::int64_t, int, int, Overlap>, Schedule> known_;
-};
-
-// Choices without room. On one mesh with one schedule, dispatch and overlap, memory falls with the ZeRO stage and with
-// more recomputation, and grows with the microbatch.
-class Rooms {
- public:
-  bool is_full(const Candidate& c) {
-    const std::lock_guard lock(mutex_);
-    const auto& list = full_[key_of(c)];
-    return std::any_of(list.begin(), list.end(), [&](const Choice& full) {
-      return c.choice.microbatch >= full.microbatch && c.choice.zero_stage <= full.zero_stage &&
-             c.choice.recompute <= full.recompute;
-    });
-  }
-  void set_full(const Candidate& c) {
-    const std::lock_guard lock(mutex_);
-    full_[key_of(c)].push_back(c.choice);
-  }
-  // Bytes of the choice that needs least on the mesh of a candidate with its schedule, dispatch and overlap, by `bytes`
-  // where they aren't known yet; none: it isn't legal.
-  template <class F>
-  std::optional<std::size_t> least(const Candidate& c, const F& bytes) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto found = least_.find(key_of(c)); found != least_.end()) return found->second;
-    }
-    const std::optional<std::size_t> made = bytes(c);
-    const std::lock_guard lock(mutex_);
-    return least_[key_of(c)] = made;
-  }
-
- private:
-  using Key = std::tuple<std::size_t, ScheduleName, std::int64_t, DispatchMethod, Overlap>;
-  static Key key_of(const Candidate& c) {
-    return {c.mesh, c.choice.schedule, c.choice.chunks, c.choice.dispatch, c.choice.overlap};
-  }
-  std::mutex mutex_;
-  std::map<Key, std::vector<Choice>> full_;
-  std::map<Key, std::optional<std::size_t>> least_;
-};
 
 // A layout whose step is known from fewer microbatches than it has.
 struct Estimated {
@@ -139,6 +81,7 @@ class Search {
       tell(std::ssize(candidates_) - static_cast<std::int64_t>(next + found.size()));
     }
     for (; next < candidates_.size(); ++next) ++(candidates_[next].seconds > worst() ? result_.bounded : result_.left);
+    recompute_partly();
     simulate_estimated();
     return std::move(result_);
   }
@@ -173,6 +116,23 @@ class Search {
     for (; next < sizes.size(); ++next) result_.left += sizes[next];
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.likely < b.likely; });
+    const auto fits = std::stable_partition(candidates_.begin(), candidates_.end(), [](auto& c) { return !c.partly; });
+    partly_.assign(fits, candidates_.end());
+    candidates_.erase(fits, candidates_.end());
+  }
+
+  // Behind the others, for half of their time, as each takes several plans: candidates that nearly fit, with as few
+  // blocks of a stage recomputed whole as have room.
+  void recompute_partly() {
+    std::stable_sort(partly_.begin(), partly_.end(), [](const auto& a, const auto& b) { return a.likely < b.likely; });
+    constexpr std::size_t together = 4;
+    const double end = spent_ + options_.seconds / 2;
+    for (std::size_t next = 0; next < partly_.size(); next += together) {
+      std::vector<Evaluation> found(std::min(together, partly_.size() - next), {&SearchResult::left});
+      if (spent_ < end) timed(found.size(), [&](std::size_t i) { found[i] = evaluate(partly_[next + i], false); });
+      for (std::size_t i = 0; i < found.size(); ++i) take(partly_[next + i], std::move(found[i]));
+      tell(std::ssize(partly_) - static_cast<std::int64_t>(next + found.size()));
+    }
   }
 
   // Of each number of stages those that need least by their bound, with the one that needs least of all first, until
@@ -243,20 +203,50 @@ class Search {
     std::int64_t SearchResult::*count = nullptr;
     std::optional<Outcome> outcome = {};  // of an estimate, drawn out
     double estimate = 0;
+    bool nearly = false;  // it may fit with some blocks recomputed whole
   };
   // `whole`: all microbatches of its step are simulated, however many.
   Evaluation evaluate(const Candidate& candidate, bool whole) {
     if (!whole && candidate.seconds > worst()) return {&SearchResult::bounded};
-    const MeshDeck& mesh = meshes_[candidate.mesh];
-    const Choice& choice = candidate.choice;
+    if (candidate.partly) return partly_recomputed(candidate, whole);
     if (rooms_.is_full(candidate) || !has_room_at_least(candidate)) return {&SearchResult::without_room};
-    const Deck deck = with_choice(deck_, mesh, choice);
+    const MeshDeck& mesh = meshes_[candidate.mesh];
+    const Deck deck = with_choice(deck_, mesh, candidate.choice);
     const std::optional<RunSetup> few = setup_of(of_few_microbatches(deck));
     if (!few) return {&SearchResult::refused};
     Evaluation found{&SearchResult::without_room};
-    if (has_room(*few)) found = !whole && is_long(deck) ? estimated(deck) : simulated(deck);
-    if (found.count == &SearchResult::without_room) rooms_.set_full(candidate);
+    const auto bytes = static_cast<double>(bytes_of_ends(machine_, *few)), usable = static_cast<double>(usable_);
+    if (bytes <= usable) found = evaluated(deck, whole);
+    if (found.count == &SearchResult::without_room) {
+      rooms_.set_full(candidate);
+      found.nearly = !whole && nearly_fits(candidate.choice, deck_, mesh, bytes, usable);
+    }
     return found;
+  }
+  Evaluation evaluated(const Deck& deck, bool whole) {
+    return !whole && is_long(deck) ? estimated(deck) : simulated(deck);
+  }
+  std::optional<std::size_t> bytes_of(const Deck& deck) {
+    const std::optional<RunSetup> few = setup_of(of_few_microbatches(deck));
+    return few ? std::optional(bytes_of_ends(machine_, *few)) : std::nullopt;
+  }
+  Evaluation partly_recomputed(const Candidate& candidate, bool whole) {
+    Deck deck = with_choice(deck_, meshes_[candidate.mesh], candidate.choice), full = deck;
+    full.train.recompute = Recompute::full;
+    const std::optional<std::size_t> most = bytes_of(deck), least = bytes_of(full);
+    if (!most || !least) return {&SearchResult::refused};
+    if (*least > usable_) return {&SearchResult::without_room};
+    const double over =
+        *most > usable_ ? static_cast<double>(*most - usable_) / static_cast<double>(*most - *least) : 0;
+    if (!whole && candidate.seconds + over * candidate.again > worst()) return {&SearchResult::bounded};
+    const std::int64_t layers = layers_of_stage(deck);
+    const auto first = static_cast<std::int64_t>(std::ceil(over * static_cast<double>(layers)));
+    for (std::int64_t n = first; n < std::min(first + 3, layers); ++n) {
+      deck.train.recompute_full_layers = n;
+      if (bytes_of(deck).value_or(usable_ + 1) > usable_) continue;
+      if (Evaluation found = evaluated(deck, whole); found.count != &SearchResult::without_room) return found;
+    }
+    return {&SearchResult::without_room};
   }
 
   // None where the memory that it needs isn't there: then no step is simulated.
@@ -322,8 +312,6 @@ class Search {
     return on_devices(make_setup(deck, 0, schedules_.of(deck), asked_kernels(), &units_), machine_.capability);
   }
 
-  bool has_room(const RunSetup& setup) const { return bytes_of_ends(machine_, setup) <= usable_; }
-
   // Bytes of the choice that needs least on the candidate's mesh with its schedule and dispatch.
   std::optional<std::size_t> least_bytes(const Candidate& candidate) {
     const MeshDeck& mesh = meshes_[candidate.mesh];
@@ -353,6 +341,11 @@ class Search {
   }
 
   void take(const Candidate& candidate, Evaluation evaluation) {
+    if (evaluation.nearly) {
+      partly_.push_back(candidate);
+      partly_.back().partly = true;
+      return;
+    }
     if (!evaluation.count) {
       estimated_.push_back({candidate, evaluation.estimate});
       seen_.insert(close * evaluation.estimate);
@@ -371,7 +364,7 @@ class Search {
   std::size_t usable_;  // bytes of a rank
   std::vector<Unit> units_;
   std::vector<MeshDeck> meshes_;
-  std::vector<Candidate> candidates_;
+  std::vector<Candidate> candidates_, partly_;
   std::vector<Estimated> estimated_;
   std::vector<Outcome> drawn_out_;  // the best of them, for tell()
   std::clock_t next_told_ = 0;

@@ -56,12 +56,23 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
     const bool pairs = choice.overlap == Overlap::pairs;
     const double filled = pairs && choice.chunks == 1 ? 2 * pp : pp;
     const double bytes = least_bytes(deck, cost, std::min(microbatches, filled));
-    if (bytes > most) continue;
-    const double bound = least_seconds(deck, cost, places, microbatches);
+    const bool over = bytes > most;
+    if (over && !nearly_fits(choice, deck_, mesh, bytes, most)) continue;
     const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
-    const double bubble = (pp - 1) * cost.taken.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
-    const double likely = std::max(bound, expert_traffic_seconds(deck, places, microbatches));
-    list.push_back({index, choice, bound, likely + bubble, bytes});
+    const double bubbles = (pp - 1) / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
+    const double bound = least_seconds(deck, cost, places, microbatches);
+    const double experts = expert_traffic_seconds(deck, places, microbatches);
+    Candidate c{index, choice, bound, std::max(bound, experts) + bubbles * cost.taken.seconds, bytes, 0, over};
+    if (choice.recompute == most_below_full(deck.model)) {
+      deck.train.recompute = Recompute::full;
+      const LayersCost& whole = layers_of(deck, shape, places);
+      const double least = least_bytes(deck, whole, std::min(microbatches, filled));
+      if (least > most) continue;
+      c.again = least_seconds(deck, whole, places, microbatches) - bound;
+      const double part = over ? (bytes - most) / (bytes - least) : 0;
+      c.likely += part * (c.again + bubbles * (whole.taken.seconds - cost.taken.seconds));
+    }
+    list.push_back(c);
   }
   return list;
 }

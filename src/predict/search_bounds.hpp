@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "config/recompute.hpp"
 #include "predict/machine.hpp"
 #include "predict/search_space.hpp"
 #include "predict/step_cost.hpp"
@@ -19,7 +20,17 @@ struct Candidate {
   double seconds;  // the bound of its step
   double likely;   // with bubble: the order of simulation
   double bytes;    // the bound of its memory
+  double again;    // seconds that recomputing all blocks whole adds to the bound; 0: the policy drops too little for it
+  bool partly;     // fits with some blocks recomputed whole, if at all
 };
+
+// Whether a choice that needs so many bytes may still fit with a few blocks recomputed whole: its policy drops most of
+// all below full, and a stage has several layers.
+inline bool nearly_fits(const Choice& choice, const Deck& deck, const MeshDeck& mesh, double bytes, double usable) {
+  constexpr double nearly = 1.3;
+  return choice.recompute == most_below_full(deck.model) && deck.model.layers > mesh.pp * choice.chunks &&
+         bytes <= nearly * usable;
+}
 
 // Time that something takes, and time of it on each link.
 struct Taken {

@@ -139,6 +139,7 @@ void set_choice(Deck& deck, const Deck& resolved, const Choice& choice) {
   deck.train.fp8_gather = shards_weights && resolved.train.fp8_gather;
   deck.train.gather = shards_weights ? resolved.train.gather : GatherPolicy::microbatch;
   deck.train.recompute = choice.recompute;
+  deck.train.recompute_full_layers = 0;
   deck.train.overlap = choice.overlap;
   deck.train.accumulate = Accumulation::automatic;
   deck.model.dispatch = choice.dispatch;
@@ -153,11 +154,22 @@ Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choic
 
 // ZeRO-3 has all keys that another stage refuses.
 std::vector<std::string> plain_settings() {
-  return {"mesh.pp=1",           "mesh.dp_replicate=1", "mesh.dp_shard=1",
-          "mesh.cp=1",           "mesh.tp=1",           "mesh.ep=1",
-          "mesh.etp=0",          "schedule.name=1f1b",  "schedule.virtual_stages=1",
-          "schedule.split=even", "schedule.file=''",    "train.microbatch_sequences=1",
-          "train.overlap=none",  "train.zero_stage=3",  "train.accumulate=automatic"};
+  return {"mesh.pp=1",
+          "mesh.dp_replicate=1",
+          "mesh.dp_shard=1",
+          "mesh.cp=1",
+          "mesh.tp=1",
+          "mesh.ep=1",
+          "mesh.etp=0",
+          "schedule.name=1f1b",
+          "schedule.virtual_stages=1",
+          "schedule.split=even",
+          "schedule.file=''",
+          "train.microbatch_sequences=1",
+          "train.overlap=none",
+          "train.zero_stage=3",
+          "train.accumulate=automatic",
+          "train.recompute_full_layers=0"};
 }
 
 }  // namespace forge

@@ -27,7 +27,8 @@ TaskCost StepCost::operator()(const RankShare& share, const Task& task) {
     const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
     kind = static_cast<int>(layer.kind);
     like = (layer.state > 0) + 2 * setup_.buffers.rounding.has_block(layer.number) + 4 * layer.frozen +
-           8 * layer.second_frozen + 16 * (layer.number >= 0 && setup_.spec.linear(layer.number));
+           8 * layer.second_frozen + 16 * (layer.number >= 0 && setup_.spec.linear(layer.number)) +
+           32 * layer.recomputes_all;
     if (layer.number >= 0) {
       experts = setup_.spec.is_moe(layer.number);
       window = setup_.spec.window(layer.number);

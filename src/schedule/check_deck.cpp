@@ -113,6 +113,15 @@ void check_overlap(const Deck& deck, std::int64_t microbatches, Report& report) 
          "a head of its own, or mesh.pp above 1 without model.mtp_depth");
 }
 
+// As many blocks as some stage has can be recomputed whole.
+void check_full_layers(const Deck& deck, const std::vector<StageContent>& stages) {
+  int most = 0;
+  for (const StageContent& stage : stages) most = std::max(most, stage.layers);
+  if (deck.train.recompute_full_layers > most)
+    throw BadInput(equation("train.recompute_full_layers", deck.train.recompute_full_layers) +
+                   ", where the largest stage has " + counted(most, "layer") + "; legal: 0 to " + std::to_string(most));
+}
+
 void check_schedule(Deck& deck, Report& report) {
   const std::int64_t unit = deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard;
   const bool whole = deck.train.global_batch_sequences % unit == 0;  // else reported
@@ -132,6 +141,7 @@ void check_schedule(Deck& deck, Report& report) {
     const auto split = split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), static_cast<int>(stages),
                                     static_cast<int>(deck.model.mtp_depth));
     if (deck.schedule.split == "even" || deck.schedule.split == "balanced") check_stages(deck, split);
+    check_full_layers(deck, split);
   });
 }
 

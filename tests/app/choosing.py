@@ -10,9 +10,11 @@ import tempfile
 FORGE = os.path.abspath(sys.argv[1])
 S, R, TP, PP, Z = "mesh.dp_shard", "mesh.dp_replicate", "mesh.tp", "mesh.pp", "train.zero_stage"
 NAME, MICROBATCH, DISPATCH = "schedule.name", "train.microbatch_sequences", "model.dispatch"
+RECOMPUTE, BLOCKS = "train.recompute", "train.recompute_full_layers"
 FABRIC = [{}, {S: 8, R: 2}, {S: 8, PP: 2}, {S: 2, TP: 8}, {S: 1, TP: 16}]
 ROWS = [
-    ("7b_4gpu", "h200_4", [{"train.recompute": r} for r in ("none", "selective", "full")] + [{TP: 4, S: 1}, {S: 8}], 3),
+    ("7b_4gpu", "h200_4", [*({RECOMPUTE: r} for r in ("none", "selective", "full")), {RECOMPUTE: "selective", BLOCKS: 8}, {TP: 4, S: 1}, {S: 8}], 4),
+    ("qwen3_235b_256gpu", "h100_8", [{RECOMPUTE: "selective", BLOCKS: 1}, {RECOMPUTE: "full"}], 1),
     ("7b_8gpu_tp4", "h200_4", [{}], 0), ("13b_8gpu", "h200_4", [{}], 0), ("7b_1gpu", "h200_4", [{}], 0),
     ("13b_16gpu_tp4", "h200_4", [{}, {TP: 1, S: 16}], 0), ("13b_32gpu_tp4", "h200_4", [{}, {TP: 1, S: 32}], 0),
     ("70b_32gpu_tp4", "h200_4", [{}], 0),

@@ -199,6 +199,23 @@ def check_fewest_gpus(work):
         expect(code == 0 and "\nfits on h100-80" in output, f"with {nearest[1]}: {output[-600:]}")
 
 
+def check_blocks_recomputed_whole(work):
+    """Where no policy below full has room, the nearest change and the search recompute a few blocks of each stage whole, and as few as do."""
+    deck = "inputs/qwen3_235b_256gpu.yaml"
+    nearest = re.search(r"nearest change that fits: (.*train.recompute_full_layers=(\d+)) \(", run("show", deck, "--gpu", "h100_8")[1])
+    expect(nearest, f"nearest change of {deck}")
+    if nearest:
+        for blocks, fits in ((int(nearest[2]), True), (int(nearest[2]) - 1, False)):
+            words = [word for one in nearest[1].split() for word in ("--set", one)]
+            output = run("show", deck, "--gpu", "h100_8", *words, "--set", f"train.recompute_full_layers={blocks}")[1]
+            expect(("\nfits on h100_8" in output) == fits, f"{deck} with {nearest[1]}, but {blocks}: {output[-600:]}")
+    folder = work / "blocks"
+    code, output = run("plan", "inputs/13b_8gpu.yaml", "--machine", "a100_40_8", "--search", "--ranks", "16", "--seconds", "10", "--best", "1", "--write", folder)
+    blocks = re.search(r"recompute selective, (\d+) of a stage full", output)
+    written = [path.read_text() for path in folder.glob("*.yaml")]
+    expect(code == 0 and blocks and len(written) == 1 and f"recompute_full_layers: {blocks[1]}\n" in written[0], f"search with blocks: {output[-600:]}")
+
+
 def check_search_of_zero3(work):
     """Keys of ZeRO-3 in the deck: what is found has them with that stage alone, and is legal."""
     for key in ("train.fp8_gather=true", "train.gather=step")[THIRD:]:
@@ -388,6 +405,7 @@ def main():
         check_faster_headers(work)
         check_nodes_of_gpu(work)
         check_fewest_gpus(work)
+        check_blocks_recomputed_whole(work)
         check_search_of_zero3(work)
         check_imbalance(work)
         check_launches_of_experts()

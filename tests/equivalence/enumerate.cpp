@@ -142,6 +142,7 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
   deck.train.recompute = choice.recompute;
   const bool latent = deck.model.attention == AttentionKind::mla && choice.recompute == Recompute::selective;
   if (latent && number % 2 == 1) deck.train.recompute = Recompute::latent;
+  if (choice.recompute != Recompute::full && number % 5 > 2) deck.train.recompute_full_layers = 1;
   deck.schedule.name = choice.schedule;
   deck.schedule.virtual_stages = choice.chunks;
   deck.train.microbatch_sequences = number % 5 == 2 ? 2 : 1;

@@ -81,6 +81,7 @@ Deck one_rank(const Deck& deck) {
   // The auxiliary loss over a microbatch's tokens depends on which those are.
   if (deck.model.auxiliary_loss_scope == AuxiliaryScope::sequence) one.train.microbatch_sequences = 1;
   one.train.recompute = defaults.train.recompute;
+  one.train.recompute_full_layers = defaults.train.recompute_full_layers;
   one.train.zero_stage = defaults.train.zero_stage;
   one.train.accumulate = defaults.train.accumulate;
   one.train.gather = defaults.train.gather;

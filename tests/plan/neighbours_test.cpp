@@ -95,6 +95,51 @@ TEST(Neighbours, ChangeSchedulesStagesOfZeroAndAccumulation) {
   EXPECT_TRUE(has(neighbours_of(deck, 4), "mesh.pp=1 mesh.dp_shard=4 schedule.name=1f1b train.microbatch_sequences=1"));
 }
 
+// Quarters of a stage's blocks; where all were recomputed whole, the others are under the policy that drops most.
+TEST(Neighbours, OfferBlocksThatAreRecomputedWhole) {
+  Deck deck = deck_on(1, false, {});
+  deck.model.layers = 8;
+  const auto offers = [&](const char* change) { return has(neighbours_of(deck, 1), change); };
+  for (const char* blocks : {"2", "4", "6"})
+    EXPECT_TRUE(offers(("train.recompute_full_layers=" + std::string(blocks)).c_str()));
+  EXPECT_FALSE(offers("train.recompute_full_layers=8"));
+  deck.train.recompute = Recompute::full;
+  EXPECT_TRUE(offers("train.recompute=selective train.recompute_full_layers=2"));
+  deck.train.recompute = Recompute::selective;
+  deck.train.recompute_full_layers = 4;
+  EXPECT_TRUE(offers("train.recompute_full_layers=0"));
+  EXPECT_TRUE(offers("train.recompute=full train.recompute_full_layers=0"));
+  EXPECT_FALSE(offers("train.recompute=full"));
+}
+
+// Each block more takes time and saves memory, up to a step that recomputes all.
+TEST(Neighbours, BlocksRecomputedWholeTakeTimeForMemory) {
+  const Machine machine = read_machine("h100_8");
+  Deck deck = deck_on(1, false, {});
+  deck.train.recompute = Recompute::selective;
+  // Kernels are longer than launches, and activations more than the workspace.
+  deck.model.width = 1024;
+  deck.model.heads = deck.model.kv_heads = 16;
+  deck.model.head_dim = 64;
+  deck.model.ffn = 4096;
+  deck.train.sequence_tokens = 4096;
+  std::vector<Outcome> outcomes;
+  for (std::int64_t n = 0; n <= deck.model.layers; ++n) {
+    deck.train.recompute_full_layers = n;
+    outcomes.push_back(outcome_of(machine, deck));
+  }
+  for (std::size_t n = 1; n < outcomes.size(); ++n) {
+    EXPECT_GT(outcomes[n].time.seconds, outcomes[n - 1].time.seconds) << n;
+    EXPECT_LE(outcomes[n].memory.total(), outcomes[n - 1].memory.total()) << n;
+  }
+  EXPECT_LT(outcomes.back().memory.total(), outcomes.front().memory.total());
+  deck.train.recompute_full_layers = 0;
+  deck.train.recompute = Recompute::full;
+  const Outcome full = outcome_of(machine, deck);
+  EXPECT_DOUBLE_EQ(full.time.seconds, outcomes.back().time.seconds);
+  EXPECT_EQ(full.memory.total(), outcomes.back().memory.total());
+}
+
 PredictedNeighbour predicted(const Deck& deck, const std::string& kind, double seconds, std::size_t bytes) {
   return {{kind, kind == "etp" ? "mesh.etp=1" : "another", deck}, seconds, bytes, true};
 }

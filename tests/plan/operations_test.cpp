@@ -67,6 +67,7 @@ Deck alone(Deck deck) {
   deck.schedule = ScheduleDeck{};
   deck.train.zero_stage = 0;
   deck.train.recompute = Recompute::none;
+  deck.train.recompute_full_layers = 0;
   deck.train.global_batch_sequences = deck.train.microbatch_sequences;
   return deck;
 }

@@ -66,9 +66,7 @@ class Step {
         S(R / d.mesh.tp),
         C(m.width),
         e(bytes_of(d.train.precision == PrecisionName::fp64, carries_bf16(d.train))),
-        a(bytes_of(d.train.precision == PrecisionName::fp64, false)),
-        full(d.train.recompute == Recompute::full),
-        inputs(full || d.train.recompute == Recompute::latent) {
+        a(bytes_of(d.train.precision == PrecisionName::fp64, false)) {
     if (m.mtp_depth > 0 || !is_even()) throw Error("no formula for this deck");
     if (m.full_attention_interval > 0) throw Error("no formula for gated DeltaNet");
     if (d.train.precision == PrecisionName::fp8 && d.mesh.tp * d.mesh.cp > 1) throw Error("no formula for amaxes");
@@ -151,6 +149,17 @@ class Step {
       for (std::int64_t layer = h.first_layer; layer < h.end_layer; ++layer) n += has_experts(m, layer) == experts;
     return n;
   }
+  // Of these, layers that backward recomputes whole: all, or the first ones of each stage.
+  bool is_full(const Held& h, std::int64_t layer) const {
+    return d.train.recompute == Recompute::full || layer - h.first_layer < d.train.recompute_full_layers;
+  }
+  std::int64_t full(bool experts) const {
+    std::int64_t n = 0;
+    for (const Held& h : held_)
+      for (std::int64_t layer = h.first_layer; layer < h.end_layer; ++layer)
+        n += has_experts(m, layer) == experts && is_full(h, layer);
+    return n;
+  }
   // Columns that attention's first product reads: the latents, with the residual stream where queries come from it.
   std::int64_t attention_inputs() const {
     if (m.attention != AttentionKind::mla) return C;
@@ -158,21 +167,23 @@ class Step {
   }
   Group tensor() const {
     Group tp("tp", places_.group(rank_, {Places::tp}));
-    const std::int64_t layers = here(false) + here(true);
-    const std::int64_t mlps = here(false) + (m.shared_expert_ffn > 0 ? here(true) : 0);
-    const auto [joined_layers, joined_mlps] = joined();
+    const std::int64_t layers = here(false) + here(true), again = full(false) + full(true);
+    const bool shared = m.shared_expert_ffn > 0;
+    const std::int64_t mlps = here(false) + shared * here(true), mlps_again = full(false) + shared * full(true);
+    const std::int64_t inputs = d.train.recompute == Recompute::latent ? layers : again;
+    const Joined behind = joined();
     // Attention: its input gathered in F, for W and when recomputed; its output's gradient gathered.
-    tp.all_gather(S * attention_inputs(), e, M * layers * (2 + inputs) - joined_layers);
+    tp.all_gather(S * attention_inputs(), e, M * (2 * layers + inputs) - behind.layers);
     tp.all_gather(S * C, e, M * layers);
-    tp.messages(S * C, e, M * layers * (1 + full));
-    tp.messages(S * attention_inputs(), e, M * layers - joined_layers);
+    tp.messages(S * C, e, M * (layers + again));
+    tp.messages(S * attention_inputs(), e, M * layers - behind.layers);
     // Feed-forward: the same; its output is only recomputed where a norm behind it or a gate reads it.
-    const bool again = full && m.norm_placement != NormPlacement::before;
-    tp.all_gather(S * C, e, M * mlps * (3 + full) - joined_mlps);
-    tp.messages(S * C, e, M * mlps * (2 + again) - joined_mlps);
+    const bool norms_behind = m.norm_placement != NormPlacement::before;
+    tp.all_gather(S * C, e, M * (3 * mlps + mlps_again) - behind.mlps);
+    tp.messages(S * C, e, M * (2 * mlps + norms_behind * mlps_again) - behind.mlps);
     // QK-norm of all heads together adds up two numbers a row, of queries and of keys, forward and backward.
-    if (m.qk_norm_whole) tp.all_reduce(2 * R, a, M * layers * (2 + full));
-    if (m.shared_expert_gate) tp.messages(S * C, e, M * here(true) * full);
+    if (m.qk_norm_whole) tp.all_reduce(2 * R, a, M * (2 * layers + again));
+    if (m.shared_expert_gate) tp.messages(S * C, e, M * full(true));
     for (const Held& h : held_) {
       if (h.embedding) tp.messages(S * C, e, M), tp.all_gather(S * C, e, M);
       if (h.head) tp.all_gather(S * C, e, M), tp.messages(S * C, e, M), tp.all_gather(3 * R, a, M);
@@ -184,31 +195,36 @@ class Step {
   // behind products.
   Group tensor_behind() const {
     Group tp("tp_behind", places_.group(rank_, {Places::tp}));
-    const auto [joined_layers, joined_mlps] = joined();
-    tp.all_gather(S * attention_inputs(), e, joined_layers * !full);
-    tp.messages(S * attention_inputs(), e, joined_layers);
-    tp.all_gather(S * C, e, joined_mlps * !full);
-    tp.messages(S * C, e, joined_mlps);
+    const Joined behind = joined();
+    tp.all_gather(S * attention_inputs(), e, behind.layers - behind.full_layers);
+    tp.messages(S * attention_inputs(), e, behind.layers);
+    tp.all_gather(S * C, e, behind.mlps - behind.full_mlps);
+    tp.messages(S * C, e, behind.mlps);
     return tp;
   }
-  // Layers of all microbatches whose W follows B at once, and those of them with a feed-forward network of all rows.
-  std::pair<std::int64_t, std::int64_t> joined() const {
+  // Layers of all microbatches whose W follows B at once, those of them with a feed-forward network of all rows, and
+  // those of both that are recomputed whole.
+  struct Joined {
+    std::int64_t layers = 0, mlps = 0, full_layers = 0, full_mlps = 0;
+  };
+  Joined joined() const {
     const Schedule schedule = lower(schedule_of(d, static_cast<int>(d.mesh.pp), static_cast<int>(M)));
-    std::int64_t layers = 0, mlps = 0;
+    Joined sum;
     for (const Action& action : schedule.actions[static_cast<std::size_t>(places_.dense(rank_, Places::pp))]) {
       if (action.op != Op::backward) continue;
       const Held& held = held_[static_cast<std::size_t>(action.chunk)];
-      layers += held.end_layer - held.first_layer;
-      for (std::int64_t layer = held.first_layer; layer < held.end_layer; ++layer)
-        mlps += !has_experts(m, layer) || m.shared_expert_ffn > 0;
+      for (std::int64_t layer = held.first_layer; layer < held.end_layer; ++layer) {
+        const bool mlp = !has_experts(m, layer) || m.shared_expert_ffn > 0, again = is_full(held, layer);
+        sum.layers += 1, sum.mlps += mlp, sum.full_layers += again, sum.full_mlps += mlp && again;
+      }
     }
-    return {layers, mlps};
+    return sum;
   }
   // Sums of the auxiliary loss: two numbers an expert, and one, in fp64.
   void balance(Group& group) const {
     if (m.auxiliary_loss_coefficient == 0) return;
     const std::int64_t scopes = m.auxiliary_loss_scope == AuxiliaryScope::sequence ? d.train.microbatch_sequences : 1;
-    group.all_reduce(scopes * (2 * m.experts + 1), 8, M * here(true) * (1 + full));
+    group.all_reduce(scopes * (2 * m.experts + 1), 8, M * (here(true) + full(true)));
   }
 
   Group context() const {
@@ -216,7 +232,7 @@ class Step {
     const bool mla = m.attention == AttentionKind::mla;
     const std::int64_t H = m.heads / d.mesh.tp, K = mla ? H : std::max<std::int64_t>(m.kv_heads / d.mesh.tp, 1);
     const std::int64_t D = mla ? m.nope_dim + m.rope_dim : m.head_dim, Dv = mla ? m.value_dim : m.head_dim, P = D + Dv;
-    const std::int64_t blocks = M * (here(false) + here(true)), forwards = blocks * (1 + full);
+    const std::int64_t blocks = M * (here(false) + here(true)), forwards = blocks + M * (full(false) + full(true));
     switch (d.mesh.cp_method) {
       case CpMethod::ring:
         cp.messages(R * K * P, e, forwards + blocks);
@@ -242,24 +258,24 @@ class Step {
   // ---- experts
   // `factor`: what etp neighbours have gathered before; an assignment's rows are cut `parts` ways.
   Group exchange(Group group, std::int64_t factor, std::int64_t parts) const {
-    const std::int64_t E = m.experts, k = m.experts_per_token, layers = M * here(true);
+    const std::int64_t E = m.experts, k = m.experts_per_token, layers = M * here(true), again = M * full(true);
     // A row on its way to experts: C numbers, or C codes and scales of four bytes.
     const std::int64_t scales = d.train.fp8_recipe == Fp8Recipe::block ? (C + 127) / 128 : 1;
     const std::int64_t columns = d.train.fp8_dispatch ? C + 4 * scales : C, size = d.train.fp8_dispatch ? 1 : e;
     if (m.dispatch == DispatchMethod::all_gather) {
       // Rows and weights forward, choices with them; both back: gradients the other way round.
-      group.all_gather(factor * S * k, 4, layers * (1 + full));
-      group.all_gather(factor * S * columns, size, layers * (2 + full));
-      group.all_gather(factor * S * k, a, layers * (1 + full));
+      group.all_gather(factor * S * k, 4, layers + again);
+      group.all_gather(factor * S * columns, size, 2 * layers + again);
+      group.all_gather(factor * S * k, a, layers + again);
       group.messages(factor * S * C, e, layers * 2);
       group.messages(factor * S * k, a, layers);
       return group;
     }
     const std::int64_t assignments = S * k;
-    group.messages(assignments * columns / parts, size, layers * (2 + full));
+    group.messages(assignments * columns / parts, size, 2 * layers + again);
     group.messages(assignments * C / parts, e, layers * 2);
-    group.messages(assignments / parts, a, layers * (2 + full));
-    group.all_gather(factor * E, 8, layers * (1 + full));
+    group.messages(assignments / parts, a, 2 * layers + again);
+    group.all_gather(factor * E, 8, layers + again);
     return group;
   }
 
@@ -364,7 +380,6 @@ class Step {
   int rank_;
   Places places_;
   std::int64_t M, R, S, C, e, a;
-  bool full, inputs;  // recomputed: all, inputs of attention
   std::vector<Held> held_;
   std::vector<std::int64_t> stages_;
   std::vector<UnitSize> units_;

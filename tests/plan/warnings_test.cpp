@@ -136,10 +136,13 @@ TEST(Warnings, TellOfRoomThatIsNotUsed) {
   const std::size_t need = rank_memory(make_setup(checked), RunKind::training).total();
   EXPECT_TRUE(told(deck, 1, {.usable_bytes = need + need / 2}).empty());
   expect_only("50 % of the GPU's memory is used", told(deck, 1, {.usable_bytes = 2 * need}));
-  deck.train.recompute = Recompute::full;
   deck.train.recompute = Recompute::full;  // the least policy with room is named
   expect_only("train.recompute = full where none has room", told(deck, 1, {.usable_bytes = need + need / 20}));
   EXPECT_TRUE(told(deck, 1, {.usable_bytes = need}).empty()) << "what isn't planned needs some, too";
+  deck.train.recompute = Recompute::none;
+  deck.train.recompute_full_layers = 1;
+  expect_only("train.recompute = none and train.recompute_full_layers = 1 where none alone has room",
+              told(deck, 1, {.usable_bytes = need + need / 20}));
 }
 
 }  // namespace

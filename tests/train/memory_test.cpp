@@ -41,52 +41,60 @@ std::vector<std::pair<const char*, Deck>> families() {
 }
 
 template <class T>
-void hold_plan(const char* name, Deck deck, PrecisionName precision) {
+void hold_plan(const char* name, const Deck& deck) {
+  Rig<T> rig(deck);
+  Optimizer<T> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
+  for (std::int64_t s = 1; s <= 2; ++s) {
+    const StepResult result = rig.gradients(s);
+    rig.session.update_weights(optimizer, s, {deck.optimizer, deck.train.steps, s});
+    rig.session.stream().synchronize();
+    EXPECT_TRUE(result.finite) << name;
+  }
+  const Arena& arena = rig.session.arena();
+  EXPECT_EQ(arena.high_water(), rig.plan.total()) << name << ", recompute " << recompute_text(deck.train);
+  for (int c = 0; c < category_count; ++c)
+    EXPECT_EQ(arena.at_high_water(static_cast<Category>(c)), rig.plan.of(static_cast<Category>(c)))
+        << name << ", " << name_of(static_cast<Category>(c));
+}
+
+template <class T>
+void hold_plans(const char* name, Deck deck, PrecisionName precision) {
   deck.train.precision = precision;
   deck.mesh.dp_shard = environment->size();
   for (const Recompute recompute : recompute_policies(deck.model)) {
     deck.train.recompute = recompute;
-    Rig<T> rig(deck);
-    Optimizer<T> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
-    for (std::int64_t s = 1; s <= 2; ++s) {
-      const StepResult result = rig.gradients(s);
-      rig.session.update_weights(optimizer, s, {deck.optimizer, deck.train.steps, s});
-      rig.session.stream().synchronize();
-      EXPECT_TRUE(result.finite) << name;
-    }
-    const Arena& arena = rig.session.arena();
-    EXPECT_EQ(arena.high_water(), rig.plan.total()) << name << ", recompute " << static_cast<int>(recompute);
-    for (int c = 0; c < category_count; ++c)
-      EXPECT_EQ(arena.at_high_water(static_cast<Category>(c)), rig.plan.of(static_cast<Category>(c)))
-          << name << ", " << name_of(static_cast<Category>(c));
+    hold_plan<T>(name, deck);
   }
+  deck.train.recompute = Recompute::selective;
+  deck.train.recompute_full_layers = 1;
+  hold_plan<T>(name, deck);
 }
 
 // The planned peak is the arena's high-water mark, to the byte and by category.
 TEST(Memory, PlanIsTheHighWaterMark) {
   for (const auto& [name, deck] : families()) {
-    hold_plan<double>(name, deck, PrecisionName::fp64);
-    hold_plan<float>(name, deck, PrecisionName::fp32);
-    hold_plan<bf16>(name, deck, PrecisionName::bf16);
+    hold_plans<double>(name, deck, PrecisionName::fp64);
+    hold_plans<float>(name, deck, PrecisionName::fp32);
+    hold_plans<bf16>(name, deck, PrecisionName::bf16);
     Deck small_moments = deck;
     small_moments.optimizer.moments = StateType::bf16;
-    hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
+    hold_plans<bf16>(name, small_moments, PrecisionName::bf16);
     small_moments.optimizer.master_weights = StateType::bf16;
-    hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
+    hold_plans<bf16>(name, small_moments, PrecisionName::bf16);
     small_moments.train.zero_stage = 3;
-    hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
+    hold_plans<bf16>(name, small_moments, PrecisionName::bf16);
     Deck muon = deck;
     muon.optimizer.name = OptimizerName::normuon;
-    hold_plan<double>(name, muon, PrecisionName::fp64);
-    hold_plan<bf16>(name, muon, PrecisionName::bf16);
+    hold_plans<double>(name, muon, PrecisionName::fp64);
+    hold_plans<bf16>(name, muon, PrecisionName::bf16);
     Deck soap = deck;
     soap.optimizer.name = OptimizerName::soap;
-    hold_plan<double>(name, soap, PrecisionName::fp64);
-    hold_plan<bf16>(name, soap, PrecisionName::bf16);
+    hold_plans<double>(name, soap, PrecisionName::fp64);
+    hold_plans<bf16>(name, soap, PrecisionName::bf16);
     Deck adafactor = deck;
     adafactor.optimizer.name = OptimizerName::adafactor;
-    hold_plan<double>(name, adafactor, PrecisionName::fp64);
-    hold_plan<bf16>(name, adafactor, PrecisionName::bf16);
+    hold_plans<double>(name, adafactor, PrecisionName::fp64);
+    hold_plans<bf16>(name, adafactor, PrecisionName::bf16);
   }
 }
 
