@@ -235,8 +235,6 @@ WholeTensors<T> Job<T>::whole_tensors() {
   return {session->storage(), mesh, session->heartbeat()};
 }
 
-#define FORGE_INSTANTIATE(T) template struct Job<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_CLASS(Job);
 
 }  // namespace forge

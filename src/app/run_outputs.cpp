@@ -149,10 +149,6 @@ void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const
   }
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                      \
-  template void write_outputs<T>(Job<T>&, const World&, const RunBegin&, const RunDirectory*, const TrainingLog&, \
-                                 Leaving*);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(write_outputs);
 
 }  // namespace forge

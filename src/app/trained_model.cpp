@@ -140,12 +140,7 @@ void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<dou
   throw Error("the parameters have NaN or Inf: " + text + "; legal: finite numbers", ExitCode::not_finite);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                     \
-  template void start_adapters<T>(const Deck&, const ModelSpec&, ParameterStorage<T>&, Stream&, const Replicas&, \
-                                  Heartbeat*);                                                                   \
-  template void refuse_not_finite<T>(const ParameterStorage<T>&, const std::vector<double>&, Stream&, Arena&,    \
-                                     const Deck&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(start_adapters);
+FORGE_INSTANTIATE_FUNCTION(refuse_not_finite);
 
 }  // namespace forge

@@ -385,16 +385,9 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
   return worst;
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                           \
-  template std::uint64_t load_hf_tensors<T>(const std::string&, const ModelSpec&, std::uint64_t, ParameterStorage<T>&, \
-                                            Stream&, const Replicas&, Heartbeat*);                                     \
-  template std::uint64_t load_hf_adapter<T>(const std::string&, const ModelSpec&, ParameterStorage<T>&, Stream&,       \
-                                            const Replicas&, Heartbeat*);                                              \
-  template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource,      \
-                                    Stream&, const std::map<std::string, std::string>&, const ModelSpec*,              \
-                                    const std::vector<double>&);                                                       \
-  template double compare_gradients<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, Stream&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(load_hf_tensors);
+FORGE_INSTANTIATE_FUNCTION(load_hf_adapter);
+FORGE_INSTANTIATE_FUNCTION(write_hf_tensors);
+FORGE_INSTANTIATE_FUNCTION(compare_gradients);
 
 }  // namespace forge

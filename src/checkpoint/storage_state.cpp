@@ -126,9 +126,6 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
   return tensors.take();
 }
 
-#define FORGE_INSTANTIATE(T) \
-  template std::vector<StateTensor> state_of<T>(const ParameterStorage<T>&, std::int64_t, StateUse, StateParts);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(state_of);
 
 }  // namespace forge

@@ -80,12 +80,21 @@ FORGE_INLINE A as_held(A x) {
     return A(T(x));
 }
 
-// Explicit instantiation for every compute type: of functions, by the macro M of a type; of a class template.
-#define FORGE_COMPUTE_TYPES(M) M(double) M(float) M(bf16)
+// Explicit instantiation: of one specialization of a function template, whose signature its declaration has; of a
+// function for every compute type or every accumulation type; of a class, or by the macro M of a type, for every
+// compute type.
+#define FORGE_INSTANTIATE_ONE(...) template decltype(__VA_ARGS__) __VA_ARGS__
+#define FORGE_INSTANTIATE_ACC_FUNCTION(f) \
+  FORGE_INSTANTIATE_ONE(f<double>);       \
+  FORGE_INSTANTIATE_ONE(f<float>)
+#define FORGE_INSTANTIATE_FUNCTION(f) \
+  FORGE_INSTANTIATE_ACC_FUNCTION(f);  \
+  FORGE_INSTANTIATE_ONE(f<bf16>)
 #define FORGE_INSTANTIATE_CLASS(C) \
   template class C<double>;        \
   template class C<float>;         \
   template class C<bf16>
+#define FORGE_COMPUTE_TYPES(M) M(double) M(float) M(bf16)
 
 // The types of a run (DESIGN: never one): of master weights, of activations and the weights that GEMMs read, of
 // gradients and statistics, of gradients on the wire. An optimizer's states: model/optimizer_state.hpp.

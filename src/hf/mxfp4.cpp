@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "core/types.hpp"
 
 namespace forge {
 
@@ -63,9 +64,6 @@ void read_mxfp4(const TensorFiles& files, const TensorInfo& blocks, const Tensor
       }
   }
 }
-template void read_mxfp4<float>(const TensorFiles&, const TensorInfo&, const TensorInfo&, std::int64_t, std::int64_t,
-                                std::int64_t, std::span<float>);
-template void read_mxfp4<double>(const TensorFiles&, const TensorInfo&, const TensorInfo&, std::int64_t, std::int64_t,
-                                 std::int64_t, std::span<double>);
+FORGE_INSTANTIATE_ACC_FUNCTION(read_mxfp4);
 
 }  // namespace forge

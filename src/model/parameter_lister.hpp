@@ -174,4 +174,11 @@ Unit declare_unit(const ModelSpec& spec, UnitKind kind, std::int64_t layer, std:
 // Where the tensors of a block begin in the family's Hugging Face checkpoints.
 std::string hf_block_name(const ModelSpec& spec, std::int64_t layer);
 
+// Instantiates the struct S<P> of a layer's parameters: of views that are written, and of weights that are read.
+#define FORGE_INSTANTIATE_PARAMETERS(S) \
+  FORGE_INSTANTIATE_CLASS(S);           \
+  template struct S<const double>;      \
+  template struct S<const float>;       \
+  template struct S<const bf16>
+
 }  // namespace forge

@@ -199,11 +199,7 @@ void LowRank<P>::list(ParameterLister& l, AdaptedProduct product) {
                      .groups = t.groups});
 }
 
-#define FORGE_INSTANTIATE(T)        \
-  template struct LowRank<const T>; \
-  template struct LowRank<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_PARAMETERS(LowRank);
 
 AdapterInput input_of(const ModelSpec& s, BlockProduct product) {
   switch (product) {
@@ -233,9 +229,7 @@ void DroppedRows<T>::list(BufferLister& l, bool trains) {
   if (most > 0) l.add(values, "dropped inputs of adapters", most, 1);
 }
 
-#define FORGE_INSTANTIATE(T) template struct DroppedRows<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_CLASS(DroppedRows);
 
 void list_low_rows(Segments& list, AdaptedProduct product) {
   const std::int64_t columns = low_columns(list.spec, product);

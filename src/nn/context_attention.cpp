@@ -63,15 +63,7 @@ void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const
   key_backward<T>(ctx, layer, batch, s.keys, d_o, in, lse, delta, d);
 }
 
-#define FORGE_CONTEXT_ATTENTION(T)                                                                                 \
-  template void context_attention_forward<T>(const Context<T>&, std::int64_t, const Batch&,                        \
-                                             const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>,        \
-                                             View<const T, 1>);                                                    \
-  template void context_attention_backward<T>(const Context<T>&, std::int64_t, const Batch&, View<const T, 3>,     \
-                                              const AttentionHeads<const T>&, View<const T, 3>,                    \
-                                              View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<acc_t<T>, 2>, \
-                                              const AttentionHeads<T>&, const SinkGradient<T>&);
-FORGE_COMPUTE_TYPES(FORGE_CONTEXT_ATTENTION)
-#undef FORGE_CONTEXT_ATTENTION
+FORGE_INSTANTIATE_FUNCTION(context_attention_forward);
+FORGE_INSTANTIATE_FUNCTION(context_attention_backward);
 
 }  // namespace forge

@@ -178,14 +178,7 @@ void head_parallel_backward(const Context<T>& ctx, std::int64_t layer, const Bat
   unpack<T>(ctx, home, n.q() + n.k(), n.v(), d.v);
 }
 
-#define FORGE_HEADS(T)                                                                                            \
-  template void head_parallel_forward(const Context<T>&, std::int64_t, const Batch&, const HeadForward<T>&,       \
-                                      const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>,              \
-                                      View<acc_t<T>, 2>, View<const T, 1>);                                       \
-  template void head_parallel_backward(const Context<T>&, std::int64_t, const Batch&, const HeadBackward<T>&,     \
-                                       View<const T, 3>, const AttentionHeads<const T>&, View<const acc_t<T>, 2>, \
-                                       View<const acc_t<T>, 2>, const AttentionHeads<T>&, const SinkGradient<T>&);
-FORGE_COMPUTE_TYPES(FORGE_HEADS)
-#undef FORGE_HEADS
+FORGE_INSTANTIATE_FUNCTION(head_parallel_forward);
+FORGE_INSTANTIATE_FUNCTION(head_parallel_backward);
 
 }  // namespace forge::context_detail

@@ -281,13 +281,7 @@ void key_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch,
   gather_backward(ctx, blocks, in, d);
 }
 
-#define FORGE_KEYS(T)                                                                                                \
-  template void key_forward(const Context<T>&, std::int64_t, const Batch&, const KeyForward<T>&,                     \
-                            const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>, View<acc_t<T>, 2>);       \
-  template void key_backward(const Context<T>&, std::int64_t, const Batch&, const KeyBackward<T>&, View<const T, 3>, \
-                             const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,       \
-                             const AttentionHeads<T>&);
-FORGE_COMPUTE_TYPES(FORGE_KEYS)
-#undef FORGE_KEYS
+FORGE_INSTANTIATE_FUNCTION(key_forward);
+FORGE_INSTANTIATE_FUNCTION(key_backward);
 
 }  // namespace forge::context_detail

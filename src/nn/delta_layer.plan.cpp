@@ -38,11 +38,7 @@ void DeltaParameters<P>::list(ParameterLister& l) {
   this->list_output(l);
 }
 
-#define FORGE_INSTANTIATE(T)                \
-  template struct DeltaParameters<const T>; \
-  template struct DeltaParameters<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_PARAMETERS(DeltaParameters);
 
 MatrixSplit delta_in_split(const ModelSpec& s, bool rounds) {
   const std::int64_t rows = rounds ? s.linear_channels() + s.linear_values() : s.linear_columns();

@@ -91,13 +91,7 @@ std::unique_ptr<Dispatch<T>> sorted_assignments(const Context<T>& ctx, const Dis
   return std::make_unique<ExchangeDispatch<T>>(ctx, b, s);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                             \
-  template std::unique_ptr<Dispatch<T>> sort_assignments(                                                \
-      const Context<T>&, View<const std::int32_t, 2>, View<const std::int32_t, 2>, const SortScratch&,   \
-      const DispatchBuffers<T>&, const DispatchScratch<T>&, View<double, 1>);                            \
-  template std::unique_ptr<Dispatch<T>> sorted_assignments(const Context<T>&, const DispatchBuffers<T>&, \
-                                                           const DispatchScratch<T>&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(sort_assignments);
+FORGE_INSTANTIATE_FUNCTION(sorted_assignments);
 
 }  // namespace forge

@@ -42,11 +42,7 @@ void ExpertLowRank<P>::list(ParameterLister& l, BlockProduct product) {
   }
 }
 
-#define FORGE_INSTANTIATE(T)              \
-  template struct ExpertLowRank<const T>; \
-  template struct ExpertLowRank<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_PARAMETERS(ExpertLowRank);
 
 void list_expert_low_rows(Segments& list, BlockProduct product, std::int64_t rows) {
   const std::int64_t columns = low_columns(list.spec, product);

@@ -131,12 +131,8 @@ void head_logits(const Context<T>& ctx, const HeadParameters<const T>& w, View<c
   if (const double cap = ctx.spec().options.logit_soft_cap; cap > 0) soft_cap<acc_t<T>>(ctx.stream, logits, cap);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                 \
-  template struct StateNorm<T>;                                                                              \
-  template struct Head<T>;                                                                                   \
-  template void head_logits(const Context<T>&, const HeadParameters<const T>&, View<const T, 2>, View<T, 2>, \
-                            const NormStatistics<T>&, View<acc_t<T>, 2>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_CLASS(StateNorm);
+FORGE_INSTANTIATE_CLASS(Head);
+FORGE_INSTANTIATE_FUNCTION(head_logits);
 
 }  // namespace forge

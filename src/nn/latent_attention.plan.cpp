@@ -27,11 +27,7 @@ void LatentParameters<P>::list(ParameterLister& l) {
   this->list_output(l);
 }
 
-#define FORGE_INSTANTIATE(T)                 \
-  template struct LatentParameters<const T>; \
-  template struct LatentParameters<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_PARAMETERS(LatentParameters);
 
 LatentSplits latent_splits(const ModelSpec& s) {
   return {{whole_lines(s.q_lora()), whole_lines(s.C()), BlockProduct::q_down},

@@ -46,11 +46,7 @@ void MlpParameters<P>::list(ParameterLister& l, std::int64_t ffn, bool biases, c
   l.add(down_bias, {{n.own, "down_bias"}, {n.hf, n.inner_hf, down_hf, "bias"}, {s.C()}}, Section::output_biases);
 }
 
-#define FORGE_INSTANTIATE(T)              \
-  template struct MlpParameters<const T>; \
-  template struct MlpParameters<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_PARAMETERS(MlpParameters);
 
 MatrixSplit mlp_up_split(const ModelSpec& s, std::int64_t ffn) {
   MatrixLines rows = split_lines(ffn);

@@ -83,13 +83,8 @@ void MoeParameters<P>::list(ParameterLister& l) {
           Section::vectors);
 }
 
-#define FORGE_INSTANTIATE(T)                 \
-  template struct ExpertParameters<const T>; \
-  template struct ExpertParameters<T>;       \
-  template struct MoeParameters<const T>;    \
-  template struct MoeParameters<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_PARAMETERS(ExpertParameters);
+FORGE_INSTANTIATE_PARAMETERS(MoeParameters);
 
 MatrixSplit expert_up_split(const ModelSpec& s, std::int64_t ffn) {
   MatrixSplit w = mlp_up_split(s, ffn);

@@ -178,12 +178,9 @@ void apply_updates(Stream& stream, const Update& update, const FactoredArgs<T>& 
   }
 }
 
-#define FORGE_INSTANTIATE(T)                                                    \
-  template void add_squares(Stream&, const FactoredArgs<T>&);                   \
-  template void update_moments(Stream&, const Update&, const FactoredArgs<T>&); \
-  template void add_updates(Stream&, const Update&, const FactoredArgs<T>&);    \
-  template void apply_updates(Stream&, const Update&, const FactoredArgs<T>&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(add_squares);
+FORGE_INSTANTIATE_FUNCTION(update_moments);
+FORGE_INSTANTIATE_FUNCTION(add_updates);
+FORGE_INSTANTIATE_FUNCTION(apply_updates);
 
 }  // namespace forge

@@ -27,8 +27,6 @@ void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, co
   };
   update_weights<2>(stream, step, run, new_weight);
 }
-template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<double>&);
-template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<float>&);
-template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<bf16>&);
+FORGE_INSTANTIATE_FUNCTION(adamw);
 
 }  // namespace forge

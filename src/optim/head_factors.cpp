@@ -48,14 +48,7 @@ void scale_heads(Stream& stream, const ClippedRows& rows, std::int64_t first, st
   });
 }
 
-template void head_factors(Stream&, View<const double, 2>, std::int64_t, double, View<const StepScalars, 1>,
-                           View<double, 2>);
-template void head_factors(Stream&, View<const float, 2>, std::int64_t, double, View<const StepScalars, 1>,
-                           View<float, 2>);
-#define FORGE_INSTANTIATE(T)                                                                                  \
-  template void scale_heads(Stream&, const ClippedRows&, std::int64_t, std::int64_t, View<const acc_t<T>, 1>, \
-                            View<acc_t<T>, 1>, View<T, 1>, View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_ACC_FUNCTION(head_factors);
+FORGE_INSTANTIATE_FUNCTION(scale_heads);
 
 }  // namespace forge

@@ -18,8 +18,6 @@ void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, con
   };
   update_weights<1>(stream, step, run, new_weight);
 }
-template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<double>&);
-template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<float>&);
-template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<bf16>&);
+FORGE_INSTANTIATE_FUNCTION(lion);
 
 }  // namespace forge

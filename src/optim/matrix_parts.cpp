@@ -61,11 +61,8 @@ void normalise_matrices(Stream& stream, View<T, 3> x, View<double, 1> row_square
   });
 }
 
-#define FORGE_INSTANTIATE(T)                                                          \
-  template void put_part(Stream&, const MatrixPlace&, View<const T, 1>, View<T, 1>);  \
-  template void take_part(Stream&, const MatrixPlace&, View<const T, 1>, View<T, 1>); \
-  template void normalise_matrices(Stream&, View<T, 3>, View<double, 1>, View<double, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(put_part);
+FORGE_INSTANTIATE_FUNCTION(take_part);
+FORGE_INSTANTIATE_FUNCTION(normalise_matrices);
 
 }  // namespace forge

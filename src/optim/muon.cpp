@@ -108,11 +108,7 @@ void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, co
   });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                         \
-  template void muon_prepare(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<T>&, View<T, 1>);    \
-  template void muon_apply(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<T>&, View<const T, 1>, \
-                           double);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(muon_prepare);
+FORGE_INSTANTIATE_FUNCTION(muon_apply);
 
 }  // namespace forge

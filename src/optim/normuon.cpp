@@ -46,10 +46,6 @@ void normuon_rows(Stream& stream, const OptimizerDeck& deck, const UpdateStep& s
   });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                  \
-  template void normuon_rows(Stream&, const OptimizerDeck&, const UpdateStep&, View<T, 3>, View<acc_t<T>, 1>, \
-                             View<double, 1>, View<double, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(normuon_rows);
 
 }  // namespace forge

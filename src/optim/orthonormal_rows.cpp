@@ -45,7 +45,6 @@ void orthonormal_rows(Stream& stream, View<A, 2> a, View<A, 2> q, View<double, 1
     }
   });
 }
-template void orthonormal_rows(Stream&, View<double, 2>, View<double, 2>, View<double, 1>);
-template void orthonormal_rows(Stream&, View<float, 2>, View<float, 2>, View<double, 1>);
+FORGE_INSTANTIATE_ACC_FUNCTION(orthonormal_rows);
 
 }  // namespace forge

@@ -62,14 +62,8 @@ void exchange_weights(Stream& stream, View<A, 1> trained, View<A, 1> averages) {
   });
 }
 
-template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<double>&);
-template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<float>&);
-template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<bf16>&);
-template void schedule_free_averages(Stream&, const OptimizerDeck&, View<const double, 1>, View<const double, 1>,
-                                     View<double, 1>);
-template void schedule_free_averages(Stream&, const OptimizerDeck&, View<const float, 1>, View<const float, 1>,
-                                     View<float, 1>);
-template void exchange_weights(Stream&, View<double, 1>, View<double, 1>);
-template void exchange_weights(Stream&, View<float, 1>, View<float, 1>);
+FORGE_INSTANTIATE_FUNCTION(schedule_free);
+FORGE_INSTANTIATE_ACC_FUNCTION(schedule_free_averages);
+FORGE_INSTANTIATE_ACC_FUNCTION(exchange_weights);
 
 }  // namespace forge

@@ -17,8 +17,6 @@ void sgd(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, cons
   };
   update_weights<1>(stream, step, run, new_weight);
 }
-template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<double>&);
-template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<float>&);
-template void sgd(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateArgs<bf16>&);
+FORGE_INSTANTIATE_FUNCTION(sgd);
 
 }  // namespace forge

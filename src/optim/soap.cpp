@@ -185,8 +185,6 @@ void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& r
   with_gradient_type(run, [&]<class G>(std::type_identity<G>) { prepare_with<G>(stream, step, run, values); });
 }
 
-#define FORGE_INSTANTIATE(T) template void soap_prepare(Stream&, const UpdateStep&, const UpdateArgs<T>&, View<T, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(soap_prepare);
 
 }  // namespace forge

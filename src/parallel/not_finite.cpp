@@ -68,9 +68,6 @@ std::vector<NotFinite> tensors_not_finite(const ParameterStorage<T>& storage, St
   return found;
 }
 
-#define FORGE_INSTANTIATE(T) \
-  template std::vector<NotFinite> tensors_not_finite<T>(const ParameterStorage<T>&, Stream&, Arena&, bool);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(tensors_not_finite);
 
 }  // namespace forge

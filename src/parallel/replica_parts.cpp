@@ -131,9 +131,6 @@ std::vector<std::uint64_t> bit_sums_of(std::span<const ReplicaPart> parts, Strea
   return sums;
 }
 
-#define FORGE_INSTANTIATE(T) \
-  template std::vector<ReplicaPart> replica_parts<T>(const ParameterStorage<T>&, ReplicaKind, bool);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(replica_parts);
 
 }  // namespace forge

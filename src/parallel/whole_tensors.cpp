@@ -163,10 +163,7 @@ WholeWeights<T>::WholeWeights(const ModelSpec& spec, WholeTensors<T>& tensors, S
   }
 }
 
-#define FORGE_INSTANTIATE(T)      \
-  template class WholeTensors<T>; \
-  template struct WholeWeights<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_CLASS(WholeTensors);
+FORGE_INSTANTIATE_CLASS(WholeWeights);
 
 }  // namespace forge

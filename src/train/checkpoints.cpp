@@ -308,12 +308,8 @@ bool Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& ti
   leaving_.leave("saved " + step_name(progress.step) + " and left");
 }
 
-#define FORGE_INSTANTIATE(T)                                                             \
-  template std::vector<StateTensor> session_state<T>(Session<T>&, StateUse, StateParts); \
-  template class Checkpoints<T>;
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
-template std::vector<StateTensor> bias_state<double>(const ModelSpec&, const View<double, 2>&);
-template std::vector<StateTensor> bias_state<float>(const ModelSpec&, const View<float, 2>&);
+FORGE_INSTANTIATE_FUNCTION(session_state);
+FORGE_INSTANTIATE_CLASS(Checkpoints);
+FORGE_INSTANTIATE_ACC_FUNCTION(bias_state);
 
 }  // namespace forge

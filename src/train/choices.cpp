@@ -51,10 +51,6 @@ std::optional<TaskResult> evaluate_task(Scorer<T>& scorer, const ChoiceTask& tas
                     static_cast<double>(right[1]) / all};
 }
 
-#define FORGE_INSTANTIATE(T)                                                                       \
-  template std::optional<TaskResult> evaluate_task<T>(Scorer<T>&, const ChoiceTask&, std::int64_t, \
-                                                      const std::function<bool()>&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(evaluate_task);
 
 }  // namespace forge

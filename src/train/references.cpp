@@ -381,13 +381,9 @@ std::string make_references(Session<T>& session, const TrainingData& data, const
          " were there";
 }
 
-#define FORGE_INSTANTIATE(T)                                                                          \
-  template std::uint64_t key_of_weights<T>(Session<T>&);                                              \
-  template void score_texts<T>(Session<T>&, const TrainingData&, std::int64_t,                        \
-                               const std::function<void(std::int64_t, const std::vector<double>&)>&); \
-  template ReferenceKeys check_references<T>(Session<T>&, TrainingData&, const std::string&);         \
-  template std::string make_references<T>(Session<T>&, const TrainingData&, const std::string&, const ReferenceKeys&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(key_of_weights);
+FORGE_INSTANTIATE_FUNCTION(score_texts);
+FORGE_INSTANTIATE_FUNCTION(check_references);
+FORGE_INSTANTIATE_FUNCTION(make_references);
 
 }  // namespace forge

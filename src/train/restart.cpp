@@ -297,11 +297,7 @@ std::string load_model(Session<T>& session, const Deck& deck, std::vector<std::s
   return from;
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                     \
-  template RunProgress restart<T>(Session<T>&, const Deck&, const std::vector<std::string>&, const std::string&, \
-                                  std::vector<std::string>&);                                                    \
-  template std::string load_model<T>(Session<T>&, const Deck&, std::vector<std::string>&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(restart);
+FORGE_INSTANTIATE_FUNCTION(load_model);
 
 }  // namespace forge

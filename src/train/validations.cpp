@@ -157,10 +157,7 @@ void Validations<T>::say(std::int64_t s, const ValidationSet& set, const Evaluat
   log_.say(validation_line(record));
 }
 
-#define FORGE_INSTANTIATE(T)     \
-  template class Validations<T>; \
-  template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&, const std::function<bool()>&);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_CLASS(Validations);
+FORGE_INSTANTIATE_FUNCTION(evaluate_set);
 
 }  // namespace forge

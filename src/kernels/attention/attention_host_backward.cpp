@@ -235,12 +235,6 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
             [=](std::int64_t i, int thread) { queries_item(b, i, thread); });
 }
 
-#define FORGE_ATTENTION(T)                                                                                            \
-  template void attention_backward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,         \
-                                      View<const T, 3>, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,  \
-                                      View<const acc_t<T>, 2>, View<T, 3>, View<T, 3>, View<T, 3>, View<acc_t<T>, 3>, \
-                                      View<const T, 3>);
-FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
-#undef FORGE_ATTENTION
+FORGE_INSTANTIATE_FUNCTION(attention_backward);
 
 }  // namespace forge

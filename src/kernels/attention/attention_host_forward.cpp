@@ -105,11 +105,6 @@ void attention_forward(Stream& stream, const AttentionShape& shape, const Attent
             [=](std::int64_t item, int thread) { forward_item(call, item, thread, o, lse, peak); });
 }
 
-#define FORGE_ATTENTION(T)                                                                                   \
-  template void attention_forward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>, \
-                                     View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>,      \
-                                     View<acc_t<T>, 2>);
-FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
-#undef FORGE_ATTENTION
+FORGE_INSTANTIATE_FUNCTION(attention_forward);
 
 }  // namespace forge

@@ -126,21 +126,15 @@ void clear_peaks(Stream& stream, View<A, 2> largest) {
   parallel_for(stream, largest.size(),
                [=] FORGE_LAMBDA(std::int64_t i) { largest.data[i] = -static_cast<A>(INFINITY); });
 }
-template void clear_peaks<double>(Stream&, View<double, 2>);
-template void clear_peaks<float>(Stream&, View<float, 2>);
-template void add_peaks<double>(Stream&, View<const double, 2>, View<const std::int64_t, 1>, View<double, 1>);
-template void add_peaks<float>(Stream&, View<const float, 2>, View<const std::int64_t, 1>, View<float, 1>);
 
-#define FORGE_ATTENTION(T)                                                                                           \
-  template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>);                  \
-  template void attention_merge<T, T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>,                      \
-                                      View<const acc_t<T>, 2>);                                                      \
-  template void attention_sinks<T>(Stream&, View<const T, 1>, View<T, 3>, View<acc_t<T>, 2>);                        \
-  template void attention_sink_terms<T>(Stream&, View<const T, 1>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
-                                        View<acc_t<T>, 2>);
-FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
-#undef FORGE_ATTENTION
-template void attention_merge<bf16, float>(Stream&, View<float, 3>, View<float, 2>, View<const bf16, 3>,
-                                           View<const float, 2>);
+FORGE_INSTANTIATE_ACC_FUNCTION(clear_peaks);
+FORGE_INSTANTIATE_ACC_FUNCTION(add_peaks);
+FORGE_INSTANTIATE_FUNCTION(attention_delta);
+FORGE_INSTANTIATE_FUNCTION(attention_sinks);
+FORGE_INSTANTIATE_FUNCTION(attention_sink_terms);
+FORGE_INSTANTIATE_ONE(attention_merge<double, double>);
+FORGE_INSTANTIATE_ONE(attention_merge<float, float>);
+FORGE_INSTANTIATE_ONE(attention_merge<bf16, bf16>);
+FORGE_INSTANTIATE_ONE(attention_merge<bf16, float>);
 
 }  // namespace forge

@@ -348,8 +348,6 @@ TileFunctions<T> tile_functions() {
   return FORGE_TILE_TABLE(plain, Narrow);
 }
 
-template TileFunctions<double> tile_functions<double>();
-template TileFunctions<float> tile_functions<float>();
-template TileFunctions<bf16> tile_functions<bf16>();
+FORGE_INSTANTIATE_FUNCTION(tile_functions);
 
 }  // namespace forge

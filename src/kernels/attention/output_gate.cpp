@@ -64,11 +64,9 @@ void gate_output_backward(Stream& stream, View<const T, 2> o, View<const T, 2> g
   });
 }
 
-#define FORGE_OUTPUT_GATE(T)                                                                          \
-  template void split_gates<T>(Stream&, View<const T, 2>, std::int64_t, View<T, 2>, View<T, 2>);      \
-  template void join_gates<T>(Stream&, View<const T, 2>, View<const T, 2>, std::int64_t, View<T, 2>); \
-  template void gate_output<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>);              \
-  template void gate_output_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_OUTPUT_GATE)
+FORGE_INSTANTIATE_FUNCTION(split_gates);
+FORGE_INSTANTIATE_FUNCTION(join_gates);
+FORGE_INSTANTIATE_FUNCTION(gate_output);
+FORGE_INSTANTIATE_FUNCTION(gate_output_backward);
 
 }  // namespace forge

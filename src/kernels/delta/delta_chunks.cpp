@@ -163,19 +163,12 @@ void delta_sums_backward(Stream& stream, const DeltaShape& shape, const DeltaSlo
   });
 }
 
-#define FORGE_DELTA_RULE(A)                                                                                            \
-  template void delta_sums<A>(Stream&, const DeltaShape&, const Documents&, bool, const DeltaTokens<A>&, View<A, 1>);  \
-  template void delta_masks<A>(Stream&, const DeltaShape&, const Documents&, const DeltaTokens<A>&, View<const A, 2>,  \
-                               View<A, 2>, View<A, 2>, View<A, 2>, View<A, 2>);                                        \
-  template void delta_solve<A>(Stream&, const DeltaShape&, View<const A, 2>, View<const A, 1>, View<A, 2>, bool);      \
-  template void delta_scale_rows<A>(Stream&, View<const A, 1>, std::int64_t, View<A, 2>);                              \
-  template void delta_state_slope<A>(Stream&, const DeltaShape&, View<const A, 1>, View<const A, 2>, View<const A, 2>, \
-                                     View<A, 1>);                                                                      \
-  template void delta_masks_backward<A>(Stream&, const DeltaShape&, const Documents&, const DeltaTokens<A>&,           \
-                                        View<const A, 2>, View<const A, 2>, View<A, 2>, View<A, 2>,                    \
-                                        const DeltaSlopes<A>&);                                                        \
-  template void delta_sums_backward<A>(Stream&, const DeltaShape&, const DeltaSlopes<A>&);
-FORGE_DELTA_RULE(float)
-FORGE_DELTA_RULE(double)
+FORGE_INSTANTIATE_ACC_FUNCTION(delta_sums);
+FORGE_INSTANTIATE_ACC_FUNCTION(delta_masks);
+FORGE_INSTANTIATE_ACC_FUNCTION(delta_solve);
+FORGE_INSTANTIATE_ACC_FUNCTION(delta_scale_rows);
+FORGE_INSTANTIATE_ACC_FUNCTION(delta_state_slope);
+FORGE_INSTANTIATE_ACC_FUNCTION(delta_masks_backward);
+FORGE_INSTANTIATE_ACC_FUNCTION(delta_sums_backward);
 
 }  // namespace forge

@@ -96,12 +96,7 @@ void delta_conv_backward(Stream& stream, const DeltaShape& shape, const Document
   add_partial_sums(stream, sums, dw);
 }
 
-#define FORGE_DELTA_CONV(T)                                                                            \
-  template void delta_conv_forward<T>(Stream&, const DeltaShape&, const Documents&, View<const T, 2>,  \
-                                      View<const T, 1>, View<T, 2>);                                   \
-  template void delta_conv_backward<T>(Stream&, const DeltaShape&, const Documents&, View<const T, 2>, \
-                                       View<const T, 1>, View<T, 2>, View<T, 2>, View<acc_t<T>, 2>,    \
-                                       View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_DELTA_CONV)
+FORGE_INSTANTIATE_FUNCTION(delta_conv_forward);
+FORGE_INSTANTIATE_FUNCTION(delta_conv_backward);
 
 }  // namespace forge

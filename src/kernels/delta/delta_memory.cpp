@@ -69,11 +69,7 @@ void delta_conv_next(Stream& stream, const DeltaShape& shape, const DeltaRows& r
   });
 }
 
-#define FORGE_DELTA_MEMORY(T)                                                                                        \
-  template void delta_begin<T>(Stream&, const DeltaShape&, const DeltaRows&, const DeltaMemory<T>&);                 \
-  template void delta_conv_next<T>(Stream&, const DeltaShape&, const DeltaRows&, View<const T, 2>, View<const T, 1>, \
-                                   View<T, 2>, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_DELTA_MEMORY)
-#undef FORGE_DELTA_MEMORY
+FORGE_INSTANTIATE_FUNCTION(delta_begin);
+FORGE_INSTANTIATE_FUNCTION(delta_conv_next);
 
 }  // namespace forge

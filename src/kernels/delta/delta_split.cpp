@@ -183,19 +183,10 @@ void delta_split_backward(Stream& stream, const DeltaShape& shape, View<const T,
   });
 }
 
-#define FORGE_DELTA_SPLIT(T)                                                                                           \
-  template void delta_split<T>(Stream&, const DeltaShape&, View<const T, 2>, const DeltaGates<T>&, const DeltaRows&,   \
-                               View<acc_t<T>, 2>, View<acc_t<T>, 2>, View<acc_t<T>, 2>, const DeltaTokens<acc_t<T>>&); \
-  template void delta_join<T>(Stream&, const DeltaShape&, View<const acc_t<T>, 2>, View<T, 2>);                        \
-  template void delta_cut<T>(Stream&, const DeltaShape&, View<const T, 2>, View<acc_t<T>, 2>);                         \
-  template void delta_combine<T>(Stream&, const DeltaShape&, const DeltaTokens<acc_t<T>>&, View<const T, 2>,           \
-                                 View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,            \
-                                 View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,            \
-                                 View<acc_t<T>, 2>, View<acc_t<T>, 2>, const DeltaSlopes<acc_t<T>>&);                  \
-  template void delta_split_backward<T>(Stream&, const DeltaShape&, View<const T, 2>, const DeltaGates<T>&,            \
-                                        const DeltaTokens<acc_t<T>>&, const DeltaSlopes<acc_t<T>>&,                    \
-                                        View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,     \
-                                        View<T, 2>, View<T, 2>, View<T, 2>, View<acc_t<T>, 2>);
-FORGE_COMPUTE_TYPES(FORGE_DELTA_SPLIT)
+FORGE_INSTANTIATE_FUNCTION(delta_split);
+FORGE_INSTANTIATE_FUNCTION(delta_join);
+FORGE_INSTANTIATE_FUNCTION(delta_cut);
+FORGE_INSTANTIATE_FUNCTION(delta_combine);
+FORGE_INSTANTIATE_FUNCTION(delta_split_backward);
 
 }  // namespace forge

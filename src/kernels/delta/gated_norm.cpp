@@ -74,11 +74,7 @@ void gated_norm_backward(Stream& stream, View<const T, 2> x, View<const T, 2> z,
   });
 }
 
-#define FORGE_GATED_NORM(T)                                                                                   \
-  template void gated_norm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>, double,  \
-                                      View<T, 2>);                                                            \
-  template void gated_norm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>, double, \
-                                       View<T, 2>, View<T, 2>, View<acc_t<T>, 2>, View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_GATED_NORM)
+FORGE_INSTANTIATE_FUNCTION(gated_norm_forward);
+FORGE_INSTANTIATE_FUNCTION(gated_norm_backward);
 
 }  // namespace forge

@@ -72,14 +72,8 @@ void expert_bias_weights(Stream& stream, const RowGroups& groups, View<const T, 
   });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                       \
-  template void expert_bias_forward<T>(Stream&, const RowGroups&, View<const T, 2>, BiasColumns,                   \
-                                       View<const acc_t<T>, 1>, View<T, 2>);                                       \
-  template void expert_bias_backward<T>(Stream&, const RowGroups&, View<const T, 2>, BiasColumns,                  \
-                                        View<const acc_t<T>, 1>, View<acc_t<T>, 2>);                               \
-  template void expert_bias_weights<T>(Stream&, const RowGroups&, View<const T, 2>, BiasColumns, View<const T, 2>, \
-                                       View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(expert_bias_forward);
+FORGE_INSTANTIATE_FUNCTION(expert_bias_backward);
+FORGE_INSTANTIATE_FUNCTION(expert_bias_weights);
 
 }  // namespace forge

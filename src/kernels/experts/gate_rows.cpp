@@ -40,13 +40,8 @@ void gate_rows_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x,
   });
 }
 
-template void sigmoid<double>(Stream&, View<double, 1>);
-template void sigmoid<float>(Stream&, View<float, 1>);
-#define FORGE_INSTANTIATE(T)                                                                                \
-  template void gate_rows<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>);               \
-  template void gate_rows_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>, \
-                                      View<T, 2>, View<T, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_ACC_FUNCTION(sigmoid);
+FORGE_INSTANTIATE_FUNCTION(gate_rows);
+FORGE_INSTANTIATE_FUNCTION(gate_rows_backward);
 
 }  // namespace forge

@@ -175,11 +175,6 @@ void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int3
   });
 }
 
-template void capacity_drop<double>(Stream&, CapacityOptions, View<const std::int32_t, 2>, View<const double, 2>,
-                                    View<const std::int32_t, 1>, View<const std::int32_t, 1>, CapacityWorkspace,
-                                    View<std::int32_t, 2>, View<std::int64_t, 1>);
-template void capacity_drop<float>(Stream&, CapacityOptions, View<const std::int32_t, 2>, View<const float, 2>,
-                                   View<const std::int32_t, 1>, View<const std::int32_t, 1>, CapacityWorkspace,
-                                   View<std::int32_t, 2>, View<std::int64_t, 1>);
+FORGE_INSTANTIATE_ACC_FUNCTION(capacity_drop);
 
 }  // namespace forge

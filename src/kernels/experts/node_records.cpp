@@ -103,10 +103,6 @@ void permute_codes(Stream& stream, View<const std::uint8_t, 2> x, View<const std
     permute_words<std::uint8_t>(stream, x, order, chosen, rows);
 }
 
-#define FORGE_SUM_ENTRIES(T)                                                                               \
-  template void sum_entries<T>(Stream&, View<const T, 2>, View<const std::int32_t, 2>, std::int64_t, bool, \
-                               View<acc_t<T>, 2>);
-FORGE_COMPUTE_TYPES(FORGE_SUM_ENTRIES)
-#undef FORGE_SUM_ENTRIES
+FORGE_INSTANTIATE_FUNCTION(sum_entries);
 
 }  // namespace forge

@@ -80,17 +80,9 @@ void unpermute_weights(Stream& stream, View<const A, 1> d_values, View<const std
   });
 }
 
-#define FORGE_PERMUTE(T)                                                                                           \
-  template void permute_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 1>, std::int64_t, View<T, 2>); \
-  template void unpermute_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 2>, std::int64_t,            \
-                                  View<const acc_t<T>, 2>, bool, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_PERMUTE)
-#undef FORGE_PERMUTE
-#define FORGE_PERMUTE_WEIGHTS(A)                                                                        \
-  template void permute_weights<A>(Stream&, View<const A, 2>, View<const std::int32_t, 1>, View<A, 1>); \
-  template void unpermute_weights<A>(Stream&, View<const A, 1>, View<const std::int32_t, 2>, View<A, 2>);
-FORGE_PERMUTE_WEIGHTS(double)
-FORGE_PERMUTE_WEIGHTS(float)
-#undef FORGE_PERMUTE_WEIGHTS
+FORGE_INSTANTIATE_FUNCTION(permute_rows);
+FORGE_INSTANTIATE_FUNCTION(unpermute_rows);
+FORGE_INSTANTIATE_ACC_FUNCTION(permute_weights);
+FORGE_INSTANTIATE_ACC_FUNCTION(unpermute_weights);
 
 }  // namespace forge

@@ -160,19 +160,10 @@ void router_bias_update(Stream& stream, View<const double, 1> load, double rate,
   });
 }
 
-#define FORGE_ROUTER_LOSSES(A)                                                                              \
-  template void router_z_loss<A>(Stream&, View<const A, 2>, double, View<A, 1>, View<A, 2>,                 \
-                                 View<const std::int32_t, 2>);                                              \
-  template void router_statistics<A>(Stream&, RouterOptions, View<const A, 2>, View<const std::int32_t, 2>, \
-                                     View<const std::int32_t, 1>, View<double, 2>, View<double, 2>);        \
-  template void router_balance_gradient<A>(Stream&, RouterOptions, View<const A, 2>, View<const double, 2>, \
-                                           View<const std::int32_t, 1>, double, View<A, 2>);                \
-  template void router_bias_update<A>(Stream&, View<const double, 1>, double, View<A, 1>);
-FORGE_ROUTER_LOSSES(double)
-FORGE_ROUTER_LOSSES(float)
-#undef FORGE_ROUTER_LOSSES
-template void jitter<double>(Stream&, View<const double, 2>, View<double, 2>, Jitter);
-template void jitter<float>(Stream&, View<const float, 2>, View<float, 2>, Jitter);
-template void jitter<bf16>(Stream&, View<const bf16, 2>, View<bf16, 2>, Jitter);
+FORGE_INSTANTIATE_ACC_FUNCTION(router_z_loss);
+FORGE_INSTANTIATE_ACC_FUNCTION(router_statistics);
+FORGE_INSTANTIATE_ACC_FUNCTION(router_balance_gradient);
+FORGE_INSTANTIATE_ACC_FUNCTION(router_bias_update);
+FORGE_INSTANTIATE_FUNCTION(jitter);
 
 }  // namespace forge

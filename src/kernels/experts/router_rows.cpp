@@ -243,15 +243,8 @@ void router_backward(Stream& stream, RouterOptions options, View<const A, 2> log
   });
 }
 
-#define FORGE_ROUTER(A)                                                                                              \
-  template void router_forward<A>(Stream&, RouterOptions, View<const A, 2>, View<const A, 1>, View<A, 2>,            \
-                                  View<std::int32_t, 2>, View<A, 2>, View<const std::int64_t, 1>);                   \
-  template void router_weights<A>(Stream&, RouterOptions, View<const A, 2>, View<const std::int32_t, 2>, View<A, 2>, \
-                                  View<A, 2>);                                                                       \
-  template void router_backward<A>(Stream&, RouterOptions, View<const A, 2>, View<const A, 2>,                       \
-                                   View<const std::int32_t, 2>, View<const A, 2>, View<const A, 2>, View<A, 2>);
-FORGE_ROUTER(double)
-FORGE_ROUTER(float)
-#undef FORGE_ROUTER
+FORGE_INSTANTIATE_ACC_FUNCTION(router_forward);
+FORGE_INSTANTIATE_ACC_FUNCTION(router_weights);
+FORGE_INSTANTIATE_ACC_FUNCTION(router_backward);
 
 }  // namespace forge

@@ -113,12 +113,7 @@ void fp8_count_of_part(Stream& stream, View<const T, 1> x, std::int64_t first, c
   add_strips(stream, double(numbers), double(times), partials, counts);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                       \
-  template void fp8_count<T>(Stream&, View<const T, 2>, std::int64_t, std::int64_t, const ScaledOperand&, bool,    \
-                             View<const float, 1>, View<double, 1>, View<double, 1>, View<const std::int64_t, 1>); \
-  template void fp8_count_of_part<T>(Stream&, View<const T, 1>, std::int64_t, const ScaledOperand&, std::int64_t,  \
-                                     std::int64_t, bool, View<const float, 1>, View<double, 1>, View<double, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(fp8_count);
+FORGE_INSTANTIATE_FUNCTION(fp8_count_of_part);
 
 }  // namespace forge

@@ -75,13 +75,8 @@ void fp8_decode(Stream& stream, View<const std::uint8_t, 1> codes, const ScaledO
                 });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                          \
-  template void fp8_amax_of_part<T>(Stream&, View<const T, 1>, std::int64_t, const ScaledOperand&, View<float, 1>);   \
-  template void fp8_encode<T>(Stream&, View<const T, 1>, std::int64_t, const ScaledOperand&, bool,                    \
-                              View<const float, 1>, View<std::uint8_t, 1>);                                           \
-  template void fp8_decode<T>(Stream&, View<const std::uint8_t, 1>, const ScaledOperand&, bool, View<const float, 1>, \
-                              View<T, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(fp8_amax_of_part);
+FORGE_INSTANTIATE_FUNCTION(fp8_encode);
+FORGE_INSTANTIATE_FUNCTION(fp8_decode);
 
 }  // namespace forge

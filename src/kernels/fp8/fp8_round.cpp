@@ -130,12 +130,7 @@ void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand,
                 });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                          \
-  template void take_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, std::int64_t,           \
-                             View<const std::int64_t, 1>, bool);                                                      \
-  template void fp8_round<T>(Stream&, View<const T, 2>, const ScaledOperand&, bool, View<const float, 1>, View<T, 2>, \
-                             std::int64_t, View<float, 1>, View<const std::int64_t, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(take_amax);
+FORGE_INSTANTIATE_FUNCTION(fp8_round);
 
 }  // namespace forge

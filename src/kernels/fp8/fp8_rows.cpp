@@ -94,12 +94,7 @@ void codes_to_rows(Stream& stream, View<const std::uint8_t, 2> codes, const Scal
                 });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                   \
-  template void rows_to_codes<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<const std::int32_t, 1>, \
-                                 std::int64_t, View<std::uint8_t, 2>);                                         \
-  template void codes_to_rows<T>(Stream&, View<const std::uint8_t, 2>, const ScaledOperand&,                   \
-                                 View<const std::int32_t, 1>, std::int64_t, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(rows_to_codes);
+FORGE_INSTANTIATE_FUNCTION(codes_to_rows);
 
 }  // namespace forge

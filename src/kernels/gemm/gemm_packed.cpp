@@ -246,11 +246,8 @@ void packed_gemm(int threads, int64_t m, int64_t n, int64_t k, A alpha, Operand<
   });
 }
 
-template void packed_gemm(int, int64_t, int64_t, int64_t, double, Operand<double>, Operand<double>, double, double*,
-                          int64_t, void*, std::size_t);
-template void packed_gemm(int, int64_t, int64_t, int64_t, float, Operand<float>, Operand<float>, float, float*, int64_t,
-                          void*, std::size_t);
-template void packed_gemm(int, int64_t, int64_t, int64_t, float, Operand<bf16>, Operand<bf16>, float, float*, int64_t,
-                          void*, std::size_t);
+FORGE_INSTANTIATE_ONE(packed_gemm<double, double>);
+FORGE_INSTANTIATE_ONE(packed_gemm<float, float>);
+FORGE_INSTANTIATE_ONE(packed_gemm<bf16, float>);
 
 }  // namespace forge

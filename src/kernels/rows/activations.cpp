@@ -348,19 +348,12 @@ void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, Vie
   }
 }
 
-#define FORGE_WEIGHTED_SWIGLU(T)                                                                                  \
-  template void weighted_swiglu_forward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>, Gate); \
-  template void weighted_swiglu_backward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<const T, 2>, \
-                                            View<T, 2>, View<acc_t<T>, 1>, View<T, 2>, Gate);
-FORGE_COMPUTE_TYPES(FORGE_WEIGHTED_SWIGLU)
+FORGE_INSTANTIATE_FUNCTION(weighted_swiglu_forward);
+FORGE_INSTANTIATE_FUNCTION(weighted_swiglu_backward);
 
-#define FORGE_ACTIVATIONS(T)                                                                                  \
-  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, const RowAmaxes&, Gate);             \
-  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, const RowAmaxes&, \
-                                   View<T, 2>, Gate);                                                         \
-  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>, const RowAmaxes&);     \
-  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>,     \
-                                      const RowAmaxes&, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_ACTIVATIONS)
+FORGE_INSTANTIATE_FUNCTION(swiglu_forward);
+FORGE_INSTANTIATE_FUNCTION(swiglu_backward);
+FORGE_INSTANTIATE_FUNCTION(pointwise_forward);
+FORGE_INSTANTIATE_FUNCTION(pointwise_backward);
 
 }  // namespace forge

@@ -42,18 +42,11 @@ void add_bits(Stream& stream, View<const W, 1> x, std::uint64_t number, View<std
   });
 }
 
-template void sum_bits<std::uint8_t>(Stream&, View<const std::uint8_t, 1>, View<std::uint64_t, 1>,
-                                     View<std::uint64_t, 1>);
-template void sum_bits<std::uint16_t>(Stream&, View<const std::uint16_t, 1>, View<std::uint64_t, 1>,
-                                      View<std::uint64_t, 1>);
-template void sum_bits<std::uint32_t>(Stream&, View<const std::uint32_t, 1>, View<std::uint64_t, 1>,
-                                      View<std::uint64_t, 1>);
-template void sum_bits<std::uint64_t>(Stream&, View<const std::uint64_t, 1>, View<std::uint64_t, 1>,
-                                      View<std::uint64_t, 1>);
-
-template void add_bits<std::uint32_t>(Stream&, View<const std::uint32_t, 1>, std::uint64_t, View<std::uint64_t, 1>,
-                                      View<std::uint64_t, 1>);
-template void add_bits<std::uint64_t>(Stream&, View<const std::uint64_t, 1>, std::uint64_t, View<std::uint64_t, 1>,
-                                      View<std::uint64_t, 1>);
+FORGE_INSTANTIATE_ONE(sum_bits<std::uint8_t>);
+FORGE_INSTANTIATE_ONE(sum_bits<std::uint16_t>);
+FORGE_INSTANTIATE_ONE(sum_bits<std::uint32_t>);
+FORGE_INSTANTIATE_ONE(sum_bits<std::uint64_t>);
+FORGE_INSTANTIATE_ONE(add_bits<std::uint32_t>);
+FORGE_INSTANTIATE_ONE(add_bits<std::uint64_t>);
 
 }  // namespace forge

@@ -77,11 +77,8 @@ void transpose_blocks(Stream& stream, std::int64_t outer, std::int64_t inner, Vi
   });
 }
 
-#define FORGE_BLOCKS(T)                                                                                  \
-  template void columns_to_blocks<T>(Stream&, View<const T, 2>, std::int64_t, std::int64_t, View<T, 2>); \
-  template void blocks_to_columns<T>(Stream&, View<const T, 2>, std::int64_t, std::int64_t, View<T, 2>); \
-  template void transpose_blocks<T>(Stream&, std::int64_t, std::int64_t, View<const T, 2>, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_BLOCKS)
-#undef FORGE_BLOCKS
+FORGE_INSTANTIATE_FUNCTION(columns_to_blocks);
+FORGE_INSTANTIATE_FUNCTION(blocks_to_columns);
+FORGE_INSTANTIATE_FUNCTION(transpose_blocks);
 
 }  // namespace forge

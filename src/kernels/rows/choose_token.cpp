@@ -180,9 +180,6 @@ void choose_token(Stream& stream, View<const A, 1> logits, const TokenChoice& ho
   });
 }
 
-template void choose_token<double>(Stream&, View<const double, 1>, const TokenChoice&, const ChoiceWorkspace<double>&,
-                                   View<std::int32_t, 1>);
-template void choose_token<float>(Stream&, View<const float, 1>, const TokenChoice&, const ChoiceWorkspace<float>&,
-                                  View<std::int32_t, 1>);
+FORGE_INSTANTIATE_ACC_FUNCTION(choose_token);
 
 }  // namespace forge

@@ -195,15 +195,8 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
   });
 }
 
-#define FORGE_CROSS_ENTROPY(T)                                                                                       \
-  template void cross_entropy<T>(Stream&, View<const acc_t<T>, 2>, View<const std::int32_t, 1>, double, double,      \
-                                 View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>, const RowWeights&);               \
-  template void cross_entropy_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                          \
-                                            View<const std::int32_t, 1>, std::int64_t, View<acc_t<T>, 2>);           \
-  template void cross_entropy_from_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                     \
-                                                 View<const std::int32_t, 1>, std::int64_t, View<const acc_t<T>, 2>, \
-                                                 int, double, double, View<acc_t<T>, 1>, View<acc_t<T>, 1>,          \
-                                                 View<T, 2>, const RowWeights&);
-FORGE_COMPUTE_TYPES(FORGE_CROSS_ENTROPY)
+FORGE_INSTANTIATE_FUNCTION(cross_entropy);
+FORGE_INSTANTIATE_FUNCTION(cross_entropy_statistics);
+FORGE_INSTANTIATE_FUNCTION(cross_entropy_from_statistics);
 
 }  // namespace forge

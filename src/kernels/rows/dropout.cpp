@@ -108,9 +108,7 @@ void residual_add(Stream& stream, View<const T, 2> residual, View<const T, 2> x,
   });
 }
 
-#define FORGE_DROPOUT(T)                                                    \
-  template void dropout<T>(Stream&, View<const T, 2>, View<T, 2>, Dropout); \
-  template void residual_add<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, Dropout);
-FORGE_COMPUTE_TYPES(FORGE_DROPOUT)
+FORGE_INSTANTIATE_FUNCTION(dropout);
+FORGE_INSTANTIATE_FUNCTION(residual_add);
 
 }  // namespace forge

@@ -81,18 +81,17 @@ void add_bias(Stream& stream, View<const T, 1> bias, View<X, 2> x) {
   template void convert<From, bf16>(Stream&, View<const From, 1>, View<bf16, 1>);
 FORGE_COMPUTE_TYPES(FORGE_CONVERT)
 
-template void convert_rows<double, double>(Stream&, View<const double, 2>, View<double, 2>);
-template void convert_rows<float, float>(Stream&, View<const float, 2>, View<float, 2>);
-template void convert_rows<bf16, bf16>(Stream&, View<const bf16, 2>, View<bf16, 2>);
-template void convert_rows<bf16, float>(Stream&, View<const bf16, 2>, View<float, 2>);
-template void convert_rows<float, bf16>(Stream&, View<const float, 2>, View<bf16, 2>);
-
-#define FORGE_ELEMENTWISE(T)                                                 \
-  template void copy_rows<T>(Stream&, View<const T, 2>, View<T, 2>);         \
-  template void accumulate<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>); \
-  template void add<T>(Stream&, View<const T, 1>, View<T, 1>);               \
-  template void add_bias<T, T>(Stream&, View<const T, 1>, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_ELEMENTWISE)
-template void add_bias<bf16, float>(Stream&, View<const bf16, 1>, View<float, 2>);
+FORGE_INSTANTIATE_ONE(convert_rows<double, double>);
+FORGE_INSTANTIATE_ONE(convert_rows<float, float>);
+FORGE_INSTANTIATE_ONE(convert_rows<bf16, bf16>);
+FORGE_INSTANTIATE_ONE(convert_rows<bf16, float>);
+FORGE_INSTANTIATE_ONE(convert_rows<float, bf16>);
+FORGE_INSTANTIATE_FUNCTION(copy_rows);
+FORGE_INSTANTIATE_FUNCTION(accumulate);
+FORGE_INSTANTIATE_FUNCTION(add);
+FORGE_INSTANTIATE_ONE(add_bias<double, double>);
+FORGE_INSTANTIATE_ONE(add_bias<float, float>);
+FORGE_INSTANTIATE_ONE(add_bias<bf16, bf16>);
+FORGE_INSTANTIATE_ONE(add_bias<bf16, float>);
 
 }  // namespace forge

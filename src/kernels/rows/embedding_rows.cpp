@@ -60,11 +60,7 @@ void embedding_backward(Stream& stream, View<const std::int32_t, 1> index, View<
   });
 }
 
-#define FORGE_EMBEDDING(T)                                                                               \
-  template void embedding_forward<T>(Stream&, View<const std::int32_t, 1>, View<const T, 2>,             \
-                                     View<const std::int32_t, 1>, View<const T, 2>, View<T, 2>, double); \
-  template void embedding_backward<T>(Stream&, View<const std::int32_t, 1>, View<const std::int32_t, 1>, \
-                                      View<const T, 2>, View<acc_t<T>, 2>, double);
-FORGE_COMPUTE_TYPES(FORGE_EMBEDDING)
+FORGE_INSTANTIATE_FUNCTION(embedding_forward);
+FORGE_INSTANTIATE_FUNCTION(embedding_backward);
 
 }  // namespace forge

@@ -34,9 +34,7 @@ void fill_uniform(Stream& stream, const UniformNumbers& numbers, std::int64_t fi
   fill_numbers(stream, numbers, first, pitch, to);
 }
 
-#define FORGE_NORMAL(T)                                                                                \
-  template void fill_normal<T>(Stream&, const NormalNumbers&, std::int64_t, std::int64_t, View<T, 2>); \
-  template void fill_uniform<T>(Stream&, const UniformNumbers&, std::int64_t, std::int64_t, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_NORMAL)
+FORGE_INSTANTIATE_FUNCTION(fill_normal);
+FORGE_INSTANTIATE_FUNCTION(fill_uniform);
 
 }  // namespace forge

@@ -319,14 +319,7 @@ void head_norm_backward(Stream& stream, View<T, 3> d, View<const T, 3> x, const 
   add_partial_sums<A>(stream, sums, d_keys);
 }
 
-#define FORGE_HEAD_NORM(T)                                                                                           \
-  template void head_norm_forward<T>(Stream&, View<const T, 3>, const HeadWeights<T>&, double,                       \
-                                     View<const std::int32_t, 1>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,  \
-                                     View<T, 3>, View<acc_t<T>, 2>);                                                 \
-  template void head_norm_backward<T>(Stream&, View<T, 3>, View<const T, 3>, const HeadWeights<T>&,                  \
-                                      View<const acc_t<T>, 2>, View<const std::int32_t, 1>, View<const acc_t<T>, 2>, \
-                                      View<const acc_t<T>, 2>, View<acc_t<T>, 2>, View<acc_t<T>, 1>,                 \
-                                      View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_HEAD_NORM)
+FORGE_INSTANTIATE_FUNCTION(head_norm_forward);
+FORGE_INSTANTIATE_FUNCTION(head_norm_backward);
 
 }  // namespace forge

@@ -65,9 +65,7 @@ void latent_keys_backward(Stream& stream, View<const T, 3> d_k, View<const T, 3>
   parallel_rows(stream, d_k.rows(), n.heads + 1, row_width<T>(n.plain), body);
 }
 
-#define FORGE_LATENT_KEYS(T)                                                                                 \
-  template void latent_keys_forward<T>(Stream&, View<const T, 3>, View<const T, 2>, View<T, 3>, View<T, 3>); \
-  template void latent_keys_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, View<T, 3>, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_LATENT_KEYS)
+FORGE_INSTANTIATE_FUNCTION(latent_keys_forward);
+FORGE_INSTANTIATE_FUNCTION(latent_keys_backward);
 
 }  // namespace forge

@@ -180,16 +180,9 @@ void column_sum(Stream& stream, View<const T, 2> dy, View<acc_t<T>, 2> partial, 
       [=] FORGE_LAMBDA(std::int64_t r, std::int64_t first) { return column_line(dy.row(r) + first); }, BiasTerm<A>{});
 }
 
-#define FORGE_LAYERNORM(T)                                                                                            \
-  template void layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, View<const T, 1>, double,           \
-                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>, const RowAmaxes&);             \
-  template void residual_layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,          \
-                                              View<const T, 1>, double, View<T, 2>, View<T, 2>, View<acc_t<T>, 1>,    \
-                                              View<acc_t<T>, 1>, const RowAmaxes&);                                   \
-  template void layernorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                  \
-                                      View<const acc_t<T>, 1>, View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, \
-                                      View<acc_t<T>, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                       \
-  template void column_sum<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>, View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_LAYERNORM)
+FORGE_INSTANTIATE_FUNCTION(layernorm_forward);
+FORGE_INSTANTIATE_FUNCTION(residual_layernorm_forward);
+FORGE_INSTANTIATE_FUNCTION(layernorm_backward);
+FORGE_INSTANTIATE_FUNCTION(column_sum);
 
 }  // namespace forge

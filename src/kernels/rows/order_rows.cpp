@@ -55,10 +55,7 @@ void rows_by_rank(Stream& stream, std::int64_t ranks, std::int64_t sequences, Vi
   });
 }
 
-#define FORGE_ORDER_ROWS(T)                                                                             \
-  template void rows_by_position<T>(Stream&, std::int64_t, std::int64_t, View<const T, 2>, View<T, 2>); \
-  template void rows_by_rank<T>(Stream&, std::int64_t, std::int64_t, View<const T, 2>, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_ORDER_ROWS)
-#undef FORGE_ORDER_ROWS
+FORGE_INSTANTIATE_FUNCTION(rows_by_position);
+FORGE_INSTANTIATE_FUNCTION(rows_by_rank);
 
 }  // namespace forge

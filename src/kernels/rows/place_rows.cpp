@@ -28,10 +28,7 @@ void take_rows(Stream& stream, View<const T, 2> from, std::int64_t first, View<c
   });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                       \
-  template void place_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 1>, View<T, 2>); \
-  template void take_rows<T>(Stream&, View<const T, 2>, std::int64_t, View<const std::int32_t, 1>, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(place_rows);
+FORGE_INSTANTIATE_FUNCTION(take_rows);
 
 }  // namespace forge

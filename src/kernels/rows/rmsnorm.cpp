@@ -110,14 +110,8 @@ void rmsnorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, V
   add_partial_sums<acc_t<T>>(stream, partial.slice(0, chunks.count), dw);
 }
 
-#define FORGE_RMSNORM(T)                                                                                               \
-  template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>, View<acc_t<T>, 1>, \
-                                   const RowAmaxes&);                                                                  \
-  template void residual_rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>, double,     \
-                                            View<T, 2>, View<T, 2>, View<acc_t<T>, 1>, const RowAmaxes&);              \
-  template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                     \
-                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, View<acc_t<T>, 2>,          \
-                                    View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_RMSNORM)
+FORGE_INSTANTIATE_FUNCTION(rmsnorm_forward);
+FORGE_INSTANTIATE_FUNCTION(residual_rmsnorm_forward);
+FORGE_INSTANTIATE_FUNCTION(rmsnorm_backward);
 
 }  // namespace forge

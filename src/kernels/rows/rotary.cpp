@@ -88,9 +88,6 @@ void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions,
   parallel_rows(stream, x.rows(), heads, row_width<T>(halves ? h : 2 * h), body);
 }
 
-#define FORGE_ROTARY(T)                                                                              \
-  template void rotary<T>(Stream&, View<T, 3>, View<const std::int32_t, 1>, View<const acc_t<T>, 2>, \
-                          View<const acc_t<T>, 2>, bool, RotaryPairs, RotaryPart);
-FORGE_COMPUTE_TYPES(FORGE_ROTARY)
+FORGE_INSTANTIATE_FUNCTION(rotary);
 
 }  // namespace forge

@@ -37,11 +37,8 @@ void add_sums(Stream& stream, View<const T, 1> sums, View<acc_t<T>, 1> x) {
   parallel_for(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t i) { to[i] += A(in[i]); });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                \
-  template void add_rounded(Stream&, const Rounding&, View<const acc_t<T>, 1>, View<T, 1>); \
-  template void set_rounded(Stream&, const Rounding&, View<const acc_t<T>, 1>, View<T, 1>); \
-  template void add_sums(Stream&, View<const T, 1>, View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_FUNCTION(add_rounded);
+FORGE_INSTANTIATE_FUNCTION(set_rounded);
+FORGE_INSTANTIATE_FUNCTION(add_sums);
 
 }  // namespace forge

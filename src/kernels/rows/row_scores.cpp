@@ -27,11 +27,6 @@ void score_rows(Stream& stream, View<const A, 2> logits, std::int64_t columns, V
   });
 }
 
-#define FORGE_INSTANTIATE(A)                                                                                      \
-  template void score_rows<A>(Stream&, View<const A, 2>, std::int64_t, View<const std::int32_t, 1>, std::int64_t, \
-                              View<const A, 2>, View<const A, 1>, const RowScores&);
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(double)
-#undef FORGE_INSTANTIATE
+FORGE_INSTANTIATE_ACC_FUNCTION(score_rows);
 
 }  // namespace forge

@@ -16,7 +16,6 @@ void scale_matrix(Stream& stream, double factor, View<T, 2> y) {
   });
 }
 
-#define FORGE_SCALE(T) template void scale_matrix<T>(Stream&, double, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_SCALE)
+FORGE_INSTANTIATE_FUNCTION(scale_matrix);
 
 }  // namespace forge

@@ -32,11 +32,8 @@ void soft_cap_backward(Stream& stream, View<const acc_t<T>, 2> y, double cap, Vi
   });
 }
 
-template void soft_cap<double>(Stream&, View<double, 2>, double);
-template void soft_cap<float>(Stream&, View<float, 2>, double);
+FORGE_INSTANTIATE_ACC_FUNCTION(soft_cap);
 
-#define FORGE_SOFT_CAP(T) template void soft_cap_backward<T>(Stream&, View<const acc_t<T>, 2>, double, View<T, 2>);
-FORGE_COMPUTE_TYPES(FORGE_SOFT_CAP)
-#undef FORGE_SOFT_CAP
+FORGE_INSTANTIATE_FUNCTION(soft_cap_backward);
 
 }  // namespace forge

@@ -59,12 +59,8 @@ void finish_scalars(Stream& stream, View<StepScalars, 1> scalars, double clip_no
   });
 }
 
-template void sum_into<double>(Stream&, View<const double, 1>, View<double, 1>);
-template void sum_into<float>(Stream&, View<const float, 1>, View<double, 1>);
-template void sum_by_group<double>(Stream&, View<const double, 1>, View<const std::int32_t, 1>, View<double, 1>);
-template void sum_by_group<float>(Stream&, View<const float, 1>, View<const std::int32_t, 1>, View<double, 1>);
-template void sum_of_squares<double>(Stream&, View<const double, 1>, View<double, 1>, View<double, 1>);
-template void sum_of_squares<float>(Stream&, View<const float, 1>, View<double, 1>, View<double, 1>);
-template void sum_of_squares<bf16>(Stream&, View<const bf16, 1>, View<double, 1>, View<double, 1>);
+FORGE_INSTANTIATE_ACC_FUNCTION(sum_into);
+FORGE_INSTANTIATE_ACC_FUNCTION(sum_by_group);
+FORGE_INSTANTIATE_FUNCTION(sum_of_squares);
 
 }  // namespace forge

@@ -135,16 +135,10 @@ void width_norm_backward(Stream& stream, View<T, 3> d, View<const T, 3> x, const
   parallel_rows(stream, x.rows(), heads, row_width<T>(n), body);
 }
 
-#define FORGE_WIDTH_NORM(T)                                                                                          \
-  template void width_squares<T>(Stream&, View<const T, 3>, std::int64_t, bool, View<acc_t<T>, 2>);                  \
-  template void width_rstd<T>(Stream&, std::int64_t, std::int64_t, double, View<acc_t<T>, 2>);                       \
-  template void width_norm_forward<T>(Stream&, View<const T, 3>, const HeadWeights<T>&, View<const acc_t<T>, 2>,     \
-                                      View<T, 3>);                                                                   \
-  template void width_slopes<T>(Stream&, View<const T, 3>, View<const T, 3>, const HeadWeights<T>&,                  \
-                                View<acc_t<T>, 2>);                                                                  \
-  template void width_norm_backward<T>(Stream&, View<T, 3>, View<const T, 3>, const HeadWeights<T>&,                 \
-                                       View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, std::int64_t, std::int64_t, \
-                                       View<acc_t<T>, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);
-FORGE_COMPUTE_TYPES(FORGE_WIDTH_NORM)
+FORGE_INSTANTIATE_FUNCTION(width_squares);
+FORGE_INSTANTIATE_FUNCTION(width_rstd);
+FORGE_INSTANTIATE_FUNCTION(width_norm_forward);
+FORGE_INSTANTIATE_FUNCTION(width_slopes);
+FORGE_INSTANTIATE_FUNCTION(width_norm_backward);
 
 }  // namespace forge
