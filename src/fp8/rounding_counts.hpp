@@ -3,28 +3,10 @@
 #include <array>
 #include <cstdint>
 
-#include "core/to_size.hpp"
 #include "core/view.hpp"
+#include "model/block_product.hpp"
 
 namespace forge {
-
-// A block's products with its weights, as reports name them; q, k and v are one, and so are gate and up.
-enum class BlockProduct {
-  qkv,
-  attention_out,
-  gate_up,
-  down,
-  q_down,
-  kv_down,
-  q_up,
-  kv_up,
-  expert_gate_up,
-  expert_down,
-  count_
-};
-inline constexpr std::array block_product_names{"qkv",     "attention_out", "gate_up", "down",           "q_down",
-                                                "kv_down", "q_up",          "kv_up",   "expert_gate_up", "expert_down"};
-static_assert(block_product_names.size() == to_size(BlockProduct::count_));
 
 // Tensors of a product that are rounded to FP8: y = x Wᵀ, dx = dy W.
 enum class RoundedTensor { x, dy, weights, count_ };

@@ -5,7 +5,6 @@
 
 #include "core/collectives.hpp"
 #include "core/macros.hpp"
-#include "core/short_list.hpp"
 #include "fp8/rounding_counts.hpp"
 #include "model/buffers.hpp"
 
@@ -29,34 +28,6 @@ namespace forge {
 enum class Fp8Format : std::uint8_t;  // config/fp8_format.hpp
 
 inline constexpr std::int64_t scale_width = 128;
-
-// Consecutive rows or columns of a matrix that tp, or of an expert etp, may split: of each part (q, k and v; gate and
-// up) this rank has `count`, and so has each of `copies` neighbours.
-struct MatrixLines {
-  struct Part {
-    std::int64_t count, copies;
-  };
-  ShortList<Part, 3> parts;
-  bool split = false;
-
-  std::int64_t count() const {
-    std::int64_t sum = 0;
-    for (const Part& part : parts) sum += part.count;
-    return sum;
-  }
-};
-inline MatrixLines whole_lines(std::int64_t count) {
-  return {{{count, 1}}, false};
-}
-inline MatrixLines split_lines(std::int64_t count) {
-  return {{{count, 1}}, true};
-}
-
-// How tp, or of an expert etp, splits a weight W(N,K).
-struct MatrixSplit {
-  MatrixLines rows, columns;
-  BlockProduct product{};
-};
 
 // Rows of a weight that this rank counts: of heads that tp neighbours share only the first of them.
 inline std::int64_t counted_lines(const MatrixLines& lines, int tp_rank) {
@@ -121,9 +92,6 @@ struct ScaledOperand {
 
   std::int64_t groups() const { return by_row.count * by_column.count; }
 };
-
-// y = x Wᵀ, dx = dy W, dW += dyᵀ x.
-enum class ProductOf { output, input_gradient, weight_gradient };
 
 // The operands of a product, the activation or output gradient first; of experts, `b` is each one's matrix, and `a` has
 // the rows of all of them.

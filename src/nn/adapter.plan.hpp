@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "fp8/scaled_product.hpp"
+#include "model/block_product.hpp"
 #include "model/parameter_lister.hpp"
 #include "nn/rows.plan.hpp"
 
