@@ -11,6 +11,9 @@
 
 #include "app/libraries.hpp"
 #include "comm/agreement.hpp"
+#include "config/kernel_choice.hpp"
+#include "config/keys.hpp"
+#include "config/rounding_options.hpp"
 #include "config/write_deck.hpp"
 #include "core/build_info.hpp"
 #include "core/random.hpp"
@@ -41,19 +44,16 @@ std::string build_lines() {
 
 // What changes kernels, collectives or results: forge's own, and NCCL's but for those of a node's own devices.
 std::string environment_lines() {
-  constexpr std::string_view own[] = {"CUDA_DEVICE_MAX_CONNECTIONS=",
-                                      "FORGE_ATTENTION=",
-                                      "FORGE_FP8_CARRIER=",
-                                      "FORGE_GROUPED=",
-                                      "FORGE_ISA=",
-                                      "FORGE_SHARE_GPU="};
+  constexpr std::string_view others[] = {"CUDA_DEVICE_MAX_CONNECTIONS", "FORGE_ISA", "FORGE_SHARE_GPU"};
   constexpr std::string_view of_a_node[] = {"NCCL_HOSTID", "NCCL_DEBUG", "NCCL_SOCKET", "NCCL_IB_HCA", "NCCL_IB_GID",
                                             "NCCL_TOPO",   "NCCL_GRAPH", "NCCL_OOB",    "NCCL_RAS"};
   std::vector<std::string> list;
   for (char** variable = environ; *variable; ++variable) {
     const std::string_view text = *variable;
     const auto begins = [&](std::string_view with) { return text.starts_with(with); };
-    if (std::ranges::any_of(own, begins) || (begins("NCCL_") && std::ranges::none_of(of_a_node, begins)))
+    const std::string_view name = text.substr(0, text.find('='));
+    if (std::ranges::count(kernel_variables, name) || std::ranges::count(others, name) ||
+        (begins("NCCL_") && std::ranges::none_of(of_a_node, begins)))
       list.emplace_back(text);
   }
   return sorted_lines(std::move(list));
@@ -146,12 +146,12 @@ std::string documents_of(const TokenSet& set) {
 }  // namespace
 
 std::string model_fingerprint(const Deck& deck) {
+  constexpr std::string_view others[] = {"train.seed", "train.sequence_tokens", "data.document_end_token"};
   std::string text;
-  std::istringstream lines(deck_lines(deck));
-  for (std::string line; std::getline(lines, line);)
-    for (const std::string_view key : {"model.", "adapter.", "train.precision:", "train.fp8_",
-                                       "train.seed:", "train.sequence_tokens:", "data.document_end_token:"})
-      if (line.starts_with(key)) text += line + "\n";
+  for (const Key& key : all_keys())
+    if (key.section == "model" || key.section == "adapter" || is_of_products(key) ||
+        std::ranges::count(others, key.qualified()))
+      text += key.qualified() + ": " + value_text(key, deck) + "\n";
   const std::string& adapter = deck.model.adapter.load;
   return text + weight_lines(deck.model) + (adapter.empty() ? "" : start_lines(adapter)) +
          (deck.checkpoint.model_from.empty() ? "" : checkpoint_lines(deck.checkpoint.model_from));

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "config/attention_kernel.hpp"
 #include "config/report.hpp"
@@ -52,6 +53,9 @@ const KernelChoice& asked_kernels();
 // The type of all that FP8 doesn't round: bf16, or in builds with tests the word that FORGE_FP8_CARRIER has. Throws
 // BadInput where there is no such word.
 Fp8Carrier asked_fp8_carrier();
+
+// The variables of the environment that these read.
+inline constexpr std::string_view kernel_variables[] = {"FORGE_ATTENTION", "FORGE_FP8_CARRIER", "FORGE_GROUPED"};
 
 // Adds the deck's features that a kernel asked for by name doesn't compute.
 void check_kernels(const Deck& deck, const KernelChoice& asked, Report& report);

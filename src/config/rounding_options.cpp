@@ -32,9 +32,20 @@ std::vector<std::string> settings_without_rounding(const std::string& precision)
   std::vector<std::string> settings;
   if (precision == "fp8") return settings;
   for (const Key& key : all_keys())
-    if (key.section == "train" && key.name.starts_with("fp8_"))
-      settings.push_back(key.qualified() + "=" + default_text(key));
+    if (is_of_rounding(key)) settings.push_back(key.qualified() + "=" + default_text(key));
   return settings;
+}
+
+bool is_of_rounding(const Key& key) {
+  return key.section == "train" && key.name.starts_with("fp8_");
+}
+
+bool is_of_products(const Key& key) {
+  return key.qualified() == "train.precision" || is_of_rounding(key);
+}
+
+bool changes_products(const Key& key, const Deck& deck) {
+  return is_of_products(key) && (deck.train.precision == PrecisionName::fp8 || !is_of_rounding(key));
 }
 
 }  // namespace forge

@@ -9,6 +9,8 @@
 
 namespace forge {
 
+struct Key;
+
 // The deck's choices for fp8, for those who plan and run products.
 struct RoundingOptions {
   bool on = false;
@@ -38,5 +40,10 @@ RoundingOptions rounding_options(const Deck& deck);
 // "train.fp8_recipe=current", …: the keys of rounding at their defaults, which alone are legal with a precision that
 // rounds nothing; empty with fp8.
 std::vector<std::string> settings_without_rounding(const std::string& precision);
+// The keys of the arithmetic of products: the precision, and those that say how it rounds.
+bool is_of_rounding(const Key& key);
+bool is_of_products(const Key& key);
+// Whether the arithmetic of the deck's products follows from the key.
+bool changes_products(const Key& key, const Deck& deck);
 
 }  // namespace forge

@@ -9,6 +9,7 @@
 #include "checkpoint/storage_state.hpp"
 #include "config/file_handle.hpp"
 #include "config/keys.hpp"
+#include "config/rounding_options.hpp"
 #include "core/bytes.hpp"
 #include "core/random.hpp"
 #include "core/to_size.hpp"
@@ -165,12 +166,9 @@ std::uint64_t key_of_model(const Deck& deck, bool adapters) {
   for (const Key& key : all_keys()) {
     const bool model =
         key.section == "model" && (key.on_restart == OnRestart::stays || key.name.starts_with("capacity_"));
-    const bool arithmetic =
-        key.section == "train" &&
-        (key.name == "precision" || (deck.train.precision == PrecisionName::fp8 && key.name.starts_with("fp8_")));
     const bool scale = adapters && key.section == "adapter" &&
                        (key.name == "rank" || key.name == "alpha" || key.name == "rank_stabilised");
-    if (model || arithmetic || scale) text += key.qualified() + ": " + value_text(key, deck) + "\n";
+    if (model || scale || changes_products(key, deck)) text += key.qualified() + ": " + value_text(key, deck) + "\n";
   }
   return hash_of(text);
 }
