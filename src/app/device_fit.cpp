@@ -12,7 +12,6 @@
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/experts/grouped_cutlass.hpp"
-#include "kernels/fp8/fp8_operand.hpp"
 #include "predict/machine.hpp"
 
 namespace forge {
@@ -125,12 +124,6 @@ void refuse_grouped_products(GroupedProducts grouped) {
   if (const std::string features = device.features; !cutlass_has_kernels_here())
     throw BadInput(asked + ": this GPU is of " + features +
                    ", and the kernels are those of sm_90; legal: automatic, the default, library, or tensor_cores");
-}
-
-void refuse_scales(const RunSetup& setup) {
-  if (!setup.buffers.rounding.codes) return;
-  const std::string refusal = refusal_of_scales(setup.deck.train.fp8_recipe, cublas_version());
-  if (!refusal.empty()) throw BadInput(refusal);
 }
 
 }  // namespace

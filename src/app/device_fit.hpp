@@ -40,6 +40,8 @@ FewestGpus fewest_gpus(const Deck& deck, std::size_t usable, int capability);
 std::string fit_text(const RunSetup& setup, const AskedGpu& gpu);
 // Throws BadInput where the deck asks for kernels that the device of this build hasn't.
 void refuse_what_the_device_lacks(const RunSetup& setup);
+// Throws BadInput where products of codes have scales that the library of this build doesn't know.
+void refuse_scales(const RunSetup& setup);
 // All ranks: throws BadInput on every one where some rank's GPU hasn't the free memory, with the nearest change that
 // fits. Nothing has been allocated yet.
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world);

@@ -1,9 +1,17 @@
+#include "app/device_fit.hpp"
 #include "app/trained_model.hpp"
 #include "app/verb_help.hpp"
 #include "config/rounding_options.hpp"
 #include "core/error.hpp"
+#include "kernels/fp8/fp8_operand.hpp"
 
 namespace forge {
+
+void refuse_scales(const RunSetup& setup) {
+  if (!setup.buffers.rounding.codes) return;
+  const std::string refusal = refusal_of_scales(setup.deck.train.fp8_recipe, cublas_version());
+  if (!refusal.empty()) throw BadInput(refusal);
+}
 
 void refuse_scales_of_sequences(const CommandLine& line, const Deck& deck) {
   const RoundingOptions rounding = rounding_options(deck);
