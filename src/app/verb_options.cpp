@@ -3,6 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <variant>
+
+#include "config/export_type.hpp"
+#include "config/keys.hpp"
+#include "config/text.hpp"
 
 namespace forge {
 
@@ -26,15 +31,16 @@ void add_trained_model_options(po::options_description& o, CommandLine& c) {
       "checkpoint", po::value(&c.checkpoint)->value_name("latest|DIR"),
       "the parameters of the newest checkpoint of checkpoint.directory that is whole (the default where there "
       "is one), or of this one")("initial", po::bool_switch(&c.initial), "the parameters that training starts with")(
-      "precision", po::value(&c.precision)->value_name("fp64|fp32|bf16|fp8"),
+      "precision",
+      po::value(&c.precision)->value_name(joined(std::get<ChoiceKey>(find_key("train", "precision")->kind).words, "|")),
       "of the arithmetic, instead of the deck's train.precision");
 }
 
 void add_export_options(po::options_description& o, CommandLine& c) {
   o.add_options()("output", po::value(&c.output)->required()->value_name("HF_DIR"), "the directory to write")(
-      "type", po::value(&c.type)->value_name("fp32|bf16|fp8"),
-      "of the tensors (default fp32); fp8: of blocks' matrices, with block scales")(
-      "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)")(
+      "type", po::value(&c.type)->value_name(joined({export_type_words.begin(), export_type_words.end()}, "|")),
+      export_type_doc)("file-mib", po::value(&c.most_file_mib)->value_name("N"),
+                       "largest safetensors file (default 4096)")(
       "optimizer", po::bool_switch(&c.optimizer),
       "write the optimizer's states, too, under PyTorch's names: optimizer.safetensors")(
       "merge", po::bool_switch(&c.merge), "of a run with adapters: the model with these in it, not the adapters alone");

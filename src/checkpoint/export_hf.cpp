@@ -296,10 +296,9 @@ class Conversion {
 }  // namespace
 
 ExportType export_type(const std::string& word) {
-  constexpr std::array words{"fp32", "bf16", "fp8"};  // as ExportType
-  const auto found = std::find(words.begin(), words.end(), word);
-  if (found == words.end()) throw BadInput("--type " + word + ": legal are fp32, bf16 and fp8");
-  return static_cast<ExportType>(found - words.begin());
+  const auto found = std::ranges::find(export_type_words, word);
+  if (found == export_type_words.end()) throw BadInput("--type " + word + ": legal are fp32, bf16 and fp8");
+  return static_cast<ExportType>(found - export_type_words.begin());
 }
 
 ExportNotes export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,

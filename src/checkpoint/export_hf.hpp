@@ -4,13 +4,10 @@
 #include <string>
 
 #include "config/deck.hpp"
+#include "config/export_type.hpp"
 
 namespace forge {
 
-// The types of an exported directory's tensors. coded: the matrices of blocks and experts as 8-bit codes with scales,
-// not embedding, head, norms, routers, gates and the input of multi-token layers, which have
-// bf16: as DeepSeek-V3's files.
-enum class ExportType { fp32, bf16, coded };
 // The type of --type's word; BadInput where there is none.
 ExportType export_type(const std::string& word);
 
