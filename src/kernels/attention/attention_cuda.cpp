@@ -344,15 +344,7 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
   launch_backward<T, 256>(stream, p, g);
 }
 
-#define FORGE_ATTENTION(T)                                                                                            \
-  template void attention_forward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,          \
-                                     View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>,               \
-                                     View<acc_t<T>, 2>);                                                              \
-  template void attention_backward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,         \
-                                      View<const T, 3>, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,  \
-                                      View<const acc_t<T>, 2>, View<T, 3>, View<T, 3>, View<T, 3>, View<acc_t<T>, 3>, \
-                                      View<const T, 3>);
-FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
-#undef FORGE_ATTENTION
+FORGE_INSTANTIATE_FUNCTION(attention_forward);
+FORGE_INSTANTIATE_FUNCTION(attention_backward);
 
 }  // namespace forge
