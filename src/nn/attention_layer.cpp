@@ -180,14 +180,10 @@ void AttentionLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) co
   const View<T, 2> partial = partial_rows(p.ctx, s.rows, s.d_n1);
   block_linear_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), projected_gradient(), w.qkv, partial);
   adapter().backward_input(projected_gradient(), partial);
-  if (weights) {
-    behind.wait();
-    behind.reduce(partial, s.d_n1);
-    add_weights(n, *weights);
-    behind.wait();
-  } else {
+  if (weights)
+    behind.reduce_beside(partial, s.d_n1, [&] { add_weights(n, *weights); });
+  else
     reduce_rows(p.ctx, partial, s.d_n1);
-  }
   norm1_backward<T>(p, w, g, b, s.d_n1, dx, s.rows);
 }
 

@@ -185,14 +185,10 @@ void DeltaLayer<T>::backward(View<T, 2> dx, const RowScratch<T>* weights) const 
   if (rest > 0)
     linear_backward_input<T>(p.ctx, columns_of(b.d_in, begin, rest), w.in.slice(begin, begin + rest), partial, true);
   adapter().backward_input(b.d_in, partial);
-  if (weights) {
-    behind.wait();
-    behind.reduce(partial, s.d_n1);
-    add_weights(n, *weights);
-    behind.wait();
-  } else {
+  if (weights)
+    behind.reduce_beside(partial, s.d_n1, [&] { add_weights(n, *weights); });
+  else
     reduce_rows(p.ctx, partial, s.d_n1);
-  }
   norm1_backward<T>(p, w, g, b, s.d_n1, dx, s.rows);
 }
 

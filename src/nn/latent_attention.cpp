@@ -202,10 +202,7 @@ void LatentAttention<T>::backward(View<T, 2> dx, const RowScratch<T>& weights) c
                      [&](View<T, 2> d_o) { out_adapter().backward_input(d_branch, d_o); });
   const View<T, 2> partial = partial_latents(s.all);
   backward_up(d, partial);
-  behind.wait();
-  behind.reduce(partial, b.d_latents);
-  add_up_weights(latents, weights);
-  behind.wait();
+  behind.reduce_beside(partial, b.d_latents, [&] { add_up_weights(latents, weights); });
   norm1_backward<T>(p, w, g, b, backward_down(s), dx, s.rows);
   add_down_weights();
 }

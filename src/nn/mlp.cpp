@@ -99,10 +99,7 @@ void Mlp<T>::backward(View<const T, 2> x, View<const T, 2> dy, View<T, 2> d_act,
   const View<const T, 2> in = behind.gather(x, b.all_in, weights.all_rows);
   const View<T, 2> partial = partial_rows(ctx, scratch, dx);
   backward_to_partial(dy, d_act, partial, activates);
-  behind.wait();
-  behind.reduce(partial, dx);
-  add_weights(in, dy, weights);
-  behind.wait();
+  behind.reduce_beside(partial, dx, [&] { add_weights(in, dy, weights); });
 }
 
 FORGE_INSTANTIATE_CLASS(Mlp);

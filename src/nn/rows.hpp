@@ -70,6 +70,14 @@ class RowsBehind {
     tp_->wait(compute_, done_);
     side_.rethrow();
   }
+  // Behind gathered rows, reduce() beside work(), which reads them.
+  template <class Work>
+  void reduce_beside(View<T, 2> partial, View<T, 2> y, const Work& work) {
+    wait();
+    reduce(partial, y);
+    work();
+    wait();
+  }
 
  private:
   template <class Work>
@@ -100,15 +108,6 @@ void row_parallel_forward(const Context<T>& ctx, const MatrixSplit& split, const
   adapt(partial);
   reduce_rows(ctx, partial, y);
   if (!b.empty()) add_bias<T>(ctx.stream, b, y);
-}
-
-// dx(S,K) = Σ over tp of dy(R,N/tp) W: the input gradient of a product whose input was gathered.
-template <class T>
-void column_parallel_backward_input(const Context<T>& ctx, const MatrixSplit& split, const RowOperand<T>& dy,
-                                    View<const T, 2> w, View<T, 2> dx, const RowScratch<T>& scratch) {
-  const View<T, 2> partial = partial_rows(ctx, scratch, dx);
-  block_linear_backward_input<T>(ctx, split, dy, w, partial);
-  reduce_rows(ctx, partial, dx);
 }
 
 }  // namespace forge
