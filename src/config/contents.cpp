@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+#include "config/text.hpp"
+
 namespace forge {
 
 namespace {
@@ -117,9 +119,7 @@ std::string known_foreign_contents(std::string_view head) {
   if (std::string known = known_contents(head); !known.empty()) return known;
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
   head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
-  std::string start(head.substr(0, 14));
-  for (char& c : start)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  const std::string start = lower_case(std::string(head.substr(0, 14)));
   if (start.starts_with("<!doctype html") || start.starts_with("<html"))
     return "an HTML page, such as a download that failed leaves";
   return "";

@@ -19,12 +19,6 @@ bool is_ascii_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
 // "scheme://…", and "https:/…", which is left where a path was made of it.
 bool is_url(const std::string& path) {
   const std::size_t colon = path.find(":/");
@@ -83,7 +77,7 @@ std::string near_file(const std::string& path) {
   while (name.ends_with('/')) name.remove_suffix(1);
   const std::size_t slash = name.rfind('/');
   const std::string folder(name.substr(0, slash == std::string_view::npos ? 0 : slash + 1));
-  const std::string meant = lower(std::string(name.substr(folder.size())));
+  const std::string meant = lower_case(std::string(name.substr(folder.size())));
   if (meant.empty() || meant.size() > 64) return "";
   std::string best;
   std::size_t least = meant.size() < 6 ? 2 : 3;
@@ -92,9 +86,9 @@ std::string near_file(const std::string& path) {
   for (fs::directory_iterator entry(folder.empty() ? "." : folder, error), end; !error && entry != end;
        entry.increment(error)) {
     if (++entries > most_entries) break;
-    const std::string there = entry->path().filename().string(), own = lower(there);
+    const std::string there = entry->path().filename().string(), own = lower_case(there);
     if (own[0] == '.' && meant[0] != '.') continue;
-    const bool stem = lower(fs::path(own).stem().string()) == lower(fs::path(meant).stem().string());
+    const bool stem = lower_case(fs::path(own).stem().string()) == lower_case(fs::path(meant).stem().string());
     const std::size_t distance = own == meant         ? 0
                                  : stem               ? 1
                                  : own[0] == meant[0] ? edit_distance(own, meant)

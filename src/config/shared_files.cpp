@@ -55,8 +55,7 @@ std::string shared_file(const std::string& name, const char* what, const std::st
   for (const bool exact : {true, false}) {
     for (const std::string& place : shared_folders(folder))
       if (const fs::path file = fs::path(place) / (stem + ".yaml"); fs::exists(file)) return file.string();
-    for (char& c : stem)
-      if (exact && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (exact) stem = lower_case(stem);
   }
   if (ending || fs::is_regular_file(name, none)) return name;
   throw BadInput("no " + std::string(what) + " " + shown(name) + "; legal: a file, or of " + folder + ": " +

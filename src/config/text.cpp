@@ -27,10 +27,7 @@ bool is_letter(char c) {
 // Words that some YAML reader takes for null or a truth value, in any case.
 bool is_reserved(const std::string& text) {
   static constexpr std::array words = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
-  std::string lower = text;
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return std::find(words.begin(), words.end(), lower) != words.end();
+  return std::find(words.begin(), words.end(), lower_case(text)) != words.end();
 }
 
 bool is_plain(const std::string& text) {
@@ -51,6 +48,12 @@ std::string shown(std::string_view text) {
   for (const char c : text.substr(0, most))
     result += is_control(c) || static_cast<unsigned char>(c) >= 0x80 ? hex_escape(c) : std::string(1, c);
   return result + (text.size() > most ? "...'" : "'");
+}
+
+std::string lower_case(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
 }
 
 std::string printable(std::string_view text, std::size_t most) {

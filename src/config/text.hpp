@@ -12,6 +12,9 @@ std::string shown(std::string_view text);
 // Likewise without quotes: cut after `most` bytes, with '?' for bytes that aren't printable ASCII.
 std::string printable(std::string_view text, std::size_t most);
 
+// A to Z as a to z.
+std::string lower_case(std::string text);
+
 // A text as YAML scalar: plain where no YAML reader can take it for anything else, else in double quotes.
 std::string yaml_text(const std::string& text);
 

@@ -129,9 +129,7 @@ TokenType ds_type(const std::string& path) {
 
 // Names that texts have.
 bool named_as_text(const std::string& path) {
-  std::string name = path;
-  for (char& c : name)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  const std::string name = lower_case(path);
   for (const char* end : {".txt", ".text", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".jl", ".xml",
                           ".html", ".yaml", ".yml", ".py", ".log", ".tex"})
     if (name.ends_with(end)) return true;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/contents.hpp"
+#include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "text/json_line.hpp"
@@ -41,10 +42,7 @@ constexpr const char* legal_text =
     "; legal: text in UTF-8, or lines of JSON (.jsonl), as it is or compressed with gzip or zstd";
 
 std::string lower_name(const std::string& path) {
-  std::string name = path.substr(path.rfind('/') + 1);
-  for (char& c : name)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return name;
+  return lower_case(path.substr(path.rfind('/') + 1));
 }
 
 // Takes an ending off a name that has one of them.

@@ -20,15 +20,9 @@ namespace {
 constexpr std::array usual_endings = {"txt", "text", "md", "rst", "jsonl", "ndjson", "jl"};
 constexpr std::size_t most_shown_endings = 6;
 
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
 // "txt" of "a.txt" and of "a.TXT.gz"; "": there is none.
 std::string ending_of(const std::string& file) {
-  std::string name = lower(file);
+  std::string name = lower_case(file);
   for (const char* compressed : {".gz", ".gzip", ".zst", ".zstd"})
     if (const std::string end = compressed; name.ends_with(end) && name.find('.') < name.size() - end.size()) {
       name.resize(name.size() - end.size());
@@ -130,7 +124,7 @@ TextTree text_tree(const std::string& folder, const std::vector<std::string>& gi
 std::vector<std::string> read_endings(const std::string& list) {
   std::vector<std::string> endings;
   for (const std::string_view part : parts_of(list, ',')) {
-    std::string ending = lower(std::string(trimmed(part)));
+    std::string ending = lower_case(std::string(trimmed(part)));
     if (ending.starts_with("*.")) ending.erase(0, 1);
     if (ending.starts_with('.')) ending.erase(0, 1);
     if (ending.empty() || ending.find_first_of("/*?") != std::string::npos)
