@@ -101,30 +101,8 @@ class ValueReader {
     access.set(deck_, std::move(paths));
     return "";
   }
-  std::string operator()(const IntegersKey& k) {
-    if (node_.kind != YamlNode::Kind::list) return illegal();
-    std::vector<std::int64_t> values;
-    for (const auto& item : node_.items) {
-      const auto value = item.kind == YamlNode::Kind::scalar && item.plain ? parse_integer<std::int64_t>(item.text)
-                                                                           : std::optional<std::int64_t>();
-      if (!value) return "holds " + kind_of(item) + ": legal: " + legal_values(key_);
-      values.push_back(*value);
-    }
-    k.access.set(deck_, std::move(values));
-    return "";
-  }
-  std::string operator()(const NumbersKey& k) {
-    if (node_.kind != YamlNode::Kind::list) return illegal();
-    std::vector<double> values;
-    for (const auto& item : node_.items) {
-      const auto value =
-          item.kind == YamlNode::Kind::scalar && item.plain ? parse_number(item.text) : std::optional<double>();
-      if (!value) return "holds " + kind_of(item) + ": legal: " + legal_values(key_);
-      values.push_back(*value);
-    }
-    k.access.set(deck_, std::move(values));
-    return "";
-  }
+  std::string operator()(const IntegersKey& k) { return numbers(k.access, parse_integer<std::int64_t>); }
+  std::string operator()(const NumbersKey& k) { return numbers(k.access, parse_number); }
   std::string operator()(const RangesKey& k) {
     std::vector<NumberRange> ranges;
     std::string problem = read_ranges(node_, k.least, k.most, ranges);
@@ -156,6 +134,18 @@ class ValueReader {
     const auto value = parse(node_.text);
     if (!value) return illegal();
     access.set(deck_, *value);
+    return "";
+  }
+  template <class T, class Parse>
+  std::string numbers(const ValueAccess<std::vector<T>>& access, Parse parse) {
+    if (node_.kind != YamlNode::Kind::list) return illegal();
+    std::vector<T> values;
+    for (const auto& item : node_.items) {
+      const auto value = item.kind == YamlNode::Kind::scalar && item.plain ? parse(item.text) : std::optional<T>();
+      if (!value) return "holds " + kind_of(item) + ": legal: " + legal_values(key_);
+      values.push_back(*value);
+    }
+    access.set(deck_, std::move(values));
     return "";
   }
   std::string text(const ValueAccess<std::string>& access) {
