@@ -21,24 +21,6 @@ int Grid::size() const {
   return group_size(all_axes());
 }
 
-int Grid::rank_of(const std::vector<int>& coordinates) const {
-  require(coordinates.size() == extents_.size(), "grid: one coordinate per axis");
-  int rank = 0;
-  for (int a = 0; a < axes(); ++a) {
-    const int c = coordinates[to_size(a)];
-    require(c >= 0 && c < extent(a), "grid: coordinate out of range");
-    rank = rank * extent(a) + c;
-  }
-  return rank;
-}
-
-std::vector<int> Grid::coordinates_of(int rank) const {
-  require(rank >= 0 && rank < size(), "grid: no such rank");
-  std::vector<int> coordinates;
-  for (int a = 0; a < axes(); ++a) coordinates.push_back(coordinate(rank, a));
-  return coordinates;
-}
-
 std::vector<int> Grid::group_of(int rank, AxisBits axes) const {
   require(rank >= 0 && rank < size(), "grid: no such rank");
   std::vector<int> group{rank};

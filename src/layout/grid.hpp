@@ -18,8 +18,6 @@ class Grid {
   int extent(int axis) const { return extents_[to_size(axis)]; }
   int stride(int axis) const;  // ranks between neighbours along the axis
   int size() const;
-  int rank_of(const std::vector<int>& coordinates) const;
-  std::vector<int> coordinates_of(int rank) const;
   int coordinate(int rank, int axis) const { return rank / stride(axis) % extent(axis); }
 
   // The ranks that differ from `rank` in the given axes only, `rank` included, ascending.

@@ -144,8 +144,4 @@ TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
   return writer.result();
 }
 
-std::int64_t bytes_of_tokens(const std::int32_t* tokens, std::int64_t count) {
-  return count - std::count(tokens, tokens + count, byte_document_end);
-}
-
 }  // namespace forge

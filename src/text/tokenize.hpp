@@ -44,8 +44,4 @@ struct TokenizeResult {
 // it is complete and on the disk.
 TokenizeResult tokenize_bytes(const TokenizeOptions& options);
 
-// The bytes that tokens stand for: as many, less the document ends. nats per label · labels / (ln 2 · bytes) are bits
-// per byte.
-std::int64_t bytes_of_tokens(const std::int32_t* tokens, std::int64_t count);
-
 }  // namespace forge
