@@ -2,11 +2,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <filesystem>
-#include <optional>
 
 #include "app/checks.hpp"
 #include "config/file_handle.hpp"

@@ -1,6 +1,5 @@
 #include "app/device_fit.hpp"
 
-#include <algorithm>
 #include <iterator>
 #include <optional>
 

@@ -1,7 +1,6 @@
 #include "app/generate_lines.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "app/line_ids.hpp"
 #include "core/error.hpp"

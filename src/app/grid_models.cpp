@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <optional>
 
 #include "app/searched_deck.hpp"
 #include "config/shared_files.hpp"

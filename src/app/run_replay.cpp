@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <memory>

@@ -1,7 +1,6 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
-#include <utility>
 
 #include "app/job.hpp"
 #include "app/line_run.hpp"

@@ -5,7 +5,6 @@
 #include "app/line_ids.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
-#include "core/to_size.hpp"
 #include "tokenizer/unicode.hpp"
 
 namespace forge {

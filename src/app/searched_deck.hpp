@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "app/command_line.hpp"
 #include "config/deck.hpp"

@@ -7,7 +7,6 @@
 #include "app/show_parts.hpp"
 #include "config/recompute.hpp"
 #include "core/json.hpp"
-#include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "model/update_rule.hpp"
 #include "nn/units.plan.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "app/directory_deck.hpp"
 #include "app/verb_help.hpp"

@@ -1,7 +1,5 @@
 #include "app/verb_options.hpp"
 
-#include <cstddef>
-#include <cstdint>
 #include <string>
 #include <variant>
 

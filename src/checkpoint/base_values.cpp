@@ -1,7 +1,6 @@
 #include "checkpoint/base_values.hpp"
 
 #include <span>
-#include <type_traits>
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"

@@ -3,7 +3,6 @@
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/shard_check.hpp"
 #include "core/in_parallel.hpp"
-#include "core/to_size.hpp"
 
 namespace forge {
 

@@ -1,6 +1,5 @@
 #include "checkpoint/shared_state.hpp"
 
-#include <algorithm>
 #include <array>
 #include <set>
 

@@ -2,7 +2,6 @@
 
 #include "checkpoint/tensor_parts.hpp"
 #include "core/error.hpp"
-#include "core/to_size.hpp"
 
 namespace forge {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/error.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {

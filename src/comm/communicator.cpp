@@ -1,7 +1,6 @@
 #include "comm/communicator.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 

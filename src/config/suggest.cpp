@@ -1,7 +1,6 @@
 #include "config/suggest.hpp"
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include "config/aliases.hpp"

@@ -6,7 +6,6 @@
 #include "config/deck.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
-#include "core/to_size.hpp"
 #include "hf/json_input.hpp"
 
 namespace forge {

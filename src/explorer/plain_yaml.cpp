@@ -5,7 +5,6 @@
 #include "config/text.hpp"
 #include "config/yaml.hpp"
 #include "config/yaml_hints.hpp"
-#include "core/to_size.hpp"
 
 // The part of YAML that decks and machines are written in, for the explorer, which has no yaml-cpp: maps and lists by
 // indentation, lists and maps in brackets (JSON is one), words and texts in quotes on one line, comments. The rest

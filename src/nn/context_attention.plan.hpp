@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "core/collectives.hpp"
 #include "nn/rows.plan.hpp"
 

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cmath>
-#include <utility>
-
 #include "device/side_stream.hpp"
 #include "kernels/attention/attention.hpp"
 #include "nn/context_attention.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/to_size.hpp"
 #include "kernels/experts/expert_kernels.hpp"
 #include "nn/host_counts.hpp"
 

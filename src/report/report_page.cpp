@@ -1,6 +1,5 @@
 #include "report/report_page.hpp"
 
-#include <algorithm>
 #include <set>
 
 #include "core/json.hpp"

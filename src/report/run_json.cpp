@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "core/bytes.hpp"
 #include "core/json.hpp"

@@ -1,6 +1,5 @@
 #include "schedule/validate.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "core/error.hpp"

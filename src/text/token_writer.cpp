@@ -6,7 +6,6 @@
 
 #include "config/output_file.hpp"
 #include "core/error.hpp"
-#include "core/to_size.hpp"
 
 namespace forge {
 

@@ -6,7 +6,6 @@
 #include "config/optimizer_table.hpp"
 #include "config/read.hpp"
 #include "core/random.hpp"
-#include "core/to_size.hpp"
 #include "train/restart.hpp"
 
 namespace forge {

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "comm/world.hpp"
 #include "data/batch_rows.hpp"
 #include "data/sample_stream.hpp"

@@ -3,8 +3,6 @@
 #include <array>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "comm/communicator.hpp"
 #include "comm/world.hpp"

@@ -4,8 +4,6 @@
 #include <functional>
 #include <thread>
 
-#include "core/error.hpp"
-
 namespace forge {
 
 // Signals that ask a process to end: SIGINT, SIGTERM, SIGHUP and SIGUSR1, but not SIGINT and SIGHUP where the process

@@ -9,7 +9,6 @@
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/shortage.hpp"
-#include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "optim/learning_rate.hpp"
 #include "train/batch_feed.hpp"

@@ -5,7 +5,6 @@
 #include "config/report.hpp"
 #include "core/bytes.hpp"
 #include "core/random.hpp"
-#include "core/to_size.hpp"
 #include "data/validation.hpp"
 #include "train/training_data.hpp"
 

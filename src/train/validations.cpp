@@ -2,7 +2,6 @@
 
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <numeric>
 
 #include "config/rounding_options.hpp"

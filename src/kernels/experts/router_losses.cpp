@@ -1,4 +1,3 @@
-#include <type_traits>
 
 #include "core/random.hpp"
 #include "device/parallel.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
