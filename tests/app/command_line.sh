@@ -195,9 +195,9 @@ grep -qF "legal: more ranks" "$work/output" || fail "no word of what to do: $(ca
 long=(--set model.layers=4 --set model.width=4096 --set model.heads=32 --set model.ffn=16384 --set train.sequence_tokens=65536)
 expect 0 "fits on h200-141" "$forge" show --all --deck "$deck" "${long[@]}" --gpu h200-141
 expect 0 "doesn't fit on h100-80" "$forge" show --all --deck "$deck" "${long[@]}" --gpu h100-80
-change=$(sed -n 's/^nearest change that fits: \([^ ]*\) (.*/\1/p' "$work/output")
-[ -n "$change" ] || fail "show --gpu names no change: $(cat "$work/output")"
-expect 0 "fits on h100-80" "$forge" show --all --deck "$deck" "${long[@]}" --gpu h100-80 --set "$change"
+read -r -a change <<< "$(sed -n 's/^nearest change that fits: \(.*\) (.*/\1/p' "$work/output")"
+[ ${#change[@]} -gt 0 ] || fail "show --gpu names no change: $(cat "$work/output")"
+expect 0 "fits on h100-80" "$forge" show --all --deck "$deck" "${long[@]}" --gpu h100-80 "${change[@]/#/--set=}"
 expect 0 "NCCL gradient_shards               288.00 MiB  24 connections of 12.00 MiB" "$forge" show --all --deck "$deck" --set mesh.dp_shard=2 \
   --set train.zero_stage=2 --set train.microbatch_sequences=1
 expect 0 "; the largest: pp rank 0" "$forge" show --all --deck "$deck" --set model.layers=5 --set mesh.pp=2
