@@ -70,9 +70,11 @@ void read_tokens(const std::string& text, CommandLine& c) {
 void read_replayed(const std::string& text, CommandLine& c) {
   std::stringstream stream(text);
   for (std::string file; std::getline(stream, file, ',');) c.replayed.emplace_back(trimmed(file));
+  const char* legal = "; legal: of a rank of the first stage, of one between, and of the last, separated by commas";
   if (c.replayed.size() > 3)
-    throw BadInput("--replayed " + text + ": " + std::to_string(c.replayed.size()) +
-                   " files; legal: of a rank of the first stage, of one between, and of the last, separated by commas");
+    throw BadInput("--replayed " + text + ": " + std::to_string(c.replayed.size()) + " files" + legal);
+  if (c.replayed.empty() || std::count(c.replayed.begin(), c.replayed.end(), "") > 0)
+    throw BadInput("--replayed " + text + ": a file without a name" + legal);
 }
 
 void read_models(const std::string& text, CommandLine& c) {

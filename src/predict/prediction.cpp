@@ -106,7 +106,7 @@ Prediction predict(const Machine& machine, const RunSetup& setup, const std::vec
   StepCost planned(machine, setup);
   const CostOf cost = [&](const RankShare& share, const Task& task) {
     TaskCost of_task = planned(share, task);
-    if (measured.empty()) return of_task;
+    if (measured.empty() || task.op == TaskOp::end_pair) return of_task;  // a pair is what its passes take alone
     const MeasuredTasks& known = *measured.at(to_size(share.pp_rank));
     const auto found = known.find({std::string(name_of(task.op)), subject_of(task, share, setup.spec)});
     if (found != known.end()) set_measured(of_task, found->second);

@@ -78,6 +78,21 @@ TEST(Prediction, MeasuredComputationTakesThePlaceOfThePlans) {
   }
 }
 
+// A replay has a pair of passes as one task, and the plan runs its two passes, which others measured alone.
+TEST(Prediction, MeasuredPairsAreTheirPasses) {
+  const Machine machine = read_machine("h100_8");
+  Deck deck = small_deck();
+  deck.mesh.tp = 2, deck.train.microbatch_sequences = 1;
+  deck.train.overlap = Overlap::pairs;
+  check_deck(deck, 2);
+  const RunSetup setup = make_setup(deck);
+  MeasuredTasks passes{{{"forward", "block"}, 1.0}, {{"backward", "block"}, 2.0}};
+  const double seconds = predict(machine, setup, {&passes}).seconds;
+  EXPECT_GE(seconds, 3.0 * 16 * static_cast<double>(deck.model.layers));
+  passes[{"end_pair", ""}] = 100;
+  EXPECT_EQ(predict(machine, setup, {&passes}).seconds, seconds);
+}
+
 // Products of small experts are CUTLASS's where the machine has it and nothing else is asked for.
 TEST(Prediction, ExpertsTakeTheRatesOfTheirKernel) {
   Machine machine = read_machine("h200_4");
