@@ -41,9 +41,10 @@ def of_devices(text):
 
 def headers_of(build, root):
     """The command that reads each header, with the options of a source of its half of the tree; those of devices are left to others."""
-    options = {}
+    options, libraries = {}, set()  # of libraries that some sources alone use, the folders of headers
     for entry in json.loads((build / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])
+        libraries |= {b for a, b in zip(words, words[1:]) if a == "-isystem"}
         half = "tests" if any(re.fullmatch(r"-I.*/tests", w) for w in words) else "src" if f"-I{root}/src" in words else None
         if half and half not in options:
             options[half] = (entry["directory"], [w for w in words if not w.endswith((".o", ".cpp", ".cxx")) and w not in ("-c", "-o")])
@@ -59,7 +60,7 @@ def headers_of(build, root):
         if not needs_device(path, set()):
             directory, words = options[path.relative_to(root).parts[0]]
             more = [f"-I{folder}" for folder in (path.parent, root / "tests", root / "src")] if "tests" in path.parts else []
-            commands[str(path)] = (directory, [*words, *more, "-Wno-unused", "-fsyntax-only", "-x", "c++", "-include", str(path), "/dev/null"])
+            commands[str(path)] = (directory, [*words, *more, *(word for folder in sorted(libraries) for word in ("-isystem", folder)), "-Wno-unused", "-fsyntax-only", "-x", "c++", "-include", str(path), "/dev/null"])
     return commands
 
 

@@ -89,7 +89,7 @@ struct Replayed {
   double seconds = 0;
   Gaps gaps;
   std::vector<TaskTime> times;
-  std::int64_t sent = 0, planned_sent = 0;
+  std::int64_t waits = 0, sent = 0, planned_sent = 0;
   PlannedWork work;
   std::size_t peak = 0, planned_peak = 0;
 };
@@ -125,6 +125,7 @@ Replayed measure(Job<T>& job, ReplayWire& wire, int steps) {
   }
   result.sent = total(done.back().sent);
   result.planned_sent = total(plan_traffic(setup.buffers, setup.spec, setup.mesh, setup.share, setup.schedule));
+  result.waits = done.back().waits;
   result.work = planned_work(setup, tasks);
   result.peak = job.session->arena().high_water();
   result.planned_peak = job.memory.total();
@@ -157,8 +158,11 @@ std::string text_of(const CommandLine& line, const RunSetup& setup, const Replay
   text += titled_line("tokens", tokens_text(setup, r.seconds));
   text += titled_line("gaps", formatted("%.6g s in which the compute stream has nothing to do, %.6g s the longest",
                                         r.gaps.seconds, r.gaps.longest));
-  text += titled_line("launches", std::to_string(r.work.launches) + " planned in layers; " +
-                                      std::to_string(r.work.waits) + " waits of the host for experts' counts");
+  text += titled_line(
+      "launches",
+      std::to_string(r.work.launches) + " planned in layers; " + std::to_string(r.waits) +
+          " waits of the host for experts' counts" +
+          (r.waits == r.work.waits ? ", as planned" : " (" + std::to_string(r.work.waits) + " are planned)"));
   text += titled_line("peak", against(r.peak, r.planned_peak));
   text += titled_line("sent", against(static_cast<std::uint64_t>(r.sent), static_cast<std::uint64_t>(r.planned_sent),
                                       setup.spec.E() > 0 && !setup.deck.model.forced_balance
@@ -179,7 +183,7 @@ std::string json_text(const CommandLine& line, const Deck& deck, const RunSetup&
   json.add("steps", line.steps).add("step_seconds", r.seconds);
   if (setup.mesh.pp == 1) json.add("tokens_per_second_per_rank", tokens_per_second(setup, r.seconds));
   json.add("gap_seconds", r.gaps.seconds).add("longest_gap_seconds", r.gaps.longest);
-  json.add("planned_launches", r.work.launches).add("planned_waits", r.work.waits);
+  json.add("planned_launches", r.work.launches).add("waits", r.waits).add("planned_waits", r.work.waits);
   json.add("peak_bytes", r.peak).add("planned_peak_bytes", r.planned_peak);
   json.add("sent_bytes", r.sent).add("planned_sent_bytes", r.planned_sent);
   std::vector<JsonLine> tasks;

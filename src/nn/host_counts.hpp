@@ -6,6 +6,7 @@
 
 #include "comm/tracks.hpp"
 #include "core/to_size.hpp"
+#include "core/view.hpp"
 #include "device/device_memory.hpp"
 #include "device/pinned.hpp"
 
@@ -18,6 +19,7 @@ class HostCounts {
   // Waits until the stream has passed the copy; of a track (comm/tracks.hpp; null: none) behind the other one's turn.
   template <int N>
   void read(Stream& stream, const void* order, View<const std::int64_t, N> counts, Tracks* tracks) {
+    ++reads_;
     auto& [values, copied] = kept_[order];
     values.resize(to_size(counts.size()));
     copy_to_host(stream, values.data(), counts.data, values.size() * sizeof(std::int64_t));
@@ -26,6 +28,8 @@ class HostCounts {
     tracks->turn();
     copied.synchronize();
   }
+  // Waits of the host so far.
+  std::int64_t reads() const { return reads_; }
   std::span<const std::int64_t> of(const void* order) const { return kept_.at(order).values; }
 
  private:
@@ -34,6 +38,7 @@ class HostCounts {
     Event copied;
   };
   std::map<const void*, Kept> kept_;
+  std::int64_t reads_ = 0;
 };
 
 }  // namespace forge

@@ -96,6 +96,7 @@ ReplayedStep Replay<T>::step() {
   using Clock = std::chrono::steady_clock;
   ReplayedStep done;
   const auto before = session_.mesh().traffic();
+  const std::int64_t reads = session_.host_counts().reads();
   const LabelCounts labels = batch_.label_counts();
   session_.stream().synchronize();
   const auto start = Clock::now();
@@ -110,6 +111,7 @@ ReplayedStep Replay<T>::step() {
   }
   session_.stream().synchronize();
   done.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  done.waits = session_.host_counts().reads() - reads;
   done.spans = session_.timeline().end();
   done.sent = difference(session_.mesh().traffic(), before);
   if (next_ < session_.setup().deck.train.steps) ++next_;

@@ -9,10 +9,11 @@
 
 namespace forge {
 
-// A step of a replayed rank: seconds of the host until the device is done, the timeline's spans, and the rank's bytes
-// sent, by group.
+// A step of a replayed rank: seconds of the host until the device is done, its waits for experts' counts, the
+// timeline's spans, and the rank's bytes sent, by group.
 struct ReplayedStep {
   double seconds = 0;
+  std::int64_t waits = 0;
   std::vector<Timeline::Span> spans;
   std::vector<std::pair<std::string, Traffic>> sent;
 };

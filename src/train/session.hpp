@@ -119,6 +119,7 @@ class Session {
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }
   View<StepScalars, 1> scalars() const { return scalars_; }
+  const HostCounts& host_counts() const { return counts_; }
   const RunSetup& setup() const { return setup_; }
   // Buffers of a run that scores, or generates (BufferContext); else empty.
   const ScoreBuffers& score_buffers() const { return scored_; }

@@ -19,6 +19,7 @@
 #include "models.hpp"
 #include "operation_record.hpp"
 #include "plan/rank_memory.hpp"
+#include "plan/task_segments.hpp"
 #include "plan/traffic.hpp"
 #include "predict/machine.hpp"
 #include "timeline_problem.hpp"
@@ -161,6 +162,11 @@ std::string problem_of(const Deck& deck, int rank, std::shared_ptr<ReplayWire> w
     if (const auto text = timeline_problem(alone.setup, of_gradients(alone.setup, step.spans)); !text.empty())
       return text;
     if (const auto text = traffic_problem(alone.setup, step); !text.empty()) return text;
+    std::int64_t waits = 0;
+    for (const Task& task : replay.tasks())
+      waits += segments_of(alone.setup.buffers, alone.setup.share, task).count_reads;
+    if (step.waits != waits)
+      return std::to_string(step.waits) + " waits for experts' counts, " + std::to_string(waits) + " planned";
     if (!is_finite(alone.session)) return "the loss or the norm is not finite";
   }
   const Arena& arena = alone.session.arena();
