@@ -43,6 +43,12 @@ inline std::int64_t layers_of_stage(const Deck& deck) {
   return (deck.model.layers + stages - 1) / stages;
 }
 
+// Another policy for all blocks that don't recompute all anyway; under full no others are left.
+inline void set_recompute(TrainDeck& train, Recompute policy) {
+  train.recompute = policy;
+  if (policy == Recompute::full) train.recompute_full_layers = 0;
+}
+
 // The fraction of a stage's blocks that backward recomputes whole.
 inline double fraction_recomputed(const TrainDeck& train, std::int64_t blocks) {
   if (train.recompute == Recompute::full) return 1;

@@ -93,10 +93,7 @@ void add_training_changes(const ModelDeck& model, std::vector<DeckChange>& list)
                     d.train.microbatch_sequences = std::max<std::int64_t>(1, d.train.microbatch_sequences / 2);
                   }});
   for (const Recompute r : recompute_policies(model))
-    list.push_back({"recompute", [r](Deck& d) {
-                      d.train.recompute = r;
-                      if (r == Recompute::full) d.train.recompute_full_layers = 0;
-                    }});
+    list.push_back({"recompute", [r](Deck& d) { set_recompute(d.train, r); }});
   for (const int quarters : {0, 1, 2, 3})
     list.push_back({"recompute", [quarters](Deck& d) { recompute_quarters(d, quarters); }});
   for (const Overlap overlap : {Overlap::none, Overlap::pairs})
