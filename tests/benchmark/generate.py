@@ -4,8 +4,7 @@ model of models.py.
 
     python3 tests/benchmark/generate.py [--forge build/cpu/forge OTHER/forge ...] [--model NAME] [--prompt 512] [--length 48]
 
-Text: 1 / the median time between two tokens as they are printed. Prompt: its tokens by the time of their pass, which a
-program says itself. Every repeat runs each program once; what is printed is the median of repeats, and the ratio of the
+Tokens a second of the text and of the prompt's pass, as each program says them. Every repeat runs each program once; what is printed is the median of repeats, and the ratio of the
 first program to each other one within a repeat.
 """
 
@@ -15,7 +14,6 @@ import re
 import statistics
 import subprocess
 import tempfile
-import time
 
 from compare import Forge, environment
 from models import GPU_MODELS, MODELS
@@ -29,22 +27,14 @@ machine: {{threads: {threads}}}
 
 
 def rates(program, deck, threads, prompt, length):
-    """Tokens a second of text, and of the prompt, or None where the program doesn't say it."""
+    """Tokens a second of text, and of the prompt."""
     tokens = ",".join(str(7 * i % 97) for i in range(prompt))
     command = [program, "generate", deck, "--initial", "--tokens", tokens, "--length", str(length), "--ignore-end"]
-    with subprocess.Popen(
-        command, env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
-    ) as run:
-        times = []
-        while run.stdout.read(1):  # a comma stands in front of each token but the first
-            times.append(time.perf_counter())
-        errors = run.stderr.read().decode()
-    if run.returncode != 0:
-        raise RuntimeError(f"{program} ended with {run.returncode}:\n{errors[-3000:]}")
-    # Digits of a token come together; the text's end has no token in front of it.
-    gaps = sorted((b - a for a, b in zip(times, times[1:])), reverse=True)[: length - 1]
-    said = re.search(r"prompt ([0-9.]+) tokens/s", errors)
-    return 1 / statistics.median(gaps), float(said.group(1)) if said else None
+    done = subprocess.run(command, env=environment(threads), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{program} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    said = re.search(r"prompt ([0-9.]+) tokens/s, text ([0-9.]+) tokens/s", done.stderr)
+    return float(said.group(2)), float(said.group(1))
 
 
 def main():
@@ -74,11 +64,10 @@ def main():
             for p in programs:
                 text = statistics.median(t for t, _ in found[p])
                 ratio = statistics.median(a / b for (a, _), (b, _) in zip(found[programs[0]], found[p]))
-                said = [q for _, q in found[p] if q]
-                prompt = f"{statistics.median(said):8.0f}" if said else f"{'-':>8s}"
-                print(f"{precision}  text {text:7.1f}  prompt {prompt} tokens/s  {ratio:5.2f} of it: {p}", flush=True)
+                prompt = statistics.median(q for _, q in found[p])
+                print(f"{precision}  text {text:7.1f}  prompt {prompt:8.0f} tokens/s  {ratio:5.2f} of it: {p}", flush=True)
                 if arguments.model:
-                    print(f"summary: {arguments.model}, {precision}: {text:.1f} tokens/s of text, {prompt.strip()} of the prompt")
+                    print(f"summary: {arguments.model}, {precision}: {text:.1f} tokens/s of text, {prompt:.0f} of the prompt")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ void few_rows_product(Stream& stream, View<const T, 2> x, View<const T, 2> w, Vi
 }
 
 bool few_rows_pay(DType weights) {
-  return weights == DType::bf16 && !Bf16Matmul::fast();
+  return weights == DType::bf16 && !Bf16Matmul::has_tiles();
 }
 
 FORGE_INSTANTIATE_FEW_ROWS

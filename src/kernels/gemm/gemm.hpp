@@ -20,7 +20,8 @@ enum class CodeScaling;
 // Matrix products of one rank. Keeps the libraries' handles and primitives (made once a shape) and one fixed workspace
 // that the caller allocates; a library may only choose algorithms that fit into it.
 //   fp64: plain tiled loops on the CPU, cuBLAS on CUDA; fp32: oneDNN, cuBLASLt; bf16: oneDNN where the processor has
-//   AMX, else both operands are converted to fp32 in pieces that fit the workspace; cuBLASLt.
+//   AVX-512's dot products of bf16 or AMX, else both operands are converted to fp32 in pieces that fit the workspace;
+//   cuBLASLt.
 class Gemm {
  public:
   Gemm(void* workspace, std::size_t workspace_bytes, bool cutlass = false);

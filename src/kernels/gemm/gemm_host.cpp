@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -104,18 +105,49 @@ void product(const Product<float, float>& p, Workspace w, Bf16Matmul&) {
 }
 
 template <class TC>
-void product(const Product<bf16, TC>& p, Workspace w, Bf16Matmul& matmul) {
-  const bool done = p.k > 0 && Bf16Matmul::fast() &&
-                    matmul(p.threads, p.m, p.n, p.k, static_cast<float>(p.alpha), operand(p.ta, p.a),
+bool library_product(const Product<bf16, TC>& p, Workspace w, Bf16Matmul& matmul) {
+  return p.k > 0 && matmul(p.threads, p.m, p.n, p.k, static_cast<float>(p.alpha), operand(p.ta, p.a),
                            operand(p.tb, p.b), static_cast<float>(p.beta), p.c.data, p.c.pitch, w.data, w.bytes);
-  if (!done) packed(p, w);
 }
 
-// One tile of a group's product, in one thread. bf16 doesn't use oneDNN here: it would keep a primitive for every
-// number of rows that a group ever had.
+template <class TC>
+void product(const Product<bf16, TC>& p, Workspace w, Bf16Matmul& matmul) {
+  if (!Bf16Matmul::fast() || !library_product(p, w, matmul)) packed(p, w);
+}
+
+// `count` rows of a group from `begin` on: rows of C, or those that a weight's gradient sums, which adds to C behind
+// the first.
+template <class TC>
+Product<bf16, TC> rows_of(const Product<bf16, TC>& p, int64_t begin, int64_t count) {
+  Product<bf16, TC> part = p;
+  part.a = p.a.slice(begin, begin + count);
+  if (p.ta == Transpose::no) {
+    part.m = count;
+    part.c = p.c.slice(begin, begin + count);
+  } else {
+    part.k = count;
+    part.b = p.b.slice(begin, begin + count);
+    if (begin > 0) part.beta = 1;
+  }
+  return part;
+}
+
+// One tile of a group's product, in one thread.
 template <class T, class TC>
 void tile_product(const Product<T, TC>& p, Workspace w) {
   packed(p, w);
+}
+// oneDNN keeps a primitive for every number of rows: a group is cut into pieces of 512, 256, … 16 rows, and what is
+// left is multiplied in fp32.
+template <class TC>
+void tile_product(const Product<bf16, TC>& p, Workspace w) {
+  static thread_local Bf16Matmul matmul;
+  const int64_t rows = p.ta == Transpose::no ? p.m : p.k;
+  const bool exact = p.ta == Transpose::no || std::is_same_v<TC, float>;  // sums of pieces aren't rounded to bf16
+  int64_t begin = 0;
+  for (int64_t count = 512; count >= 16 && exact && Bf16Matmul::fast(); count /= 2)
+    while (rows - begin >= count && library_product(rows_of(p, begin, count), w, matmul)) begin += count;
+  if (begin < rows || rows == 0) packed(rows_of(p, begin, rows - begin), w);
 }
 void tile_product(const Product<float, float>& p, Workspace w) {
   library_product(p, w);

@@ -77,8 +77,11 @@ void library_sgemm(int threads, bool transpose_a, bool transpose_b, std::int64_t
                         " failed with status " + std::to_string(status));
 }
 
-bool Bf16Matmul::fast() {
+bool Bf16Matmul::has_tiles() {
   return has_isa(dnnl_cpu_isa_avx512_core_amx);
+}
+bool Bf16Matmul::fast() {
+  return has_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 bool Bf16Matmul::available() {
   return has_isa(dnnl_cpu_isa_avx512_core);

@@ -12,8 +12,11 @@ namespace forge {
 // kept; their scratchpad lies in the caller's workspace.
 class Bf16Matmul {
  public:
-  // Whether the processor has AMX tiles for bf16, by its features.
+  // Whether the processor multiplies bf16 faster than fp32, by its features: AVX-512's dot products of bf16, or AMX
+  // tiles.
   static bool fast();
+  // Whether it has AMX tiles.
+  static bool has_tiles();
   // Whether oneDNN has bf16 products for this processor at all (AVX-512).
   static bool available();
 
