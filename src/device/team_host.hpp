@@ -35,6 +35,16 @@ constexpr std::int64_t head_chunks(std::int64_t rows) {
 // Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
 inline constexpr std::int64_t narrow_columns = 0, narrow_strip = 256;
 
+// Memory that the workers of a team share, of a thread block on CUDA.
+template <class T, int count>
+class TeamArray {
+ public:
+  FORGE_INLINE T* data() { return numbers_; }
+
+ private:
+  T numbers_[count];
+};
+
 struct Team {
   bool leads() const { return true; }
   void sync() const {}

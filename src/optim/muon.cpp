@@ -20,14 +20,28 @@ void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const U
   M* const bs = run.template state_of<M>(0).data;
   T* const us = values.data;
   const Rounding rounding(run.place, step.number);
-  parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
-    if (scalars[0].finite == 0) {
-      us[i] = T(A(0));
-      return;
+  const std::int64_t all = values.rows();
+  parallel_rows(stream, (all + rounding_block - 1) / rounding_block, [=] FORGE_LAMBDA(std::int64_t block, Team team) {
+    const std::int64_t begin = block * rounding_block, n = all - begin < rounding_block ? all - begin : rounding_block;
+    if (scalars[0].finite == 0)
+      return team.map(
+          n, [](T& u) { u = T(A(0)); }, us + begin);
+    const A clip = A(scalars[0].clip_coefficient);
+    const auto prepared = [=](const G& g_i, M& b_i, T& u, std::uint16_t random) {
+      const A g = A(g_i) * clip, b = A(b_i) + one_minus_momentum * (g - A(b_i));
+      b_i = rounded<M>(b, random);
+      u = T(b + ahead * (g - b));
+    };
+    if constexpr (std::is_same_v<M, A>) {
+      team.map(
+          n, [=](const G& g, M& b, T& u) { prepared(g, b, u, 0); }, gs + begin, in_place(bs + begin), us + begin);
+    } else {
+      BlockDraws<1> draws;
+      draws.fill(team, 0, rounding, 0, begin, n);
+      team.map(
+          n, [=](const G& g, M& b, T& u, const std::uint16_t& random) { prepared(g, b, u, random); }, gs + begin,
+          in_place(bs + begin), us + begin, draws.row(0));
     }
-    const A g = A(gs[i]) * A(scalars[0].clip_coefficient), b = A(bs[i]) + one_minus_momentum * (g - A(bs[i]));
-    bs[i] = kept_as<M>(rounding, i, b, 0);
-    us[i] = T(b + ahead * (g - b));
   });
 }
 
@@ -37,11 +51,21 @@ FORGE_INLINE void apply_part(Team team, std::int64_t begin, std::int64_t n, cons
                              const Rounding& rounding, F new_weight) {
   using A = acc_t<T>;
   if constexpr (!std::is_same_v<W, A>) {
-    team.each(n, [=](std::int64_t j) {
-      const A before = A(ps[j]);
-      ps[j] = kept_as<W>(rounding, begin + j, new_weight(os[j], before), RoundingBits::weight);
-      if (left) left[j] = G(A(ps[j]) - before);
-    });
+    BlockDraws<1> draws;
+    draws.fill(team, 0, rounding, weight_draw, begin, n);
+    if (left)
+      team.map(
+          n,
+          [=](const T& o, W& p, const std::uint16_t& random, G& l) {
+            const A before = A(p);
+            p = rounded<W>(new_weight(o, before), random);
+            l = G(A(p) - before);
+          },
+          os, in_place(ps), draws.row(0), left);
+    else
+      team.map(
+          n, [=](const T& o, W& p, const std::uint16_t& random) { p = rounded<W>(new_weight(o, A(p)), random); }, os,
+          in_place(ps), draws.row(0));
   } else if (left) {
     team.each(n, [=](std::int64_t j) {
       const A before = ps[j];
@@ -75,7 +99,7 @@ void apply_with(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run
   T* const copy = run.master.empty() ? nullptr : run.copy.data;
   G* const left = step.leaves ? run.template gradients<G>() : nullptr;
   const Rounding rounding(run.place, step.number);
-  constexpr std::int64_t block = 4096;
+  constexpr std::int64_t block = rounding_block;
   const std::int64_t n = run.size();
   parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     if (scalars[0].finite == 0) return;

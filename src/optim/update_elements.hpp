@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "core/to_size.hpp"
-#include "device/parallel.hpp"
-#include "kernels/rows/rounding.hpp"
+#include "kernels/rows/block_draws.hpp"
 #include "optim/update.hpp"
 
 namespace forge {
@@ -39,24 +38,70 @@ FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, G* g, a
         static_cast<const G*>(g), in_place(p), in_place(states[I])...);
 }
 
+// The new value of p of an element whose states are kept in type M, each rounded by the number behind it.
+template <class M, class A, class F>
+FORGE_INLINE A with_states(const F& new_weight, A g, A p, M& state, const std::uint16_t& random) {
+  A kept = A(state);
+  const A value = new_weight(g, p, kept);
+  state = rounded<M>(kept, random);
+  return value;
+}
+template <class M, class A, class F>
+FORGE_INLINE A with_states(const F& new_weight, A g, A p, M& first, const std::uint16_t& of_first, M& second,
+                           const std::uint16_t& of_second) {
+  A kept = A(first), kept_too = A(second);
+  const A value = new_weight(g, p, kept, kept_too);
+  first = rounded<M>(kept, of_first);
+  second = rounded<M>(kept_too, of_second);
+  return value;
+}
+
 // Likewise with weights of type W and states of type M, of which at least one is bf16. Numbers that don't fit into bf16
 // are rounded by `rounding` from element `begin` of the run on, and changes for reports to nearest.
-template <class G, class W, class M, class T, class F, int... I>
+template <class G, class W, class M, class T, class F, int count>
 FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, G* g, W* p, T* copy,
-                                 bool leaves, const Array<M*, static_cast<int>(sizeof...(I))>& states,
-                                 const Rounding& rounding, F new_weight, std::integer_sequence<int, I...>) {
+                                 bool leaves, const Array<M*, count>& states, const Rounding& rounding, F new_weight) {
   using A = acc_t<T>;
-  team.each(n, [=](std::int64_t j) {
-    const RoundingBits bits = rounding(begin + j);
-    const A before = A(p[j]);
-    Array<A, static_cast<int>(sizeof...(I))> kept;
-    ((kept[I] = A(states[I][j])), ...);
-    const A value = new_weight(A(g[j]) * clip, before, kept[I]...);
-    ((states[I][j] = bits.template rounded<M>(kept[I], I)), ...);
-    p[j] = bits.template rounded<W>(value, RoundingBits::weight);
-    if (copy) copy[j] = T(A(p[j]));
-    if (leaves) g[j] = G(A(p[j]) - before);
-  });
+  constexpr int of_states = std::is_same_v<M, bf16> ? count : 0, of_weight = std::is_same_v<W, bf16> ? 1 : 0;
+  BlockDraws<of_states + of_weight> draws;
+  for_each_of<of_states + of_weight>(
+      [&](int r) { draws.fill(team, r, rounding, r < of_states ? r : weight_draw, begin, n); });
+  // What isn't rounded reads any row.
+  const auto state_row = [&](int i) { return draws.row(of_states > 0 ? i : 0); };
+  const std::uint16_t* const weight_row = draws.row(of_weight > 0 ? of_states : 0);
+  const auto loop = [&](const auto& f, const auto&... rows) {
+    if constexpr (count == 1)
+      team.map(n, f, rows..., in_place(states[0]), state_row(0));
+    else
+      team.map(n, f, rows..., in_place(states[0]), state_row(0), in_place(states[1]), state_row(1));
+  };
+  const auto updated = [=](A g_i, W& p_i, std::uint16_t random, auto&... kept) {
+    p_i = rounded<W>(with_states<M>(new_weight, g_i * clip, A(p_i), kept...), random);
+  };
+  const auto of_gradient = static_cast<const G*>(g);
+  if (leaves) {
+    loop(
+        [=](G& g_i, W& p_i, const std::uint16_t& random, auto&... kept) {
+          const A before = A(p_i);
+          updated(A(g_i), p_i, random, kept...);
+          g_i = G(A(p_i) - before);
+        },
+        in_place(g), in_place(p), weight_row);
+    if (copy)
+      team.map(
+          n, [=](const W& p_i, T& copy_i) { copy_i = T(A(p_i)); }, static_cast<const W*>(p), copy);
+  } else if (copy) {
+    loop(
+        [=](const G& g_i, W& p_i, const std::uint16_t& random, T& copy_i, auto&... kept) {
+          updated(A(g_i), p_i, random, kept...);
+          copy_i = T(A(p_i));
+        },
+        of_gradient, in_place(p), weight_row, copy);
+  } else {
+    loop([=](const G& g_i, W& p_i, const std::uint16_t& random,
+             auto&... kept) { updated(A(g_i), p_i, random, kept...); },
+         of_gradient, in_place(p), weight_row);
+  }
 }
 
 // One of the two above.
@@ -68,13 +113,13 @@ FORGE_INLINE void update_part(Team team, std::int64_t begin, std::int64_t n, acc
   if constexpr (std::is_same_v<M, A> && std::is_same_v<W, A>)
     update_block<T>(team, n, clip, g, p, copy, leaves, states, new_weight, numbers);
   else
-    update_rounded<G, W, M, T>(team, begin, n, clip, g, p, copy, leaves, states, rounding, new_weight, numbers);
+    update_rounded<G, W, M, T>(team, begin, n, clip, g, p, copy, leaves, states, rounding, new_weight);
 }
 
 template <class M, class W, class G, int count, class T, class F>
 void update_weights(Stream& stream, const UpdateStep& step, const UpdateArgs<T>& run, F new_weight) {
   using A = acc_t<T>;
-  constexpr std::int64_t block = 4096;
+  constexpr std::int64_t block = rounding_block;
   const View<const StepScalars, 1> scalars = step.scalars;
   const bool leaves = step.leaves;
   G* const gradient = run.template gradients<G>();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "../device_values.hpp"
 #include "layout/local_units.hpp"
@@ -26,7 +27,7 @@ constexpr std::int64_t draws = 1 << 16;
 // p spacings above the lower one has a variance of p (1 − p) spacings².
 TEST(Rounding, IsUnbiased) {
   const Rounding rounding({rounding_key(1, "w"), 0, 0}, 3);
-  for (int which = 0; which <= RoundingBits::weight; ++which)
+  for (int which = 0; which <= weight_draw; ++which)
     for (const double share : {0.0, 0x1p-12, 0.1, 0.5, 0.8, 1 - 0x1p-12})
       for (const double base : {1.0, -1.5, 0x1.02p-100, 3e30}) {
         const double lower = static_cast<double>(bf16(base)),
@@ -35,7 +36,7 @@ TEST(Rounding, IsUnbiased) {
         double sum = 0;
         for (std::int64_t i = 0; i < draws; ++i) {
           const auto up =
-              (static_cast<double>(rounding(i).rounded<bf16>(x, which)) - lower) / std::copysign(spacing, lower);
+              (static_cast<double>(rounded<bf16>(x, rounding(i, which))) - lower) / std::copysign(spacing, lower);
           ASSERT_TRUE(up == 0 || (up == 1 && share > 0)) << up;
           sum += up;
         }
@@ -48,12 +49,13 @@ TEST(Rounding, IsUnbiased) {
 TEST(Rounding, DrawsAreIndependent) {
   const Rounding now({rounding_key(1, "w"), 0, 0}, 3), next({rounding_key(1, "w"), 0, 0}, 4),
       other({rounding_key(1, "v"), 0, 0}, 3), seed({rounding_key(2, "w"), 0, 0}, 3);
-  const auto centred = [](std::uint32_t bits) { return (bits + 0.5) / 65536 - 0.5; };
-  std::array<double, 8> products{};
+  const auto centred = [](std::uint16_t bits) { return (bits + 0.5) / 65536 - 0.5; };
+  std::array<double, 13> products{};
   for (std::int64_t i = 0; i < draws; ++i) {
-    const double x = centred(now(i).of(0));
-    const std::array others{now(i).of(1),     now(i).of(2),  now(i).of(3),   now(i).of(4),
-                            now(i + 1).of(0), next(i).of(0), other(i).of(0), seed(i).of(0)};
+    const double x = centred(now(i, 0));
+    const std::array others{now(i, 1),     now(i, 2),     now(i + 1, 0), now(i + 2, 0), now(i + 3, 0),
+                            now(i + 4, 0), now(i + 5, 0), now(i + 6, 0), now(i + 7, 0), now(i + 8, 0),
+                            next(i, 0),    other(i, 0),   seed(i, 0)};
     for (std::size_t k = 0; k < others.size(); ++k) products[k] += x * centred(others[k]);
   }
   for (const double product : products) EXPECT_NEAR(product / draws, 0, five_sigma(1.0 / 12, draws));
@@ -63,11 +65,11 @@ TEST(Rounding, KeepsWhatFits) {
   const Rounding rounding({rounding_key(1, "w"), 0, 0}, 1);
   for (const float x : {0.f, -0.f, 1.f, -3.f, 0x1p-120f, INFINITY, -INFINITY})
     for (std::int64_t i = 0; i < 100; ++i) {
-      const auto kept = static_cast<float>(rounding(i).rounded<bf16>(x, 0));
+      const auto kept = static_cast<float>(rounded<bf16>(x, rounding(i, 0)));
       EXPECT_EQ(kept, x);
       EXPECT_EQ(std::signbit(kept), std::signbit(x));
-      EXPECT_TRUE(std::isnan(static_cast<float>(rounding(i).rounded<bf16>(std::nanf(""), 0))));
-      EXPECT_EQ(rounding(i).rounded<float>(0x1.23456p0f, 0), 0x1.23456p0f);
+      EXPECT_TRUE(std::isnan(static_cast<float>(rounded<bf16>(std::nanf(""), rounding(i, 0)))));
+      EXPECT_EQ(rounded<float>(0x1.23456p0f, rounding(i, 0)), 0x1.23456p0f);
     }
 }
 
@@ -218,16 +220,18 @@ TEST(Rounding, PartsOfATensorGiveItsBits) {
       for (std::size_t i = 0; i < tensor.size(); ++i) tensor.gradient[i] = static_cast<float>(normal(7, i));
       return tensor;
     };
-    Tensor whole = start(), columns = start(), rows = start();
+    Tensor whole = start(), columns = start(), uneven = start(), rows = start();
     for (std::int64_t t = 1; t <= 3; ++t) {
       update_box(whole, deck, {{0, 0}, {70, 96}}, t);
       for (std::int64_t c = 0; c < 96; c += 32) update_box(columns, deck, {{0, c}, {70, 32}}, t);
+      for (const auto& [first, count] : {std::pair{0, 5}, {5, 27}, {32, 64}})
+        update_box(uneven, deck, {{0, first}, {70, count}}, t);
       update_box(rows, deck, {{0, 0}, {31, 96}}, t);
       update_box(rows, deck, {{31, 0}, {1, 17}}, t);
       update_box(rows, deck, {{31, 17}, {1, 79}}, t);
       update_box(rows, deck, {{32, 0}, {38, 96}}, t);
     }
-    for (const Tensor* parts : {&columns, &rows})
+    for (const Tensor* parts : {&columns, &uneven, &rows})
       for (std::size_t i = 0; i < whole.size(); ++i) {
         ASSERT_EQ(whole.weights[i].bits, parts->weights[i].bits) << i;
         ASSERT_EQ(whole.first[i].bits, parts->first[i].bits) << i;

@@ -1,16 +1,21 @@
 #include "kernels/rows/rounded_sums.hpp"
 
-#include "device/parallel.hpp"
+#include "kernels/rows/block_draws.hpp"
 
 namespace forge {
 
 namespace {
 
-// sums_i = R(value(i)), a number of the accumulation type.
-template <class T, class F>
-void round_each(Stream& stream, const Rounding& rounding, View<T, 1> sums, F value) {
-  T* const to = sums.data;
-  parallel_for(stream, sums.rows(), [=] FORGE_LAMBDA(std::int64_t i) { to[i] = kept_as<T>(rounding, i, value(i), 0); });
+// f(team, begin, n, random) of each block of n elements, `random` being the row of their draws.
+template <class F>
+void in_rounded_blocks(Stream& stream, const Rounding& rounding, std::int64_t elements, F f) {
+  parallel_rows(stream, (elements + rounding_block - 1) / rounding_block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    const std::int64_t begin = b * rounding_block, left = elements - begin,
+                       n = left < rounding_block ? left : rounding_block;
+    BlockDraws<1> draws;
+    draws.fill(team, 0, rounding, 0, begin, n);
+    f(team, begin, n, draws.row(0));
+  });
 }
 
 }  // namespace
@@ -18,15 +23,23 @@ void round_each(Stream& stream, const Rounding& rounding, View<T, 1> sums, F val
 template <class T>
 void add_rounded(Stream& stream, const Rounding& rounding, View<const acc_t<T>, 1> x, View<T, 1> sums) {
   using A = acc_t<T>;
-  const A* const in = x.data;
-  const T* const before = sums.data;
-  round_each(stream, rounding, sums, [=] FORGE_LAMBDA(std::int64_t i) { return A(before[i]) + in[i]; });
+  in_rounded_blocks(stream, rounding, sums.rows(),
+                    [=] FORGE_LAMBDA(Team team, std::int64_t begin, std::int64_t n, const std::uint16_t* random) {
+                      team.map(
+                          n, [](T& sum, const A& x_i, const std::uint16_t& r) { sum = rounded<T>(A(sum) + x_i, r); },
+                          in_place(sums.data + begin), x.data + begin, random);
+                    });
 }
 
 template <class T>
 void set_rounded(Stream& stream, const Rounding& rounding, View<const acc_t<T>, 1> x, View<T, 1> sums) {
-  const acc_t<T>* const in = x.data;
-  round_each(stream, rounding, sums, [=] FORGE_LAMBDA(std::int64_t i) { return in[i]; });
+  using A = acc_t<T>;
+  in_rounded_blocks(stream, rounding, sums.rows(),
+                    [=] FORGE_LAMBDA(Team team, std::int64_t begin, std::int64_t n, const std::uint16_t* random) {
+                      team.map(
+                          n, [](T& sum, const A& x_i, const std::uint16_t& r) { sum = rounded<T>(x_i, r); },
+                          sums.data + begin, x.data + begin, random);
+                    });
 }
 
 template <class T>

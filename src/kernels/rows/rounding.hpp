@@ -31,55 +31,62 @@ inline std::uint64_t rounding_key(std::uint64_t seed, std::string_view tensor, R
   return random_key(seed, Purpose::rounding, hash_of(tensor), static_cast<std::uint64_t>(use));
 }
 
-// The numbers that round an element in an update: sixteen bits for each of the optimizer's states (at most four), and
-// for the weight.
-struct RoundingBits {
-  static constexpr int weight = 4;
-  Array<std::uint32_t, 4> words;
+// Which of an element's draws: of the optimizer's states 0 and 1, or of the weight.
+inline constexpr int weight_draw = 2;
 
-  FORGE_INLINE std::uint32_t of(int which) const { return (words[which / 2] >> (16 * (which % 2))) & 0xffffu; }
-
-  // Stochastic rounding (Gupta et al. 2015, arXiv 1502.02551): of the bf16 on either side of x the one farther from
-  // zero with a probability of (|x| − near) / (far − near), so that the mean is x. The sum of the bits that bf16 lacks
-  // and sixteen random ones carries as often. A value in another type stays as it is.
-  template <class M, class A>
-  FORGE_INLINE M rounded(A x, int which) const {
-    if constexpr (!std::is_same_v<M, bf16>) {
-      return x;
-    } else {
-      std::uint32_t u;
-      memcpy(&u, &x, sizeof u);
-      const std::uint32_t random = of(which);
-      const bool finite = (u & 0x7f800000u) != 0x7f800000u;
-      M result = M(x);  // NaN stays NaN, Inf stays Inf
-      if (finite) result.bits = static_cast<std::uint16_t>((u + random) >> 16);
-      return result;
-    }
+// Stochastic rounding (Gupta et al. 2015, arXiv 1502.02551) by sixteen random bits: of the bf16 on either side of x the
+// one farther from zero with a probability of (|x| − near) / (far − near), so that the mean is x. The sum of the bits
+// that bf16 lacks and the random ones carries as often. A value in another type stays as it is.
+template <class M, class A>
+FORGE_INLINE M rounded(A x, std::uint16_t random) {
+  if constexpr (!std::is_same_v<M, bf16>) {
+    return x;
+  } else {
+    std::uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    const bool finite = (u & 0x7f800000u) != 0x7f800000u;
+    M result = M(x);  // NaN stays NaN, Inf stays Inf
+    if (finite) result.bits = static_cast<std::uint16_t>((u + random) >> 16);
+    return result;
   }
+}
+
+// Draws of neighbours in a tensor: eight of sixteen bits.
+inline constexpr int draws_at_once = 8;
+struct alignas(16) NeighbourDraws {
+  std::uint16_t numbers[draws_at_once];
 };
 
 // The random numbers of element i of a run in an update, or in an addition to a sum: a function of seed, tensor, update
-// and the element's place in the whole tensor, and so the same on every layout.
+// and the element's place in the whole tensor, and so the same on every layout. Elements 8 n to 8 n + 7 of a tensor
+// share the words of one draw.
 struct Rounding {
   ElementPlace place;
   std::uint64_t key;
 
-  Rounding(const ElementPlace& of, std::int64_t update) : place(of), key(mix(of.key, to_word(update))) {}
-  FORGE_INLINE RoundingBits operator()(std::int64_t i) const {
-    return {philox(key, static_cast<std::uint64_t>(place.element(i)), 0)};
+  Rounding(const ElementPlace& of, std::int64_t update)
+      : place(of), key(mix(of.key, static_cast<std::uint64_t>(update))) {}
+
+  FORGE_INLINE std::uint16_t operator()(std::int64_t i, int which) const {
+    const std::int64_t element = place.element(i);
+    const auto word = words(element, which)[static_cast<int>(element % draws_at_once / 2)];
+    return static_cast<std::uint16_t>(element % 2 ? word >> 16 : word);
+  }
+  // Of the eight elements that `element` of the tensor is one of.
+  FORGE_INLINE NeighbourDraws neighbours(std::int64_t element, int which) const {
+    const Array<std::uint32_t, 4> four = words(element, which);
+    NeighbourDraws draws;
+    for_each_of<4>([&](int k) {
+      draws.numbers[2 * k] = static_cast<std::uint16_t>(four[k]);
+      draws.numbers[2 * k + 1] = static_cast<std::uint16_t>(four[k] >> 16);
+    });
+    return draws;
   }
 
  private:
-  static std::uint64_t to_word(std::int64_t number) { return static_cast<std::uint64_t>(number); }
+  FORGE_INLINE Array<std::uint32_t, 4> words(std::int64_t element, int which) const {
+    return philox(key, static_cast<std::uint64_t>(element / draws_at_once), static_cast<std::uint64_t>(which));
+  }
 };
-
-// x of element i as it is kept in type M: rounded by number `which` of its random numbers, or x itself.
-template <class M, class A>
-FORGE_INLINE M kept_as(const Rounding& rounding, std::int64_t i, A x, int which) {
-  if constexpr (std::is_same_v<M, A>)
-    return x;
-  else
-    return rounding(i).template rounded<M>(x, which);
-}
 
 }  // namespace forge
