@@ -85,7 +85,7 @@ class Step {
     add(scalars());
     add(tensor());
     add(tensor_behind());
-    add(context());
+    context(all);
     add(pipeline());
     Group matrices("matrices", places_.group(rank_, {P::shard, P::cp, P::tp}));
     matrices.all_reduce(weights_with_one_scale(d, held_), 4);
@@ -227,7 +227,31 @@ class Step {
     group.all_reduce(scopes * (2 * m.experts + 1), 8, M * (here(true) + full(true)));
   }
 
-  Group context() const {
+  // Keys of `rows` rows and k heads of P columns.
+  void ring(Group& group, std::int64_t rows, std::int64_t k, std::int64_t P, std::int64_t passes,
+            std::int64_t backwards) const {
+    group.messages(rows * k * P, e, passes);
+    group.messages(rows * k * P, a, backwards);
+  }
+  // h heads of D columns, and the k of keys that they read, from each rank to each.
+  void heads(Group& group, std::int64_t h, std::int64_t k, std::int64_t D, std::int64_t Dv, std::int64_t forwards,
+             std::int64_t backwards) const {
+    group.messages(R * (h * D + k * (D + Dv)), e, forwards);
+    group.messages(R * h * Dv, e, forwards);
+    group.messages(R * (h + k) * (D + Dv), e, backwards);
+    group.messages(R * h, a, backwards);
+    group.messages(R * (h * D + k * (D + Dv)), e, backwards);
+  }
+  // cp ranks of this one's group for which f(coordinate) is as its own.
+  template <class F>
+  std::vector<int> context_ranks(F f) const {
+    std::vector<int> ranks;
+    for (const int other : places_.group(rank_, {Places::cp}))
+      if (f(places_.dense(other, Places::cp)) == f(places_.dense(rank_, Places::cp))) ranks.push_back(other);
+    return ranks;
+  }
+
+  void context(std::vector<GroupBytes>& all) const {
     Group cp("cp", places_.group(rank_, {Places::cp}));
     const bool mla = m.attention == AttentionKind::mla;
     const std::int64_t H = m.heads / d.mesh.tp, K = mla ? H : std::max<std::int64_t>(m.kv_heads / d.mesh.tp, 1);
@@ -235,24 +259,30 @@ class Step {
     const std::int64_t blocks = M * (here(false) + here(true)), forwards = blocks + M * (full(false) + full(true));
     switch (d.mesh.cp_method) {
       case CpMethod::ring:
-        cp.messages(R * K * P, e, forwards + blocks);
-        cp.messages(R * K * P, a, blocks);
+        ring(cp, R, K, P, forwards + blocks, blocks);
         break;
       case CpMethod::all_gather:
         cp.all_gather(R * K * P, e, forwards + blocks);
         cp.messages(R * K * P, a, blocks);
         break;
       case CpMethod::all_to_all: {
-        const std::int64_t h = H / d.mesh.cp, k = h / std::gcd(h, H / K);
-        cp.messages(R * (h * D + k * P), e, forwards);
-        cp.messages(R * h * Dv, e, forwards);
-        cp.messages(R * (h + k) * P, e, blocks);
-        cp.messages(R * h, a, blocks);
-        cp.messages(R * (h * D + k * P), e, blocks);
+        const std::int64_t h = H / d.mesh.cp;
+        heads(cp, h, h / std::gcd(h, H / K), D, Dv, forwards, blocks);
+        break;
+      }
+      case CpMethod::two_level: {
+        if (d.mesh.cp == 1) break;
+        const std::int64_t n = d.mesh.cp_inner, h = H / n, k = h / std::gcd(h, H / K);
+        Group inner("cp_inner", context_ranks([&](std::int64_t c) { return c / n; }));
+        Group outer("cp_outer", context_ranks([&](std::int64_t c) { return c % n; }));
+        heads(inner, h, k, D, Dv, forwards, blocks);
+        ring(outer, R * n, k, P, forwards + blocks, blocks);
+        all.push_back(inner.bytes());
+        all.push_back(outer.bytes());
       }
     }
     balance(cp);
-    return cp;
+    all.push_back(cp.bytes());
   }
 
   // ---- experts
