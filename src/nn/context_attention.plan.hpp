@@ -21,8 +21,8 @@ struct ContextHeads {
 // Throws where H doesn't divide by n.
 ContextHeads context_heads(const BufferContext&);
 
-// What attention works on: cp = inner · outer, consecutive ranks are inner ones, which share their rows and have other
-// heads; keys and values go round the outer ones, or are gathered by them.
+// The rows and heads of attention: cp = inner · outer; consecutive ranks are inner ones, which share rows and have
+// other heads; keys and values go round the outer ones, or are gathered by them.
 struct ContextRows {
   explicit ContextRows(const BufferContext&);
 

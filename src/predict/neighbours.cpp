@@ -80,10 +80,11 @@ void set_dispatch(Deck& d, DispatchMethod method) {
   if (!both_send_rows || nodes(other) != nodes(d)) d = other;
 }
 
-void set_cp_method(MeshDeck& mesh, CpMethod method) {
-  if (mesh.cp == 1 || mesh.cp_method == method) return;
-  mesh.cp_method = method;
-  mesh.cp_inner = 0;
+void set_cp_method(Deck& d, CpMethod method) {
+  if (d.mesh.cp == 1 || d.mesh.cp_method == method) return;
+  d.mesh.cp_method = method;
+  d.mesh.cp_inner = 0;
+  if (method == CpMethod::two_level) d.mesh.cp_inner = head_ranks(d);  // 1 where there are no two levels
 }
 
 // So many quarters of a stage's blocks recompute all.
@@ -115,7 +116,7 @@ void add_training_changes(const ModelDeck& model, std::vector<DeckChange>& list)
                     d.train.gather = step ? GatherPolicy::microbatch : GatherPolicy::step;
                   }});
   for (const CpMethod method : {CpMethod::ring, CpMethod::all_gather, CpMethod::all_to_all, CpMethod::two_level})
-    list.push_back({"cp_method", [method](Deck& d) { set_cp_method(d.mesh, method); }});
+    list.push_back({"cp_method", [method](Deck& d) { set_cp_method(d, method); }});
   for (const DispatchMethod method :
        {DispatchMethod::all_to_all, DispatchMethod::automatic, DispatchMethod::all_gather})
     list.push_back({"dispatch", [method](Deck& d) { set_dispatch(d, method); }});

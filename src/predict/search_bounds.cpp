@@ -81,7 +81,8 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
 
 const Bounds::LayersCost& Bounds::layers_of(const Deck& deck, const MeshShape& mesh, const Places& places) {
   const bool codes = deck.train.fp8_gather;
-  Key key{{mesh.tp, mesh.cp, mesh.ep, mesh.etp, deck.train.microbatch_sequences},
+  Key key{{mesh.tp, mesh.cp, mesh.cp_inner, static_cast<int>(deck.mesh.cp_method), mesh.ep, mesh.etp,
+           deck.train.microbatch_sequences},
           deck.train.recompute,
           deck.model.dispatch,
           {codes && mesh.dense_shards() > 1, codes && mesh.expert_shards() > 1},

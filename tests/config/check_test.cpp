@@ -250,12 +250,8 @@ TEST(Check, TwoLevelsOfContext) {
       deck(1, 4, 0, 8),
       {"mesh.cp_inner = 0 takes the ranks of a node, where 8 of mesh.cp = 4", "legal: 2, or cp_method: all_to_all"}, 4);
   expect_refused(deck(1, 2, 0, 8), {"no cp_inner between 1 and cp", "legal: cp_method: ring | all_gather"}, 2);
-  expect_refused(
-      [](Deck& d) {
-        d.mesh.cp = 4, d.mesh.cp_inner = 2;
-        d.train.sequence_tokens = 240;
-      },
-      {"mesh.cp_inner = 2; legal: 0, or cp_method: two_level"}, 4);
+  expect_refused([](Deck& d) { d.mesh.cp = 4, d.mesh.cp_inner = 2, d.train.sequence_tokens = 240; },
+                 {"mesh.cp_inner = 2; legal: 0, or cp_method: two_level"}, 4);
   for (const auto& [tp, cp, inner] : {std::array{1, 4, 2}, {1, 6, 3}, {1, 12, 6}, {3, 4, 2}, {2, 1, 5}})
     EXPECT_NO_THROW(checked(deck(tp, cp, inner), tp * cp)) << tp << ' ' << cp << ' ' << inner;
   EXPECT_NO_THROW(checked(deck(2, 8, 0, 4), 16));

@@ -63,7 +63,7 @@ TEST(Neighbours, OfferTheMethodsOfContextParallelism) {
   EXPECT_TRUE(offered("all_gather") && offered("all_to_all"));
   EXPECT_FALSE(offered("two_level"));
   deck.mesh.node_ranks = 2;
-  EXPECT_TRUE(offered("two_level"));
+  EXPECT_TRUE(offered("two_level mesh.cp_inner=2"));
   deck.mesh.cp_method = CpMethod::two_level;
   EXPECT_TRUE(offered("ring") && !offered("two_level"));
   deck.mesh.cp_inner = 2;

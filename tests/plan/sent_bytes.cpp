@@ -257,6 +257,7 @@ class Step {
     const std::int64_t H = m.heads / d.mesh.tp, K = mla ? H : std::max<std::int64_t>(m.kv_heads / d.mesh.tp, 1);
     const std::int64_t D = mla ? m.nope_dim + m.rope_dim : m.head_dim, Dv = mla ? m.value_dim : m.head_dim, P = D + Dv;
     const std::int64_t blocks = M * (here(false) + here(true)), forwards = blocks + M * (full(false) + full(true));
+    const auto keys = [&](std::int64_t h) { return h / std::gcd(h, H / K); };
     switch (d.mesh.cp_method) {
       case CpMethod::ring:
         ring(cp, R, K, P, forwards + blocks, blocks);
@@ -265,18 +266,16 @@ class Step {
         cp.all_gather(R * K * P, e, forwards + blocks);
         cp.messages(R * K * P, a, blocks);
         break;
-      case CpMethod::all_to_all: {
-        const std::int64_t h = H / d.mesh.cp;
-        heads(cp, h, h / std::gcd(h, H / K), D, Dv, forwards, blocks);
+      case CpMethod::all_to_all:
+        heads(cp, H / d.mesh.cp, keys(H / d.mesh.cp), D, Dv, forwards, blocks);
         break;
-      }
       case CpMethod::two_level: {
         if (d.mesh.cp == 1) break;
-        const std::int64_t n = d.mesh.cp_inner, h = H / n, k = h / std::gcd(h, H / K);
+        const std::int64_t n = d.mesh.cp_inner, h = H / n;
         Group inner("cp_inner", context_ranks([&](std::int64_t c) { return c / n; }));
         Group outer("cp_outer", context_ranks([&](std::int64_t c) { return c % n; }));
-        heads(inner, h, k, D, Dv, forwards, blocks);
-        ring(outer, R * n, k, P, forwards + blocks, blocks);
+        heads(inner, h, keys(h), D, Dv, forwards, blocks);
+        ring(outer, R * n, keys(h), P, forwards + blocks, blocks);
         all.push_back(inner.bytes());
         all.push_back(outer.bytes());
       }
