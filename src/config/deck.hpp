@@ -93,8 +93,7 @@ struct ModelDeck {
   double rope_attention_factor = 0;  // 0 = the method's own value
   double rope_mscale = 0;            // yarn, as DeepSeek's config.json has it; 0 = absent
   double rope_mscale_all_dim = 0;
-  // longrope: divisors of the frequencies, (rotated entries / 2); the long ones of sequences of more tokens than
-  // rope_original_positions.
+  // longrope: divisors of the frequencies, (rotated entries / 2); long ones where T > rope_original_positions.
   std::vector<double> rope_short_factor, rope_long_factor;
   bool rope_truncate = true;        // yarn: round the correction range to whole dimensions
   double rope_fraction = 1;         // of a head's entries, so many first ones

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include "../long_run.hpp"
-#include "config/head_ranks.hpp"
 #include "cover.hpp"
 #include "in_pairs.hpp"
 #include "models.hpp"
@@ -87,26 +86,6 @@ TEST(ContextLevels, RunsAsListed) {
       ++runs;
     }
   EXPECT_EQ(runs, 15);
-}
-
-// Without mesh.cp_inner: the cp ranks of a node, or as many as divide the heads.
-TEST(ContextLevels, AreThoseOfTheNode) {
-  Deck deck;
-  deck.model.heads = 24;
-  deck.mesh = {.dp_shard = 1, .cp = 8, .tp = 2, .cp_method = CpMethod::two_level};
-  const auto inner = [&](std::int64_t cp, int node_ranks) {
-    deck.mesh.cp = cp, deck.mesh.node_ranks = node_ranks;
-    return head_ranks(deck);
-  };
-  EXPECT_EQ(inner(8, 8), 4);
-  EXPECT_EQ(inner(16, 8), 4);
-  EXPECT_EQ(inner(8, 4), 2);
-  EXPECT_EQ(inner(8, 16), 4);  // 12 heads of a tp rank
-  EXPECT_EQ(inner(6, 8), 2);
-  EXPECT_EQ(inner(8, 3), 1);  // a node has parts of tp
-  EXPECT_EQ(inner(8, 0), 1);
-  EXPECT_EQ(inner(4, 16), 1);  // no second level
-  EXPECT_EQ(inner(1, 8), 1);
 }
 
 }  // namespace
