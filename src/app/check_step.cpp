@@ -5,6 +5,7 @@
 #include "app/job.hpp"
 #include "app/open_data.hpp"
 #include "comm/replay_communicator.hpp"
+#include "config/head_ranks.hpp"
 #include "config/schedule_name.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
@@ -59,8 +60,7 @@ Deck tiny_deck(const Deck& deck, const std::string& tokens, bool alone) {
   ModelDeck& model = tiny.model;
   const std::int64_t chunks = std::max<std::int64_t>(deck.schedule.virtual_stages, chunks_of(deck.schedule.name));
   model.layers = std::max<std::int64_t>(2, mesh.pp * chunks);
-  model.heads = mesh.cp_method == CpMethod::all_to_all ? mesh.tp * mesh.cp : mesh.tp;
-  model.heads = std::max<std::int64_t>(2, model.heads);
+  model.heads = std::max<std::int64_t>(2, mesh.tp * head_ranks(deck));
   model.width = 8 * model.heads;
   model.ffn = 16 * mesh.tp;
   model.vocabulary = std::max<std::int64_t>(vocabulary, mesh.tp);

@@ -91,6 +91,7 @@ std::string mesh_text(const MeshDeck& m, bool experts) {
   std::string text = formatted("pp %lld, dp %lld x %lld, cp %lld, tp %lld", static_cast<long long>(m.pp),
                                static_cast<long long>(m.dp_replicate), static_cast<long long>(m.dp_shard),
                                static_cast<long long>(m.cp), static_cast<long long>(m.tp));
+  if (m.cp > 1 && m.cp_method == CpMethod::two_level) text += " in two levels";
   if (experts) text += formatted(", ep %lld, etp %lld", static_cast<long long>(m.ep), static_cast<long long>(m.etp));
   return text;
 }

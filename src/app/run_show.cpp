@@ -152,9 +152,10 @@ void print_allowances(const RunSetup& s) {
   std::printf("  %-30s %14s\n", "all", format_bytes(total(list)).c_str());
 }
 
-void print_layout(const Deck& deck) {
-  const ModelSpec spec = resolve_model(deck.model);
-  const MeshShape mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
+void print_layout(const RunSetup& setup) {
+  const Deck& deck = setup.deck;
+  const ModelSpec& spec = setup.spec;
+  const MeshShape& mesh = setup.mesh;
   const Schedule schedule = shown_schedule(deck);
   std::printf("mesh of %s\n%s\n%s\n%s", counted(mesh.world(), "rank").c_str(), mesh_table(mesh, 0).c_str(),
               stage_table(deck, spec, schedule).c_str(), schedule_line(deck, spec, schedule).c_str());
@@ -163,7 +164,7 @@ void print_layout(const Deck& deck) {
 
 // Each part in detail.
 void print_all(const RunSetup& setup, const std::vector<MemoryPlan>& memory) {
-  print_layout(setup.deck);
+  print_layout(setup);
   print_parameters(setup);
   std::printf("%s", expert_text(setup).c_str());
   print_flops(setup);

@@ -21,11 +21,16 @@ std::string value_of(const Deck& deck, const char* section, const char* name) {
   return value_text(*find_key(section, name), deck);
 }
 
+std::string levels(const MeshShape& m) {
+  if (!m.two_level_cp()) return "";
+  return " (keys go round " + number(m.cp / m.cp_inner) + ", " + number(m.cp_inner) + " exchange heads)";
+}
+
 std::string layout(const RunSetup& s) {
   const MeshShape& m = s.mesh;
   std::string text = counted(m.world(), "rank") + " = pp " + number(m.pp) + " x dp_replicate " +
-                     number(m.dp_replicate) + " x dp_shard " + number(m.dp_shard) + " x cp " + number(m.cp) + " x tp " +
-                     number(m.tp);
+                     number(m.dp_replicate) + " x dp_shard " + number(m.dp_shard) + " x cp " + number(m.cp) +
+                     levels(m) + " x tp " + number(m.tp);
   if (s.spec.E() > 0)
     text += "; experts: pp " + number(m.pp) + " x edp " + number(m.edp) + " x ep " + number(m.ep) + " x etp " +
             number(m.etp);

@@ -39,6 +39,8 @@ int most_blocks(Group group) {
     case Group::etp:
     case Group::ep_rail:
     case Group::ep_node:
+    case Group::cp_inner:
+    case Group::cp_outer:
       return 0;
     default:
       return 16;
@@ -48,7 +50,7 @@ int most_blocks(Group group) {
 }  // namespace
 
 Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const MeshGroups& groups)
-    : shape_(shape), world_(std::move(world)) {
+    : shape_(shape), cp_pairs_(groups.cp_pairs), world_(std::move(world)) {
   if (shape.world() != world_->size())
     throw Error("a mesh of " + std::to_string(shape.world()) + " ranks in a world of " +
                 std::to_string(world_->size()));
@@ -70,6 +72,7 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   group(Group::gradient_tied) = tied_group(*device, shape, groups.table_stages);
   make(Group::parameter_shards, shard_axes, groups.sharded);
   make(Group::matrices, matrix_axes, groups.matrices);
+  make_context_groups();
   make_expert_groups(groups);
   for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g]->set_group(static_cast<Group>(g));
 }
@@ -77,6 +80,15 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
 void Mesh::make_group(Communicator& device, Group g, AxisBits axes, bool wanted) {
   device.limit_blocks(most_blocks(g));
   group(g) = wanted ? device.sub(axes) : self_communicator();
+}
+
+// Attention's two levels of cp: a second Cartesian communicator, too.
+void Mesh::make_context_groups() {
+  enum { before, outer, inner, tp };
+  const bool wanted = shape_.two_level_cp();
+  const auto device = wanted ? scalars().cartesian(shape_.context()) : self_communicator();
+  make_group(*device, Group::cp_inner, 1u << inner, wanted);
+  make_group(*device, Group::cp_outer, 1u << outer, wanted);
 }
 
 // The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.
@@ -103,9 +115,9 @@ void Mesh::make_expert_groups(const MeshGroups& groups) {
 
 void Mesh::connect() {
   Stream stream;
-  for (const Group g :
-       {Group::cp, Group::ep, Group::etp, Group::matrices, Group::expert_matrices, Group::ep_rail, Group::ep_node})
-    of(g).connect(stream);
+  for (const Group g : {Group::cp, Group::ep, Group::etp, Group::matrices, Group::expert_matrices, Group::ep_rail,
+                        Group::ep_node, Group::cp_inner, Group::cp_outer})
+    if (g != Group::cp || cp_pairs_) of(g).connect(stream);
 }
 
 std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {

@@ -61,10 +61,12 @@ class Mesh {
 
  private:
   void make_group(Communicator& device, Group group, AxisBits axes, bool wanted);
+  void make_context_groups();
   void make_expert_groups(const MeshGroups& groups);
   std::unique_ptr<Communicator>& group(Group group) { return groups_[to_size(group)]; }
 
   MeshShape shape_;
+  bool cp_pairs_;
   std::unique_ptr<Communicator> world_, data_;
   std::array<std::unique_ptr<Communicator>, group_count> groups_;  // by Group
 };

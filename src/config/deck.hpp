@@ -41,10 +41,10 @@ enum class ReplicaAction { stop, repair };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class Overlap { none, pairs };                         // pairs: two passes at once, each behind the other's sends
-enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
-enum class OptimizerName : int;                             // config/optimizer_table.hpp
-enum class ScheduleName : int;                              // config/schedule_name.hpp
-ScheduleName default_schedule();                            // default_schedule_name there
+enum class CpMethod { ring, all_gather, all_to_all, two_level };  // how context-parallel ranks see each other's keys
+enum class OptimizerName : int;                                   // config/optimizer_table.hpp
+enum class ScheduleName : int;                                    // config/schedule_name.hpp
+ScheduleName default_schedule();                                  // default_schedule_name there
 enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex, cosine_restarts, piecewise };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
@@ -93,8 +93,7 @@ struct ModelDeck {
   double rope_attention_factor = 0;  // 0 = the method's own value
   double rope_mscale = 0;            // yarn, as DeepSeek's config.json has it; 0 = absent
   double rope_mscale_all_dim = 0;
-  // longrope: divisors of the frequencies, (rotated entries / 2); the long ones of sequences of more tokens than
-  // rope_original_positions.
+  // longrope: divisors of the frequencies, (rotated entries / 2); long ones where T > rope_original_positions.
   std::vector<double> rope_short_factor, rope_long_factor;
   bool rope_truncate = true;        // yarn: round the correction range to whole dimensions
   double rope_fraction = 1;         // of a head's entries, so many first ones
@@ -176,7 +175,8 @@ struct ModelDeck {
 struct MeshDeck {
   std::int64_t pp = 1, dp_replicate = 1, dp_shard = -1, cp = 1, tp = 1, ep = 1, etp = 0;  // etp 0 = tp
   CpMethod cp_method = CpMethod::ring;
-  int node_ranks = 0;  // no key: consecutive ranks of each node; 0: not known, or not the same number everywhere
+  std::int64_t cp_inner = 0;  // of two_level; 0: config/head_ranks.hpp chooses
+  int node_ranks = 0;         // no key: consecutive ranks of each node; 0: not known, or not the same number everywhere
 };
 
 struct ScheduleDeck {

@@ -33,9 +33,13 @@ void add_mesh(std::vector<Key>& keys) {
                     "experts / ep of the experts");
   k.integer<&M::etp>("etp", may_change, 0, most_ranks, "",
                      "tensor-parallel ranks of experts: each has a part of every expert; divides tp; 0 = tp");
-  k.choice<&M::cp_method>("cp_method", may_change, {"ring", "all_gather", "all_to_all"},
-                          "how cp ranks exchange keys and values: in a ring behind attention, all at once, or heads "
-                          "for positions (Ulysses); with cp 1 it has no effect");
+  k.choice<&M::cp_method>("cp_method", may_change, {"ring", "all_gather", "all_to_all", "two_level"},
+                          "how cp ranks exchange keys and values: in a ring behind attention, all at once, heads for "
+                          "positions (Ulysses), or heads inside a node and keys in a ring over nodes; with cp 1 it has "
+                          "no effect");
+  k.integer<&M::cp_inner>("cp_inner", may_change, 0, most_ranks, "",
+                          "two_level: consecutive cp ranks that exchange heads; more than 1, less than cp; divides cp "
+                          "and heads / tp; 0 = those of a node, or as many of them as divide heads / tp");
 }
 
 void add_schedule(std::vector<Key>& keys) {

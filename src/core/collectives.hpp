@@ -62,9 +62,11 @@ enum class Group {
   expert_matrices,
   ep_rail,  // of ep, in two hops: the ranks of the same place on each node
   ep_node,  // … and the ranks of this node
-  expert_gradient_etp
+  expert_gradient_etp,
+  cp_inner,  // of cp, where attention has two levels: the ranks that exchange heads
+  cp_outer   // … and those among which keys go round
 };
-inline constexpr int group_count = 23;
+inline constexpr int group_count = 25;
 
 constexpr std::string_view name_of(Group group) {
   constexpr std::string_view names[group_count] = {"scalars",
@@ -89,7 +91,9 @@ constexpr std::string_view name_of(Group group) {
                                                    "expert_matrices",
                                                    "ep_rail",
                                                    "ep_node",
-                                                   "expert_gradient_etp"};
+                                                   "expert_gradient_etp",
+                                                   "cp_inner",
+                                                   "cp_outer"};
   return names[static_cast<int>(group)];
 }
 

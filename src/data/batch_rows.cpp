@@ -22,7 +22,7 @@ void sort_rows(std::span<const std::int32_t> keys, std::span<std::int32_t> start
 // Where a row of a cp rank stands among the keys of a microbatch of b sequences with Tc tokens on each rank.
 std::size_t key_row(const HostBatch& batch, int rank, std::int64_t sequence) {
   const std::int64_t b = batch.microbatch_sequences, m = sequence / b, in_batch = sequence % b, cp = batch.share.cp;
-  const std::int64_t piece = batch.share.cp_method == CpMethod::all_to_all ? in_batch * cp + rank : rank * b + in_batch;
+  const std::int64_t inner = batch.share.cp_inner, piece = (rank / inner * b + in_batch) * inner + rank % inner;
   return to_size((m * b * cp + piece) * batch.local_tokens());
 }
 
@@ -55,7 +55,7 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
   if (share.cp > 1) {
     key_positions.assign(to_size(sequences * sequence_tokens), 0);
     key_documents = key_positions;
-    if (share.cp_method == CpMethod::all_to_all) key_samples.assign(key_positions.size(), -1);
+    if (share.cp_inner > 1) key_samples.assign(key_positions.size(), -1);
     if (share.whole_documents) whole_documents = key_positions;
     for (int rank = 0; rank < share.cp; ++rank) {
       const auto theirs = zigzag_positions(sequence_tokens, share.cp, rank);

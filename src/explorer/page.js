@@ -5,7 +5,7 @@
 
 // Keys with a control of their own.
 const keys = ["train.sequence_tokens", "train.global_batch_sequences", "train.microbatch_sequences", "mesh.pp", "mesh.dp_replicate",
-  "mesh.dp_shard", "mesh.cp", "mesh.tp", "mesh.ep", "mesh.etp", "mesh.cp_method", "train.zero_stage", "train.recompute", "train.overlap",
+  "mesh.dp_shard", "mesh.cp", "mesh.tp", "mesh.ep", "mesh.etp", "mesh.cp_method", "mesh.cp_inner", "train.zero_stage", "train.recompute", "train.overlap",
   "schedule.name", "schedule.virtual_stages", "train.gather", "train.accumulate", "model.dispatch", "train.precision"];
 const idOf = (key) => "key_" + key.replace(".", "_");
 const longest = 1 << 18;  // characters of a pasted config.json

@@ -215,7 +215,7 @@ function showTimeline(timeline) {
 // `soFar`: the search goes on.
 function showFound(result, title, soFar = false) {
   const body = element("tbody");
-  const brief = (layout) => Object.entries(layout).filter(([k]) => k !== "mesh.cp_method").map(([k, v]) => `${k.split(".")[1]} ${v}`).join(", ");
+  const brief = (layout) => Object.entries(layout).filter(([k, v]) => k !== "mesh.cp_inner" && (k !== "mesh.cp_method" || v === "two_level")).map(([k, v]) => `${k.split(".")[1]} ${v}`).join(", ");
   result.best.forEach((found, i) => {
     const changes = Object.entries(found.layout).map(([k, v]) => `${k}=${v}`), rank = String(i + 1);
     const take = element("button", { type: "button", textContent: "take", title: `the settings of layout ${rank}`, onclick: () => apply(changes) });

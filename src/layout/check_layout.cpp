@@ -7,6 +7,7 @@
 
 #include "config/batch_ramp.hpp"
 #include "config/check_parts.hpp"
+#include "config/head_ranks.hpp"
 #include "layout/expert_nodes.hpp"
 
 namespace forge {
@@ -136,6 +137,12 @@ void check_all_to_all(const Deck& deck, Report& report) {
                      ", or cp_method: ring | all_gather");
 }
 
+void check_head_ranks(const Deck& deck, Report& report) {
+  if (!tp_fits(deck.model, deck.mesh.tp)) return;
+  const std::string problem = head_ranks_problem(deck);
+  if (!problem.empty()) report.add("", problem);
+}
+
 // A cp rank works on whole key heads (nn/delta_exchange.hpp); what tp asks of them is reported by itself.
 void check_linear_heads(const Deck& deck, Report& report) {
   const std::int64_t heads = deck.model.linear_key_heads, tp = deck.mesh.tp, cp = deck.mesh.cp;
@@ -180,6 +187,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
   check_transposed_groups(deck, report);
   check_depth(deck, report);
   check_all_to_all(deck, report);
+  check_head_ranks(deck, report);
   check_linear_heads(deck, report);
   check_expert_axes(deck, report);
   return mesh;

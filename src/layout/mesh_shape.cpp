@@ -210,19 +210,27 @@ std::int64_t ranks_of(const MeshDeck& deck) {
 std::string mesh_table(const MeshShape& mesh, int rank) {
   const std::string title = "ranks of rank " + std::to_string(rank) + "'s group";
   std::string result = table_line("axis", "extent", "stride", title, "carries");
-  const auto lines = [&](const Grid& grid, auto&& names, auto&& carries) {
-    for (int axis = 0; axis < grid.axes(); ++axis)
-      result += table_line(names[to_size(axis)], std::to_string(grid.extent(axis)), std::to_string(grid.stride(axis)),
-                           list_of(grid.group_of(rank, 1u << axis)), carries[to_size(axis)]);
+  struct Line {
+    int axis;
+    const char *name, *carries;
   };
-  lines(mesh.dense(), std::array{"pp", "dp_replicate", "dp_shard", "cp", "tp"},
-        std::array{"activations and their gradients between stages", "sums of gradients",
-                   "parameters, sums of gradients; different data", "keys and values; parameters, sums of gradients",
-                   "activations within a layer"});
+  const auto lines = [&](const Grid& grid, std::initializer_list<Line> list) {
+    for (const Line& line : list)
+      result += table_line(line.name, std::to_string(grid.extent(line.axis)), std::to_string(grid.stride(line.axis)),
+                           list_of(grid.group_of(rank, 1u << line.axis)), line.carries);
+  };
+  lines(mesh.dense(), {{0, "pp", "activations and their gradients between stages"},
+                       {1, "dp_replicate", "sums of gradients"},
+                       {2, "dp_shard", "parameters, sums of gradients; different data"},
+                       {3, "cp", "keys and values; parameters, sums of gradients"},
+                       {4, "tp", "activations within a layer"}});
+  if (mesh.two_level_cp())
+    lines(mesh.context(), {{1, "cp_outer", "of cp: keys and values"}, {2, "cp_inner", "of cp: heads of attention"}});
   if (mesh.ep > 1 || mesh.etp != mesh.tp)
-    lines(mesh.expert(), std::array{"pp (experts)", "edp", "ep", "etp"},
-          std::array{"as above", "expert parameters, sums of their gradients", "tokens to their experts and back",
-                     "activations within an expert"});
+    lines(mesh.expert(), {{0, "pp (experts)", "as above"},
+                          {1, "edp", "expert parameters, sums of their gradients"},
+                          {2, "ep", "tokens to their experts and back"},
+                          {3, "etp", "activations within an expert"}});
   return result;
 }
 

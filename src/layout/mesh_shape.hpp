@@ -34,6 +34,7 @@ inline constexpr AxisBits matrix_axes = bits_of({Axis::dp_shard, Axis::cp, Axis:
 struct MeshShape {
   int pp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1;
   int ep = 1, etp = 1, edp = 1;
+  int cp_inner = 1;  // cp ranks that exchange heads of attention (config/head_ranks.hpp); 1: none
   int ep_nodes = 1;  // over which an ep group sends rows in two hops (layout/expert_nodes.hpp); 1: in one
 
   int world() const { return pp * dp_replicate * dp_shard * cp * tp; }
@@ -42,6 +43,9 @@ struct MeshShape {
   // and etp.
   int data_parallel_together() const;
   Grid dense() const { return Grid({pp, dp_replicate, dp_shard, cp, tp}); }
+  bool two_level_cp() const { return cp_inner > 1 && cp_inner < cp; }
+  // The dense view with cp in its two levels: the axes before it as one, outer ranks, inner ranks, tp.
+  Grid context() const { return Grid({world() / (cp * tp), cp / cp_inner, cp_inner, tp}); }
   Grid expert() const { return Grid({pp, edp, ep, etp}); }
   int ep_node_ranks() const { return ep / ep_nodes; }  // of an ep group, on each of its nodes
 
@@ -77,6 +81,7 @@ struct MeshGroups {
   bool whole = true;              // gradients are summed over all that hold a unit: ZeRO 0
   bool sharded = true;            // or over shards and replicas, and parameters are gathered: ZeRO 1 to 3
   bool expert_adapters = false;   // matrices of experts that all of etp have whole are trained
+  bool cp_pairs = true;           // any two ranks of cp exchange rows, not only those of a level
 };
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/head_ranks.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 
@@ -78,6 +79,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const Ker
                         head_chunk_rows_of(deck.train.head_chunk_rows, microbatch.rows(), local.V(), precision.compute),
                         static_cast<int>(deck.mesh.tp),
                         deck.mesh.cp_method,
+                        static_cast<int>(head_ranks(deck)),
                         static_cast<int>(deck.mesh.ep),
                         std::max(static_cast<int>(deck.mesh.etp), 1),
                         1,

@@ -63,6 +63,7 @@ struct BufferContext {
   std::int64_t head_chunk_rows = 0;  // resolved: 1 … R
   int tp = 1;
   CpMethod cp_method = CpMethod::ring;
+  int cp_inner = 1;  // of cp, ranks that exchange heads of attention for positions (config/head_ranks.hpp)
   int ep = 1, etp = 1;
   int ep_nodes = 1;  // over which rows go to experts in two hops; 1: in one
   OptimizerState optimizer{};

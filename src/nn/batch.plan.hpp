@@ -17,9 +17,9 @@ struct Batch {
   // log-probabilities of the texts, NaN in padding.
   View<std::int32_t, 1> texts;  // (R)
   View<double, 1> references;   // (2 b)
-  // (R cp) of all context-parallel ranks: by rank and then sequence; all_to_all: by sequence, then rank
+  // (R cp) of all context-parallel ranks: by groups of cp_inner ranks, in each by sequence, then rank
   View<std::int32_t, 1> key_positions, key_documents;
-  View<std::int64_t, 1> key_samples;      // all_to_all only
+  View<std::int64_t, 1> key_samples;      // where cp_inner > 1
   View<std::int32_t, 1> whole_documents;  // (R cp) by sequence and position, for gated DeltaNet of several cp ranks
 
   void list(BufferLister& l) {
@@ -39,7 +39,7 @@ struct Batch {
     const std::int64_t all = l.c.microbatch.rows_of_all();
     l.add(key_positions, "positions of keys", all, 1, l.B);
     l.add(key_documents, "documents of keys", all, 1, l.B);
-    if (l.c.cp_method == CpMethod::all_to_all) l.add(key_samples, "samples of keys", all, 1, l.B);
+    if (l.c.cp_inner > 1) l.add(key_samples, "samples of keys", all, 1, l.B);
     if (l.spec.options.full_attention_interval > 0) l.add(whole_documents, "documents of sequences", all, 1, l.B);
   }
   const View<std::int32_t, 1>& table_positions() const {

@@ -44,6 +44,9 @@ struct LayerGroups {
   Communicator* etp = nullptr;                          // ranks with other columns of the same experts, likewise
   Communicator* tp_behind = nullptr;                    // the same ranks as tp, in `stream`
   Communicator *ep_rail = nullptr, *ep_node = nullptr;  // of ep, in two hops, as ep
+  // Of cp, where attention has two levels: ranks that exchange heads, in the compute stream, and those among which keys
+  // go round, as cp.
+  Communicator *cp_inner = nullptr, *cp_outer = nullptr;
 
   int tp_rank() const { return tp ? tp->rank() : 0; }
   int tp_size() const { return tp ? tp->size() : 1; }

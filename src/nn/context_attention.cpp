@@ -8,17 +8,30 @@ namespace {
 
 using namespace context_detail;
 
+// Whole sequences, of which cuDNN has the mask.
+template <class T>
+AttentionShape own_shape(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
+  AttentionShape shape = context_shape<T>(ctx, layer, ctx.buffers.microbatch.sequence_tokens, 0, batch.samples);
+  shape.cudnn = ctx.services.cudnn;
+  return shape;
+}
+
 template <class T>
 AttentionMask own_mask(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
   const View<const std::int32_t, 1> documents = known_documents(ctx, batch.documents);
   return {batch.positions, batch.positions, documents, documents, ctx.spec().window(layer), ctx.services.rows_in_order};
 }
 
-// The ranks of the group are those that the buffers were sized for.
+// The ranks of the groups are those that the buffers were sized for.
 template <class T>
 bool alone(const Context<T>& ctx) {
   require(ctx.groups.cp_size() == ctx.buffers.microbatch.cp, "attention: the cp group and the microbatch's cp differ");
-  return ctx.groups.cp_size() == 1;
+  if (ctx.groups.cp_size() == 1) return true;
+  const ContextRows n(ctx.buffers);
+  require(
+      (n.inner == 1 || head_ranks_of(ctx).size() == n.inner) && (n.outer == 1 || key_ranks_of(ctx).size() == n.outer),
+      "attention: the levels of cp and their groups differ");
+  return false;
 }
 
 }  // namespace
@@ -30,12 +43,12 @@ void context_attention_forward(const Context<T>& ctx, std::int64_t layer, const 
   Frame frame(ctx.arena);
   const auto s = workspace<ContextForward<T>>(ctx);
   if (alone(ctx)) {
-    const AttentionShape shape = block_shape(ctx, layer, batch);
+    const AttentionShape shape = own_shape(ctx, layer, batch);
     const AttentionMask mask = own_mask(ctx, layer, batch);
     note_attention<T>(ctx, false, shape, mask, in);
     attention_with_peaks<T>(ctx, layer, shape, mask, in, o, lse, s.peak);
-  } else if (ctx.buffers.cp_method == CpMethod::all_to_all) {
-    return head_parallel_forward<T>(ctx, layer, batch, s.heads, in, o, lse, s.peak, sinks);
+  } else if (ctx.buffers.cp_inner > 1) {
+    return head_parallel_forward<T>(ctx, layer, batch, s, in, o, lse, sinks);
   } else {
     key_forward<T>(ctx, layer, batch, s.keys, in, o, lse, s.peak);
   }
@@ -49,7 +62,7 @@ void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const
                                 const SinkGradient<T>& sinks) {
   if (alone(ctx)) {
     add_sink_gradient<T>(ctx.stream, sinks, lse, delta);
-    const AttentionShape shape = block_shape(ctx, layer, batch);
+    const AttentionShape shape = own_shape(ctx, layer, batch);
     const AttentionMask mask = own_mask(ctx, layer, batch);
     note_attention<T>(ctx, true, shape, mask, in);
     return attention_backward<T>(ctx.stream, shape, mask, d_o, in.q, in.k, in.v, lse, delta, d.q, d.k, d.v,
@@ -57,8 +70,7 @@ void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const
   }
   Frame frame(ctx.arena);
   const auto s = workspace<ContextBackward<T>>(ctx);
-  if (ctx.buffers.cp_method == CpMethod::all_to_all)
-    return head_parallel_backward<T>(ctx, layer, batch, s.heads, d_o, in, lse, delta, d, sinks);
+  if (ctx.buffers.cp_inner > 1) return head_parallel_backward<T>(ctx, layer, batch, s, d_o, in, lse, delta, d, sinks);
   add_sink_gradient<T>(ctx.stream, sinks, lse, delta);
   key_backward<T>(ctx, layer, batch, s.keys, d_o, in, lse, delta, d);
 }

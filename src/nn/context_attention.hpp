@@ -48,25 +48,27 @@ void note_attention(const Context<T>& ctx, bool backward, const AttentionShape& 
 //               sums d_k and d_v by one reduce-scatter.
 //   all_to_all  Heads for positions (Jacobs et al. 2023, "DeepSpeed Ulysses"): rank c works on heads
 //               [c H/cp, (c + 1) H/cp) of all rows, and on copies of the heads of k and v that these read.
+//   two_level   cp = inner · outer (Fang and Zhao 2024, "USP"): all_to_all among each inner consecutive ranks, then
+//               ring over the ranks that have the same heads, with the rows of all inner ones.
 // No rank's keys are left out by host knowledge: with zigzag positions each rank sees something of every other, and
 // attention itself skips the tiles that its mask excludes. What is sent, and the scratch:
 // nn/context_attention.plan.hpp.
 //
-// With cp > 1 the batch's key_positions and key_documents (R cp) are ordered [cp rank][sequence][T/cp], for all_to_all
-// [sequence][cp rank][T/cp], which also reads key_samples.
+// With cp > 1 the batch's key_positions and key_documents (R cp) are ordered [outer rank][sequence][inner rank][T/cp];
+// inner is 1 for ring and all_gather, cp for all_to_all. Where inner > 1, attention also reads key_samples.
 //
-//   o(R, H, Dv) = attention;  lse(R, H) for backward alone: of these rows and heads, or with all_to_all and cp > 1 the
-//   same number of values for all rows and this rank's share of heads, ordered [sequence][cp rank][T/cp][H/cp].
+//   o(R, H, Dv) = attention;  lse(R, H) for backward alone: of these rows and heads, or where inner > 1 the same number
+//   of values for the inner ranks' rows and this rank's share of heads, ordered [sequence][inner rank][T/cp][H/inner].
 // Where sinks(H) aren't empty, o and lse are those with them (attention_sinks): once a row, behind the last merge, and
-// with all_to_all by the rank that works on the head.
+// where inner > 1 by the rank that works on the head.
 template <class T>
 void context_attention_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch,
                                const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
                                View<const T, 1> sinks = {});
 
 // d_q, d_k, d_v from d_o(R, H, Dv), forward's o and lse, and delta(R, H) of these rows and heads (attention_delta). d
-// may not alias in. The sinks' gradient is of these rows, with all_to_all of all rows and this rank's heads. On one
-// rank, where T isn't acc_t<T>, d_q is summed in d_q_sums(R, H D).
+// may not alias in. The sinks' gradient is of these rows, where inner > 1 of the inner ranks' rows and this rank's
+// heads. On one rank, where T isn't acc_t<T>, d_q is summed in d_q_sums(R, H D).
 template <class T>
 void context_attention_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
                                 const AttentionHeads<const T>& in, View<const T, 3> o, View<const acc_t<T>, 2> lse,

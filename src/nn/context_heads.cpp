@@ -1,6 +1,6 @@
 #include "nn/context_parts.hpp"
 
-// Heads for positions: all_to_all.
+// Heads for positions among the inner ranks: all_to_all, two_level.
 
 namespace forge::context_detail {
 
@@ -8,16 +8,16 @@ namespace {
 
 // Rows of heads in two buffers, one of which is free. By blocks: block p, of R rows, is of this rank's rows and rank
 // p's heads before an exchange, and of rank p's rows and this rank's heads after it. By sequences: all rows of this
-// rank's heads, ordered [sequence][cp rank][T/cp], as attention needs them.
+// rank's heads, ordered [sequence][inner rank][T/cp], as attention needs them.
 template <class T>
 class Turned {
  public:
   template <class U>
   Turned(const Context<U>& ctx, const View<T, 2>& a, const View<T, 2>& b)
       : stream_(ctx.stream),
-        cp_(*ctx.groups.cp),
+        ranks_(head_ranks_of(ctx)),
         sequences_(ctx.buffers.microbatch.sequences),
-        rows_(ctx.buffers.microbatch.rows_of_all()),
+        rows_(ContextRows(ctx.buffers).count),
         now_(a.data),
         free_(b.data) {}
 
@@ -28,17 +28,17 @@ class Turned {
   // This rank's rows, by blocks → all rows, by sequences.
   void to_rows(std::int64_t columns) {
     exchange(columns);
-    transpose(columns, cp_.size(), sequences_);
+    transpose(columns, ranks_.size(), sequences_);
   }
   // All rows, by sequences → this rank's rows, by blocks.
   void to_heads(std::int64_t columns) {
-    transpose(columns, sequences_, cp_.size());
+    transpose(columns, sequences_, ranks_.size());
     exchange(columns);
   }
 
  private:
   void exchange(std::int64_t columns) {
-    cp_.all_to_all(stream_, now_, free_, rows_ / cp_.size() * columns, dtype_of<T>);
+    ranks_.all_to_all(stream_, now_, free_, rows_ / ranks_.size() * columns, dtype_of<T>);
     flip();
   }
   void transpose(std::int64_t columns, std::int64_t outer, std::int64_t inner) {
@@ -48,7 +48,7 @@ class Turned {
   }
 
   Stream& stream_;
-  Communicator& cp_;
+  Communicator& ranks_;
   std::int64_t sequences_, rows_;
   T *now_, *free_;
 };
@@ -71,28 +71,16 @@ struct Columns {
   }
 };
 
-template <class T>
-AttentionShape rows_shape(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const Columns& n) {
-  return context_shape<T>(ctx, layer, ctx.buffers.microbatch.sequence_tokens, ctx.groups.cp_rank() * n.heads.q,
-                          batch.key_samples);
-}
-
-template <class T>
-AttentionMask rows_mask(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
-  const View<const std::int32_t, 1> documents = known_documents(ctx, batch.key_documents);
-  return {batch.key_positions, batch.key_positions, documents, documents, ctx.spec().window(layer)};
-}
-
 // x(R, heads) as columns [first, first + count) of the blocks.
 template <class T>
 void pack(const Context<T>& ctx, const View<const T, 3>& x, const View<T, 2>& blocks, std::int64_t first,
           std::int64_t count) {
-  columns_to_blocks<T>(ctx.stream, flat(x), ctx.groups.cp_size(), x.extent(2), columns_of(blocks, first, count));
+  columns_to_blocks<T>(ctx.stream, flat(x), head_ranks_of(ctx).size(), x.extent(2), columns_of(blocks, first, count));
 }
 template <class T>
 void unpack(const Context<T>& ctx, const View<T, 2>& blocks, std::int64_t first, std::int64_t count,
             const View<T, 3>& x) {
-  blocks_to_columns<T>(ctx.stream, columns_of(blocks, first, count), ctx.groups.cp_size(), x.extent(2), flat(x));
+  blocks_to_columns<T>(ctx.stream, columns_of(blocks, first, count), head_ranks_of(ctx).size(), x.extent(2), flat(x));
 }
 
 template <class T>
@@ -102,74 +90,87 @@ void pack_inputs(const Context<T>& ctx, const AttentionHeads<const T>& in, const
   pack<T>(ctx, in.v, blocks, n.q() + n.k(), n.v());
 }
 
-// The lse, or the largest logits, of all rows and this rank's heads, in the place of those of this rank's rows and all
-// heads.
+// The lse, or the largest logits, of the inner ranks' rows and this rank's heads, in the place of those of this rank's
+// rows and all heads.
 template <class A>
-View<A, 2> lse_of_rows(const View<A, 2>& lse, int ranks, const Columns& n) {
-  require(lse.dense(), "all_to_all attention keeps lse dense");
-  return {lse.data, {{lse.rows() * ranks, n.heads.q}}};
+View<A, 2> lse_of_rows(const View<A, 2>& lse, const Columns& n) {
+  require(lse.dense(), "attention that exchanges heads keeps lse dense");
+  return {lse.data, {{lse.size() / n.heads.q, n.heads.q}}};
 }
 
 // Those of this rank's heads.
 template <class T, class P>
 View<P, 1> own_heads(const Context<T>& ctx, const Columns& n, const View<P, 1>& all) {
-  const std::int64_t first = ctx.groups.cp_rank() * n.heads.q;
+  const std::int64_t first = head_ranks_of(ctx).rank() * n.heads.q;
   return all.slice(first, first + n.heads.q);
+}
+
+// Attention of the inner ranks' rows and this rank's heads: to all keys, or to those of one outer rank after the other.
+template <class T>
+void rows_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const ContextForward<T>& s,
+                  const AttentionHeads<const T>& all, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak) {
+  const ContextBlocks<T> blocks(ctx, layer, batch);
+  if (blocks.n.outer > 1) return key_forward<T>(ctx, layer, batch, s.keys, all, o, lse, peak);
+  const AttentionMask mask = blocks.mask(ctx, layer, batch, 0);
+  note_attention<T>(ctx, false, blocks.shape, mask, all);
+  attention_with_peaks<T>(ctx, layer, blocks.shape, mask, all, o, lse, peak);
+}
+
+template <class T>
+void rows_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const ContextBackward<T>& s,
+                   View<const T, 3> d_o, const AttentionHeads<const T>& all, View<const acc_t<T>, 2> lse,
+                   View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d_all) {
+  const ContextBlocks<T> blocks(ctx, layer, batch);
+  if (blocks.n.outer > 1) return key_backward<T>(ctx, layer, batch, s.keys, d_o, all, lse, delta, d_all);
+  const AttentionMask mask = blocks.mask(ctx, layer, batch, 0);
+  note_attention<T>(ctx, true, blocks.shape, mask, all);
+  attention_backward<T>(ctx.stream, blocks.shape, mask, d_o, all.q, all.k, all.v, lse, delta, d_all.q, d_all.k, d_all.v,
+                        heads_at(s.heads.d_q_sums, 0, blocks.n.heads.q, ctx.spec().D()));
 }
 
 }  // namespace
 
 template <class T>
-void head_parallel_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadForward<T>& s,
+void head_parallel_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const ContextForward<T>& s,
                            const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
-                           View<acc_t<T>, 2> peak, View<const T, 1> sinks) {
+                           View<const T, 1> sinks) {
   const Columns n(ctx.buffers);
-  Turned<T> packed(ctx, s.packed.a, s.packed.b);
+  Turned<T> packed(ctx, s.heads.packed.a, s.heads.packed.b);
   pack_inputs(ctx, in, n, packed.now(n.qkv()));
   packed.to_rows(n.qkv());
-  const AttentionHeads<T> all = n.split(packed.now(n.qkv()));
-  const AttentionShape shape = rows_shape(ctx, layer, batch, n);
-  const AttentionMask mask = rows_mask(ctx, layer, batch);
-  note_attention<T>(ctx, false, shape, mask, all);
-  const int ranks = ctx.groups.cp_size();
-  attention_with_peaks<T>(ctx, layer, shape, mask, all, heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv),
-                          lse_of_rows(lse, ranks, n), peak.empty() ? peak : lse_of_rows(peak, ranks, n));
-  if (!sinks.empty())
-    attention_sinks<T>(ctx.stream, own_heads(ctx, n, sinks), heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv),
-                       lse_of_rows(lse, ranks, n));
+  const View<T, 3> o_all = heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv);
+  const View<acc_t<T>, 2> lse_all = lse_of_rows(lse, n);
+  rows_forward<T>(ctx, layer, batch, s, n.split(packed.now(n.qkv())), o_all, lse_all,
+                  s.peak.empty() ? s.peak : lse_of_rows(s.peak, n));
+  if (!sinks.empty()) attention_sinks<T>(ctx.stream, own_heads(ctx, n, sinks), o_all, lse_all);
   packed.flip();
   packed.to_heads(n.o());
   unpack<T>(ctx, packed.now(n.o()), 0, n.o(), o);
 }
 
 template <class T>
-void head_parallel_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadBackward<T>& s,
+void head_parallel_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const ContextBackward<T>& s,
                             View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                             View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d, const SinkGradient<T>& sinks) {
   using A = acc_t<T>;
   const Columns n(ctx.buffers);
   const std::int64_t width = n.qkv() + n.o();
-  Turned<T> packed(ctx, s.packed.a, s.packed.b);
-  Turned<A> deltas(ctx, s.delta_a, s.delta_b);
+  Turned<T> packed(ctx, s.heads.packed.a, s.heads.packed.b);
+  Turned<A> deltas(ctx, s.heads.delta_a, s.heads.delta_b);
   pack_inputs(ctx, in, n, packed.now(width));
   pack<T>(ctx, d_o, packed.now(width), n.qkv(), n.o());
-  columns_to_blocks<A>(ctx.stream, delta, ctx.groups.cp_size(), 1, deltas.now(n.heads.q));
+  columns_to_blocks<A>(ctx.stream, delta, head_ranks_of(ctx).size(), 1, deltas.now(n.heads.q));
   packed.to_rows(width);
   deltas.to_rows(n.heads.q);
 
+  const View<const A, 2> lse_all = lse_of_rows(lse, n);
   if (!sinks.gradient.empty())
     add_sink_gradient<T>(ctx.stream,
                          {own_heads(ctx, n, sinks.values), own_heads(ctx, n, sinks.gradient), sinks.terms, sinks.sums},
-                         lse_of_rows(lse, ctx.groups.cp_size(), n), deltas.now(n.heads.q));
+                         lse_all, deltas.now(n.heads.q));
   const View<T, 2> rows = packed.now(width);
-  const AttentionHeads<T> all = n.split(rows), d_all = n.split(packed.free(n.qkv()));
-  const View<A, 3> sums = heads_at(s.d_q_sums, 0, n.heads.q, n.D);
-  const AttentionShape shape = rows_shape(ctx, layer, batch, n);
-  const AttentionMask mask = rows_mask(ctx, layer, batch);
-  note_attention<T>(ctx, true, shape, mask, all);
-  attention_backward<T>(ctx.stream, shape, mask, heads_at(rows, n.qkv(), n.heads.q, n.Dv), all.q, all.k, all.v,
-                        lse_of_rows(lse, ctx.groups.cp_size(), n), deltas.now(n.heads.q), d_all.q, d_all.k, d_all.v,
-                        sums);
+  rows_backward<T>(ctx, layer, batch, s, heads_at(rows, n.qkv(), n.heads.q, n.Dv), n.split(rows), lse_all,
+                   deltas.now(n.heads.q), n.split(packed.free(n.qkv())));
   packed.flip();
   packed.to_heads(n.qkv());
   const View<T, 2> home = packed.now(n.qkv());

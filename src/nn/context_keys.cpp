@@ -1,6 +1,7 @@
 #include "nn/context_parts.hpp"
 
-// Keys and values come to the queries: ring and all_gather. Block j is what rank j has of them.
+// Keys and values come to the queries: ring, all_gather, and the outer ranks of two_level. Block j is what outer rank j
+// has of them, R the rows of its inner ranks.
 
 namespace forge::context_detail {
 
@@ -13,19 +14,20 @@ struct Blocks {
   std::int64_t layer;
   const Batch& batch;
   const ModelSpec& m;
-  AttentionShape shape;
-  std::int64_t window;
+  ContextBlocks<T> blocks;
 
   Blocks(const Context<T>& c, std::int64_t l, const Batch& rows)
-      : ctx(c), layer(l), batch(rows), m(c.spec()), shape(block_shape(c, l, rows)), window(m.window(l)) {}
+      : ctx(c), layer(l), batch(rows), m(c.spec()), blocks(c, l, rows) {}
 
-  AttentionMask mask(int j) const {
-    const std::int64_t rows = ctx.buffers.microbatch.rows(), begin = j * rows, end = begin + rows;
-    return {batch.positions, batch.key_positions.slice(begin, end), known_documents(ctx, batch.documents),
-            known_documents(ctx, batch.key_documents.slice(begin, end)), window};
+  const ContextHeads& heads() const { return blocks.n.heads; }
+  const AttentionShape& shape() const { return blocks.shape; }
+  AttentionMask mask(int j) const { return blocks.mask(ctx, layer, batch, j); }
+  template <class U>
+  KeyValue<U> split(const View<U, 2>& pair) const {
+    return split_pair(m, heads().kv, pair);
   }
   void pack(const AttentionHeads<const T>& in, const View<T, 2>& pair) const {
-    const KeyValue<T> to = split_pair(m, pair);
+    const KeyValue<T> to = split(pair);
     copy_rows<T>(ctx.stream, flat(in.k), flat(to.k));
     copy_rows<T>(ctx.stream, flat(in.v), flat(to.v));
   }
@@ -46,25 +48,25 @@ struct ForwardBlocks : Blocks<T> {
       : Blocks<T>(c, layer, batch),
         q(q_),
         o(o_),
-        part_o(heads_at(scratch.part_o, 0, this->m.H(), this->m.value_dim())),
+        part_o(heads_at(scratch.part_o, 0, this->heads().q, this->m.value_dim())),
         lse(lse_),
         peak(peak_),
         s(scratch) {
     if constexpr (!rounds<T>)
       sum_o = o;
     else
-      sum_o = heads_at(s.sum_o, 0, this->m.H(), this->m.value_dim());
+      sum_o = heads_at(s.sum_o, 0, this->heads().q, this->m.value_dim());
   }
 
   void first(int j, const View<const T, 3>& k, const View<const T, 3>& v) const {
-    note_attention<T>(this->ctx, false, this->shape, this->mask(j), {q, k, v});
-    attention_with_peaks<T>(this->ctx, this->layer, this->shape, this->mask(j), {q, k, v}, o, lse, peak);
+    note_attention<T>(this->ctx, false, this->shape(), this->mask(j), {q, k, v});
+    attention_with_peaks<T>(this->ctx, this->layer, this->shape(), this->mask(j), {q, k, v}, o, lse, peak);
     if constexpr (rounds<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(o)), flat(sum_o));
   }
   void add(int j, const View<T, 2>& pair) const {
-    const KeyValue<T> kv = split_pair(this->m, pair);
-    note_attention<T>(this->ctx, false, this->shape, this->mask(j), {q, kv.k, kv.v});
-    attention_with_peaks<T>(this->ctx, this->layer, this->shape, this->mask(j), {q, kv.k, kv.v}, part_o, s.part_lse,
+    const KeyValue<T> kv = this->split(pair);
+    note_attention<T>(this->ctx, false, this->shape(), this->mask(j), {q, kv.k, kv.v});
+    attention_with_peaks<T>(this->ctx, this->layer, this->shape(), this->mask(j), {q, kv.k, kv.v}, part_o, s.part_lse,
                             peak);
     attention_merge<T>(this->ctx.stream, sum_o, lse, part_o, s.part_lse);
   }
@@ -87,27 +89,27 @@ struct BackwardBlocks : Blocks<T> {
                  const View<const T, 3>& d_o_, const View<const T, 3>& q_, const View<const A, 2>& lse_,
                  const View<const A, 2>& delta_, const View<T, 3>& d_q_)
       : Blocks<T>(c, layer, batch), d_o(d_o_), q(q_), lse(lse_), delta(delta_), d_q(d_q_), part_d_q(d_q_), s(scratch) {
-    const auto heads = [&](const auto& x) { return heads_at(x, 0, this->m.H(), this->m.D()); };
+    const auto of_q = [&](const auto& x) { return heads_at(x, 0, this->heads().q, this->m.D()); };
     if constexpr (!rounds<T>) {
-      part_d_q = heads(s.part_d_q);
+      part_d_q = of_q(s.part_d_q);
       sum_d_q = d_q;
     } else {
-      sum_d_q = heads(s.sum_d_q);
-      workspace = heads(s.d_q_sums);
+      sum_d_q = of_q(s.sum_d_q);
+      workspace = of_q(s.d_q_sums);
     }
   }
 
   void first(int j, const View<const T, 3>& k, const View<const T, 3>& v, const View<T, 3>& d_k,
              const View<T, 3>& d_v) const {
-    note_attention<T>(this->ctx, true, this->shape, this->mask(j), {q, k, v});
-    attention_backward<T>(this->ctx.stream, this->shape, this->mask(j), d_o, q, k, v, lse, delta, d_q, d_k, d_v,
+    note_attention<T>(this->ctx, true, this->shape(), this->mask(j), {q, k, v});
+    attention_backward<T>(this->ctx.stream, this->shape(), this->mask(j), d_o, q, k, v, lse, delta, d_q, d_k, d_v,
                           workspace);
     if constexpr (rounds<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(d_q)), flat(sum_d_q));
   }
   void add(int j, const View<T, 2>& pair, const View<T, 3>& d_k, const View<T, 3>& d_v) const {
-    const KeyValue<T> kv = split_pair(this->m, pair);
-    note_attention<T>(this->ctx, true, this->shape, this->mask(j), {q, kv.k, kv.v});
-    attention_backward<T>(this->ctx.stream, this->shape, this->mask(j), d_o, q, kv.k, kv.v, lse, delta, part_d_q, d_k,
+    const KeyValue<T> kv = this->split(pair);
+    note_attention<T>(this->ctx, true, this->shape(), this->mask(j), {q, kv.k, kv.v});
+    attention_backward<T>(this->ctx.stream, this->shape(), this->mask(j), d_o, q, kv.k, kv.v, lse, delta, part_d_q, d_k,
                           d_v, workspace);
     accumulate<T>(this->ctx.stream, flat(View<const T, 3>(part_d_q)), flat(sum_d_q));
   }
@@ -116,8 +118,8 @@ struct BackwardBlocks : Blocks<T> {
   }
 };
 
-// Keys and values on their way round: after i rotations this rank has block (rank − i) mod cp. A rotation starts when
-// the attention that read its target has ended, and runs behind the attention to the block that it sends on.
+// Keys and values on their way round: after i rotations this rank has block (rank − i) mod outer. A rotation starts
+// when the attention that read its target has ended, and runs behind the attention to the block that it sends on.
 template <class T>
 class Ring {
  public:
@@ -163,7 +165,7 @@ void ring_backward(const Context<T>& ctx, const BackwardBlocks<T>& blocks, const
   Ring<T> ring(exchange, blocks.s.kv);
   const int n = exchange.size(), c = exchange.rank();
   const View<T, 2> part = blocks.s.part_d_kv;
-  const KeyValue<T> part_of = split_pair(blocks.m, part);
+  const KeyValue<T> part_of = blocks.split(part);
   View<A, 2> sum = blocks.s.d_kv_a, next = blocks.s.d_kv_b;
   Event received;
   blocks.pack(in, ring.held());
@@ -183,7 +185,7 @@ void ring_backward(const Context<T>& ctx, const BackwardBlocks<T>& blocks, const
     std::swap(sum, next);
   }
   exchange.wait(received);
-  const KeyValue<A> home = split_pair(blocks.m, sum);
+  const KeyValue<A> home = blocks.split(sum);
   accumulate<T>(ctx.stream, flat(View<const T, 3>(d.k)), flat(home.k));
   accumulate<T>(ctx.stream, flat(View<const T, 3>(d.v)), flat(home.v));
   convert_rows<A, T>(ctx.stream, flat(View<const A, 3>(home.k)), flat(d.k));
@@ -235,11 +237,11 @@ void gather_backward(const Context<T>& ctx, const BackwardBlocks<T>& blocks, con
   const auto into_block = [&](int j, auto run) {
     const View<A, 2> sum = block_of(sums, j, n);
     if constexpr (!rounds<T>) {
-      const KeyValue<T> to = split_pair(blocks.m, sum);
+      const KeyValue<T> to = blocks.split(sum);
       run(to.k, to.v);
     } else {
       const View<T, 2> part = blocks.s.part_d_kv;
-      const KeyValue<T> to = split_pair(blocks.m, part);
+      const KeyValue<T> to = blocks.split(part);
       run(to.k, to.v);
       convert_rows<T, A>(ctx.stream, part, sum);
     }
@@ -256,7 +258,7 @@ void gather_backward(const Context<T>& ctx, const BackwardBlocks<T>& blocks, con
       [&](Communicator& cp, Stream& stream) { cp.reduce_scatter(stream, View<const A, 2>(sums), mine); });
   blocks.finish();
   exchange.wait(summed);
-  const KeyValue<A> home = split_pair(blocks.m, mine);
+  const KeyValue<A> home = blocks.split(mine);
   convert_rows<A, T>(ctx.stream, flat(View<const A, 3>(home.k)), flat(d.k));
   convert_rows<A, T>(ctx.stream, flat(View<const A, 3>(home.v)), flat(d.v));
   exchange.finish();
@@ -268,8 +270,8 @@ template <class T>
 void key_forward(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const KeyForward<T>& s,
                  const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak) {
   const ForwardBlocks<T> blocks(ctx, layer, batch, s, in.q, o, lse, peak);
-  if (ctx.buffers.cp_method == CpMethod::ring) return ring_forward(ctx, blocks, in);
-  gather_forward(ctx, blocks, in);
+  if (ctx.buffers.cp_method == CpMethod::all_gather) return gather_forward(ctx, blocks, in);
+  ring_forward(ctx, blocks, in);
 }
 
 template <class T>
@@ -277,8 +279,8 @@ void key_backward(const Context<T>& ctx, std::int64_t layer, const Batch& batch,
                   View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                   View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d) {
   const BackwardBlocks<T> blocks(ctx, layer, batch, s, d_o, in.q, lse, delta, d.q);
-  if (ctx.buffers.cp_method == CpMethod::ring) return ring_backward(ctx, blocks, in, d);
-  gather_backward(ctx, blocks, in, d);
+  if (ctx.buffers.cp_method == CpMethod::all_gather) return gather_backward(ctx, blocks, in, d);
+  ring_backward(ctx, blocks, in, d);
 }
 
 FORGE_INSTANTIATE_FUNCTION(key_forward);

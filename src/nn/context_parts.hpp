@@ -19,14 +19,14 @@ View<T, 3> heads_at(const View<T, 2>& x, std::int64_t first, std::int64_t count,
   return View<T, 3>(x.data + first, {{x.rows(), count, head_dim}}, x.pitch);
 }
 
-// Keys and values that lie side by side in (R, K (D + Dv)).
+// Keys and values that lie side by side in (rows, heads (D + Dv)).
 template <class T>
 struct KeyValue {
   View<T, 3> k, v;
 };
 template <class T>
-KeyValue<T> split_pair(const ModelSpec& m, const View<T, 2>& pair) {
-  return {heads_at(pair, 0, m.K(), m.D()), heads_at(pair, m.kv_columns(), m.K(), m.value_dim())};
+KeyValue<T> split_pair(const ModelSpec& m, std::int64_t heads, const View<T, 2>& pair) {
+  return {heads_at(pair, 0, heads, m.D()), heads_at(pair, heads * m.D(), heads, m.value_dim())};
 }
 
 // `rows` queries and `keys` keys of each sequence.
@@ -86,20 +86,51 @@ View<const std::int32_t, 1> known_documents(const Context<T>& ctx, const View<st
   return documents;
 }
 
-// This rank's queries and the keys of its own block: of one rank, whole sequences, of which cuDNN has the mask.
+// The ranks that exchange heads, and those whose keys this one reads; cp > 1.
 template <class T>
-AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
-  AttentionShape shape = context_shape<T>(ctx, layer, ctx.buffers.microbatch.local_tokens(), 0, batch.samples);
-  if (ctx.groups.cp_size() == 1) shape.cudnn = ctx.services.cudnn;
-  return shape;
+Communicator& head_ranks_of(const Context<T>& ctx) {
+  return ctx.groups.cp_inner ? *ctx.groups.cp_inner : *ctx.groups.cp;
+}
+template <class T>
+Communicator& key_ranks_of(const Context<T>& ctx) {
+  return ctx.groups.cp_outer ? *ctx.groups.cp_outer : *ctx.groups.cp;
 }
 
-// Exchanges between cp ranks, behind the computation where there is a stream for them. An exchange starts when all that
-// the compute stream was given before has ended.
+// The rows and heads that this rank works on, cp > 1: as block `own` of the keys, which `outer` blocks make up.
+template <class T>
+struct ContextBlocks {
+  ContextRows n;
+  int own, inner_rank;
+  AttentionShape shape;
+
+  ContextBlocks(const Context<T>& ctx, std::int64_t layer, const Batch& batch)
+      : n(ctx.buffers),
+        own(ctx.groups.cp_rank() / n.inner),
+        inner_rank(ctx.groups.cp_rank() % n.inner),
+        shape(context_shape<T>(ctx, layer, n.tokens, inner_rank * n.heads.q,
+                               n.inner == 1 ? View<const std::int64_t, 1>(batch.samples)
+                                            : View<const std::int64_t, 1>(of_block(batch.key_samples, own)))) {}
+
+  // This rank's queries and the keys of block j.
+  AttentionMask mask(const Context<T>& ctx, std::int64_t layer, const Batch& batch, int j) const {
+    const auto documents = [&](int of) { return known_documents(ctx, of_block(batch.key_documents, of)); };
+    return {of_block(batch.key_positions, own), of_block(batch.key_positions, j), documents(own), documents(j),
+            ctx.spec().window(layer)};
+  }
+
+ private:
+  template <class X>
+  View<X, 1> of_block(const View<X, 1>& all, int j) const {
+    return all.slice(j * n.count, (j + 1) * n.count);
+  }
+};
+
+// Exchanges between ranks of cp, behind the computation where there is a stream for them. An exchange starts when all
+// that the compute stream was given before has ended.
 template <class T>
 class Exchange {
  public:
-  explicit Exchange(const Context<T>& ctx) : compute_(ctx.stream), side_(ctx.groups.stream), cp_(*ctx.groups.cp) {}
+  explicit Exchange(const Context<T>& ctx) : compute_(ctx.stream), side_(ctx.groups.stream), cp_(key_ranks_of(ctx)) {}
 
   int rank() const { return cp_.rank(); }
   int size() const { return cp_.size(); }
@@ -134,7 +165,8 @@ class Exchange {
   Communicator& cp_;
 };
 
-// ring and all_gather; all_to_all: cp > 1.
+// To the keys of all outer ranks, and heads for positions among the inner ones; cp > 1. The rows of key_… are those of
+// the inner ranks, Rn, and the heads this rank's.
 template <class T>
 void key_forward(const Context<T>&, std::int64_t layer, const Batch&, const KeyForward<T>&,
                  const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak);
@@ -143,11 +175,11 @@ void key_backward(const Context<T>&, std::int64_t layer, const Batch&, const Key
                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
                   const AttentionHeads<T>& d);
 template <class T>
-void head_parallel_forward(const Context<T>&, std::int64_t layer, const Batch&, const HeadForward<T>&,
+void head_parallel_forward(const Context<T>&, std::int64_t layer, const Batch&, const ContextForward<T>&,
                            const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
-                           View<acc_t<T>, 2> peak, View<const T, 1> sinks);
+                           View<const T, 1> sinks);
 template <class T>
-void head_parallel_backward(const Context<T>&, std::int64_t layer, const Batch&, const HeadBackward<T>&,
+void head_parallel_backward(const Context<T>&, std::int64_t layer, const Batch&, const ContextBackward<T>&,
                             View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                             View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d, const SinkGradient<T>& sinks);
 

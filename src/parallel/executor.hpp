@@ -129,7 +129,7 @@ class Executor {
 
     Pair(Stream& compute, const LayerGroups& of_layers) : tracks(compute, *of_layers.stream) {
       const LayerGroups& g = of_layers;
-      for (Communicator* group : {g.tp, g.cp, g.ep, g.etp, g.tp_behind, g.ep_rail, g.ep_node})
+      for (Communicator* group : {g.tp, g.cp, g.ep, g.etp, g.tp_behind, g.ep_rail, g.ep_node, g.cp_inner, g.cp_outer})
         if (group) groups.push_back(group), group->take_turns(&tracks);
     }
     ~Pair() {

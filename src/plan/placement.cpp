@@ -34,6 +34,12 @@ std::vector<int> expert_group(const MeshShape& m, Group group, int rank) {
   }
 }
 
+std::vector<int> context_group(const MeshShape& m, Group group, int rank) {
+  if (!m.two_level_cp()) return {rank};
+  enum : unsigned { outer = 1u << 1, inner = 1u << 2 };
+  return m.context().group_of(rank, group == Group::cp_inner ? inner : outer);
+}
+
 // Of some ranks along pp, those of the same place in their stages.
 std::vector<int> along_stages(const Grid& grid, int rank, const std::vector<int>& stages) {
   const int stride = grid.stride(static_cast<int>(Axis::pp)), here = grid.coordinate(rank, static_cast<int>(Axis::pp));
@@ -56,6 +62,9 @@ std::vector<int> ranks_of_group(const MeshShape& m, Group group, int rank, const
       return grid.group_of(rank, bits_of({Axis::tp}));
     case Group::cp:
       return grid.group_of(rank, bits_of({Axis::cp}));
+    case Group::cp_inner:
+    case Group::cp_outer:
+      return context_group(m, group, rank);
     case Group::pp:
       return m.pp == 1 ? std::vector<int>{rank}
                        : along_stages(grid, rank, {stage, stage + 1 < m.pp ? stage + 1 : stage - 1});
@@ -108,14 +117,9 @@ namespace {
 
 // Whether groups of so many consecutive ranks, or of ranks so far apart, lie alike on all nodes.
 bool lies_alike(const MeshShape& m, int ranks_per_node) {
-  const int distances[] = {m.tp,
-                           m.tp * m.cp,
-                           m.tp * m.cp * m.dp_shard,
-                           m.world() / m.pp,
-                           m.etp,
-                           m.etp * m.ep_node_ranks(),
-                           m.etp * m.ep,
-                           m.etp * m.ep * m.expert_shards()};
+  const int distances[] = {
+      m.tp,  m.tp * m.cp_inner,         m.tp * m.cp,  m.tp * m.cp * m.dp_shard,        m.world() / m.pp,
+      m.etp, m.etp * m.ep_node_ranks(), m.etp * m.ep, m.etp * m.ep * m.expert_shards()};
   return std::all_of(std::begin(distances), std::end(distances),
                      [&](int d) { return d % ranks_per_node == 0 || ranks_per_node % d == 0; });
 }
@@ -148,6 +152,8 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::tp, m.tp);
   set(Group::tp_behind, m.tp);
   set(Group::cp, m.cp);
+  set(Group::cp_inner, m.two_level_cp() ? m.cp_inner : 1);
+  set(Group::cp_outer, m.two_level_cp() ? m.cp / m.cp_inner : 1);
   set(Group::pp, m.pp);
   set(Group::gradients, m.data_parallel() * m.cp);
   set(Group::gradient_shards, m.dense_shards());

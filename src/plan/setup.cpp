@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "config/head_ranks.hpp"
 #include "config/optimizer_table.hpp"
 #include "core/error.hpp"
 #include "layout/expert_nodes.hpp"
@@ -17,7 +18,7 @@ namespace forge {
 RowShare RunSetup::rows() const {
   return {mesh.cp,
           share.cp_rank,
-          deck.mesh.cp_method,
+          mesh.cp_inner,
           mesh.tp,
           share.tp_rank,
           vocabulary_rows(spec, mesh.tp, share.tp_rank),
@@ -76,6 +77,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
   freeze(deck.train.frozen, setup.units);
   check_groups(deck.optimizer, setup.units);
   setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
+  setup.mesh.cp_inner = static_cast<int>(head_ranks(deck));
   setup.mesh.ep_nodes = chosen_expert_nodes(deck, setup.mesh);
   setup.rank = rank;
   setup.microbatches = static_cast<int>(microbatches_of(deck));
@@ -114,7 +116,8 @@ MeshGroups groups_of(const RunSetup& setup) {
               setup.buffers.rounding.keeps_amaxes(),
           !sharded,
           sharded,
-          has_expert_adapters(setup.spec)};
+          has_expert_adapters(setup.spec),
+          !setup.mesh.two_level_cp() || setup.spec.options.full_attention_interval > 0};
 }
 
 }  // namespace forge

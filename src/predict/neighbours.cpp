@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "config/head_ranks.hpp"
 #include "config/keys.hpp"
 #include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
@@ -79,6 +80,13 @@ void set_dispatch(Deck& d, DispatchMethod method) {
   if (!both_send_rows || nodes(other) != nodes(d)) d = other;
 }
 
+void set_cp_method(Deck& d, CpMethod method) {
+  if (d.mesh.cp == 1 || d.mesh.cp_method == method) return;
+  d.mesh.cp_method = method;
+  d.mesh.cp_inner = 0;
+  if (method == CpMethod::two_level) d.mesh.cp_inner = head_ranks(d);  // 1 where there are no two levels
+}
+
 // So many quarters of a stage's blocks recompute all.
 void recompute_quarters(Deck& d, int quarters) {
   const std::int64_t layers = layers_of_stage(d), blocks = (quarters * layers + 3) / 4;
@@ -107,6 +115,8 @@ void add_training_changes(const ModelDeck& model, std::vector<DeckChange>& list)
                     const bool step = d.train.gather == GatherPolicy::step;
                     d.train.gather = step ? GatherPolicy::microbatch : GatherPolicy::step;
                   }});
+  for (const CpMethod method : {CpMethod::ring, CpMethod::all_gather, CpMethod::all_to_all, CpMethod::two_level})
+    list.push_back({"cp_method", [method](Deck& d) { set_cp_method(d, method); }});
   for (const DispatchMethod method :
        {DispatchMethod::all_to_all, DispatchMethod::automatic, DispatchMethod::all_gather})
     list.push_back({"dispatch", [method](Deck& d) { set_dispatch(d, method); }});
@@ -129,6 +139,8 @@ void adjust(Deck& d, const Deck& from, int ranks) {
   MeshDeck& m = d.mesh;
   const std::int64_t stage = ranks / m.pp, data = m.dp_replicate * m.dp_shard;
   while (m.ep % 2 == 0 && m.ep <= from.mesh.ep && stage % (m.ep * m.etp) != 0) m.ep /= 2;
+  if (!head_ranks_problem(d).empty()) m.cp_inner = 0;
+  if (!head_ranks_problem(d).empty()) m.cp_method = CpMethod::ring;
   std::int64_t& sequences = d.train.microbatch_sequences;
   while (sequences % 2 == 0 && sequences <= from.train.microbatch_sequences &&
          d.train.global_batch_sequences % (sequences * data) != 0)

@@ -23,6 +23,8 @@ CostPart part_of(Group group) {
     case Group::tp_behind:
       return CostPart::tp;
     case Group::cp:
+    case Group::cp_inner:
+    case Group::cp_outer:
       return CostPart::cp;
     case Group::pp:
       return CostPart::transfers;
@@ -131,7 +133,8 @@ class PassCost {
  public:
   explicit PassCost(const LayerCosts& costs) : costs_(costs), machine_(costs.machine) {
     const BufferContext& c = costs.context;
-    behind_attention_ = c.microbatch.cp > 1 && c.cp_method != CpMethod::all_to_all;
+    key_ranks_ = c.microbatch.cp / c.cp_inner;
+    key_group_ = c.cp_inner > 1 ? Group::cp_outer : Group::cp;
     if (c.expert_load <= 1) return;
     load_ = load_of_busiest(c);
     rounds_ = expected_rounds(c);
@@ -162,7 +165,7 @@ class PassCost {
     const double seconds = attention_seconds(machine_, costs_.context.precision.compute, costs_.attention, a.flops(),
                                              static_cast<double>(a.key_rows()), a.backward) +
                            score_seconds(machine_, a);
-    if (!behind_attention_) return compute(CostPart::attention, seconds);
+    if (key_ranks_ == 1) return compute(CostPart::attention, seconds);
     cost_.of(CostPart::attention) += seconds;
     attention();
   }
@@ -180,8 +183,9 @@ class PassCost {
     cost_.of(part_of(call.group)) += time.total();
     const Wire wire = wire_of(time, Way::both);
     if (call.group == Group::tp_behind && machine_.program.is_forge()) return begin_behind(wire);
-    const bool of_keys = call.group == Group::cp && call.collective != Collective::all_to_all;
-    if (!of_keys || !behind_attention_) return send(wire);
+    const bool of_keys = call.group == key_group_ && call.collective != Collective::all_to_all;
+    if (!of_keys || key_ranks_ == 1) return send(wire);
+    keys_ += time.total();
     Wire& all = attention();
     for (std::size_t l = 0; l < all.links.size(); ++l) all.links[l] += wire.links[l];
   }
@@ -214,23 +218,24 @@ class PassCost {
     }
     return wires_[*place_];
   }
-  // … but for one rank's of cp.
+  // … but for those of one rank.
   void end_attention() {
-    const double ranks = costs_.context.microbatch.cp, attention = cost_.of(CostPart::attention);
-    double& cp = cost_.of(CostPart::cp);
-    cp = std::max(cp / ranks, cp - attention * (ranks - 1) / ranks);
-    wires_[*place_].seconds = attention + cp;
+    const double ranks = key_ranks_, attention = cost_.of(CostPart::attention);
+    const double awaited = std::max(keys_ / ranks, keys_ - attention * (ranks - 1) / ranks);
+    cost_.of(CostPart::cp) -= keys_ - awaited;
+    wires_[*place_].seconds = attention + awaited;
     wires_[*place_].computed = attention;
   }
 
   const LayerCosts& costs_;
   const Machine& machine_;
-  bool behind_attention_ = false;
+  int key_ranks_ = 1;  // among which keys go round or are gathered, behind attention
+  Group key_group_ = Group::cp;
   double load_ = 1;
   std::int64_t rounds_ = 1;
   TaskCost cost_;
   Wires wires_;
-  double before_ = 0, tp_calls_ = 0;
+  double before_ = 0, tp_calls_ = 0, keys_ = 0;
   std::optional<std::size_t> place_, behind_;
 };
 

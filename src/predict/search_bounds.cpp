@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "config/head_ranks.hpp"
 #include "config/schedule_name.hpp"
 #include "core/to_size.hpp"
 #include "fp8/codes.hpp"
@@ -46,6 +47,7 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
   std::vector<Candidate> list;
   for (const Choice& choice : choices_of(deck_, mesh)) {
     set_choice(deck, deck_, choice);
+    shape.cp_inner = static_cast<int>(head_ranks(deck));
     shape.ep_nodes = chosen_expert_nodes(deck, shape);
     const auto [of_nodes, is_new] = places_of_nodes.try_emplace(shape.ep_nodes);
     Places& places = of_nodes->second;
@@ -79,12 +81,13 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
 
 const Bounds::LayersCost& Bounds::layers_of(const Deck& deck, const MeshShape& mesh, const Places& places) {
   const bool codes = deck.train.fp8_gather;
-  Key key{{mesh.tp, mesh.cp, mesh.ep, mesh.etp, deck.train.microbatch_sequences},
+  Key key{{mesh.tp, mesh.cp, mesh.cp_inner, static_cast<int>(deck.mesh.cp_method), mesh.ep, mesh.etp,
+           deck.train.microbatch_sequences},
           deck.train.recompute,
           deck.model.dispatch,
           {codes && mesh.dense_shards() > 1, codes && mesh.expert_shards() > 1},
           {}};
-  constexpr Group groups[] = {Group::tp, Group::cp, Group::pp, Group::ep, Group::etp};
+  constexpr Group groups[] = {Group::tp, Group::cp, Group::pp, Group::ep, Group::etp, Group::cp_inner};
   for (std::size_t g = 0; g < std::size(groups); ++g) {
     const Placement& place = places[to_size(groups[g])];
     std::get<4>(key)[g] = {place.ranks, place.nodes, place.near, place.groups};

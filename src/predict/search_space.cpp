@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "config/head_ranks.hpp"
 #include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "layout/expert_nodes.hpp"
@@ -37,6 +38,25 @@ std::vector<std::pair<std::int64_t, std::int64_t>> expert_places(const ModelDeck
   return list;
 }
 
+// The deck's method of cp, or, where its two levels aren't legal, a ring; where cp spans nodes, two levels as well.
+std::vector<MeshDeck> with_methods(const Deck& deck, const MeshDeck& mesh, int ranks_per_node) {
+  Deck on_mesh = deck;
+  on_mesh.mesh = mesh;
+  MeshDeck& m = on_mesh.mesh;
+  const auto two_levels = [&] { return m.cp_method == CpMethod::two_level && head_ranks(on_mesh) > 1; };
+  if (m.cp_method == CpMethod::two_level && mesh.cp > 1) {
+    if (!two_levels()) m.cp_inner = 0;
+    if (!two_levels()) m.cp_method = CpMethod::ring;
+  }
+  std::vector<MeshDeck> list{m};
+  if (mesh.cp * mesh.tp <= ranks_per_node || two_levels()) return list;
+  m.cp_method = CpMethod::two_level;
+  m.cp_inner = 0;
+  m.cp_inner = head_ranks(on_mesh);
+  if (two_levels()) list.push_back(m);
+  return list;
+}
+
 }  // namespace
 
 std::vector<MeshDeck> meshes_of(const Deck& deck, int ranks, int ranks_per_node) {
@@ -66,7 +86,8 @@ std::vector<MeshDeck> meshes_of(const Deck& deck, int ranks, int ranks_per_node)
             mesh.ep = ep;
             mesh.etp = etp;
             Report refused;
-            if (resolve_mesh(mesh, ranks, refused)) list.push_back(mesh);
+            if (!resolve_mesh(mesh, ranks, refused)) continue;
+            for (const MeshDeck& one : with_methods(deck, mesh, ranks_per_node)) list.push_back(one);
           }
         }
       }

@@ -71,7 +71,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   if (mesh.cp().size() > 1 || mesh.tp().size() > 1 || setup_.deck.train.overlap != Overlap::none ||
       (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
     exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
-  const auto shared = [](Communicator& group) { return group.size() > 1 ? &group : nullptr; };
+  const auto of = [&](Group group) { return mesh.of(group).size() > 1 ? &mesh.of(group) : nullptr; };
   const LayerServices<T> services{
       .stream = stream_,
       .gemm = *gemm_,
@@ -80,8 +80,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
       .cosine = run_.cosine,
       .sine = run_.sine,
       .seed = setup_.deck.train.seed,
-      .groups = {shared(mesh.tp()), shared(mesh.cp()), exchange_.get(), shared(mesh.ep()), shared(mesh.etp()),
-                 shared(mesh.tp_behind()), shared(mesh.of(Group::ep_rail)), shared(mesh.of(Group::ep_node))},
+      .groups = {of(Group::tp), of(Group::cp), exchange_.get(), of(Group::ep), of(Group::etp), of(Group::tp_behind),
+                 of(Group::ep_rail), of(Group::ep_node), of(Group::cp_inner), of(Group::cp_outer)},
       .routers = run_.routers,
       .fresh = sync_ ? &sync_->fresh() : nullptr,
       .attention = by_cudnn ? AttentionKernel::cudnn : chosen_attention(setup_.deck, asked.attention),

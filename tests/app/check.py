@@ -23,6 +23,7 @@ LAYOUTS = [
     (4, ["mesh.pp=2", "mesh.cp=2", "schedule.name=zb_v"]),
     (4, ["mesh.pp=2", "mesh.tp=2", "schedule.name=interleaved", "schedule.virtual_stages=2", "train.precision=fp64"]),
     (4, ["mesh.cp=4", "mesh.cp_method=all_to_all"]),
+    (4, ["mesh.cp=4", "mesh.cp_method=two_level", "mesh.cp_inner=2"]),
     (8, ["mesh.dp_shard=2", "mesh.tp=2", "mesh.cp=2", "mesh.ep=4", "mesh.etp=1", "train.zero_stage=1", *EXPERTS]),
 ]
 # The fault, the ranks, the row, its verdict, and what it says.

@@ -109,6 +109,9 @@ shrink_deck() {
   esac
   mesh+=(--set "schedule.split=$split" --set mesh.pp=$pp --set mesh.dp_replicate=$replicate --set mesh.dp_shard=$shard --set mesh.cp=$cp
     --set mesh.tp=$tp)
+  if [ "$(value "$shown" mesh cp_method)" = two_level ]; then  # of two ranks each, or one
+    if [ "$cp" -ge 4 ]; then mesh+=(--set mesh.cp_inner=2); else mesh+=(--set mesh.cp_method=ring --set mesh.cp_inner=0); fi
+  fi
 }
 
 # shrink_data SHOWN TOKENS HELD_OUT: into the variable `data`, settings of a twin's data: these token files; where the deck's documents end by

@@ -217,20 +217,6 @@ TEST(Check, SequenceCuts) {
   EXPECT_NO_THROW(checked([](Deck& d) { d.mesh.cp_method = CpMethod::all_to_all; })) << "one rank: no effect";
 }
 
-TEST(Check, AllToAll) {
-  const auto deck = [](std::int64_t tp, std::int64_t cp, std::int64_t kv_heads) {
-    return [=](Deck& d) {
-      d.model.heads = 12, d.model.head_dim = 4, d.model.kv_heads = kv_heads, d.model.ffn = 60;
-      d.mesh.tp = tp, d.mesh.cp = cp, d.mesh.cp_method = CpMethod::all_to_all;
-      d.train.sequence_tokens = 240;
-    };
-  };
-  expect_refused(deck(1, 5, 12), {"mesh.cp = 5", "cp must divide model.heads / tp = 12", "nearest legal cp: 4 or 6"},
-                 5);
-  for (const auto& [tp, cp, kv] : {std::array{1, 4, 4}, {1, 12, 4}, {3, 4, 3}, {6, 2, 3}, {2, 2, 4}, {2, 3, 4}})
-    EXPECT_NO_THROW(checked(deck(tp, cp, kv), tp * cp)) << tp << ' ' << cp << ' ' << kv;
-}
-
 TEST(Check, ZeroStagesAndAccumulation) {
   for (const std::int64_t stage : {0, 1, 2, 3})
     for (const auto how : {Accumulation::automatic, Accumulation::sharded, Accumulation::unsharded}) {

@@ -264,28 +264,26 @@ TEST(Loader, FillerHasNoSample) {
   options.packing = Packing::best_fit;
   options.packing_directory = dir / "plans";
   const TokenSet set(options);
-  for (const auto method : {CpMethod::ring, CpMethod::all_to_all})
-    for (const int cp : {1, 2, 3})
-      for (int cp_rank = 0; cp_rank < cp; ++cp_rank) {
-        RowShare share;
-        share.cp = cp;
-        share.cp_rank = cp_rank;
-        share.cp_method = method;
-        share.whole_documents = true;
-        Loader loader(one(set, {SampleOrder::sequential, 0, 1}), {1, 1, 1, 0}, 1, 1, share);
-        const HostBatch& batch = loader.next();
-        EXPECT_EQ(batch.token_count, 9);
-        EXPECT_EQ(batch.label_count, 2);
-        EXPECT_EQ(batch.label_counts().tokens, 9);
-        for (std::size_t i = 0; i < batch.samples.size(); ++i)
-          EXPECT_EQ(batch.samples[i], batch.positions[i] < 9 ? 0 : -1);
-        for (std::size_t i = 0; i < batch.key_samples.size(); ++i)
-          EXPECT_EQ(batch.key_samples[i], batch.key_positions[i] < 9 ? 0 : -1);
-        EXPECT_EQ(batch.key_samples.size(), cp > 1 && method == CpMethod::all_to_all ? 24u : 0u);
-        ASSERT_EQ(batch.whole_documents.size(), cp > 1 ? 24u : 0u);
-        for (std::size_t i = 0; i < batch.whole_documents.size(); ++i)
-          EXPECT_EQ(batch.whole_documents[i], i < 9 ? 0 : 1);
-      }
+  for (const auto& [cp, inner] : {std::pair{1, 1}, {2, 1}, {3, 1}, {2, 2}, {3, 3}, {4, 2}, {6, 3}, {6, 2}})
+    for (int cp_rank = 0; cp_rank < cp; ++cp_rank) {
+      RowShare share;
+      share.cp = cp;
+      share.cp_rank = cp_rank;
+      share.cp_inner = inner;
+      share.whole_documents = true;
+      Loader loader(one(set, {SampleOrder::sequential, 0, 1}), {1, 1, 1, 0}, 1, 1, share);
+      const HostBatch& batch = loader.next();
+      EXPECT_EQ(batch.token_count, 9);
+      EXPECT_EQ(batch.label_count, 2);
+      EXPECT_EQ(batch.label_counts().tokens, 9);
+      for (std::size_t i = 0; i < batch.samples.size(); ++i)
+        EXPECT_EQ(batch.samples[i], batch.positions[i] < 9 ? 0 : -1);
+      for (std::size_t i = 0; i < batch.key_samples.size(); ++i)
+        EXPECT_EQ(batch.key_samples[i], batch.key_positions[i] < 9 ? 0 : -1);
+      EXPECT_EQ(batch.key_samples.size(), inner > 1 ? 24u : 0u);
+      ASSERT_EQ(batch.whole_documents.size(), cp > 1 ? 24u : 0u);
+      for (std::size_t i = 0; i < batch.whole_documents.size(); ++i) EXPECT_EQ(batch.whole_documents[i], i < 9 ? 0 : 1);
+    }
 }
 
 TEST(ValidationSet, RanksCoverTheSameSamplesAndPadTheRest) {

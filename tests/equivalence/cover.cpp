@@ -66,7 +66,8 @@ LayoutCase case_of(const Levels& l) {
   std::tie(choice.schedule, choice.chunks) = schedules[l[schedule]];
   const TestModel chosen = test_models()[l[model]];
   Deck deck = layout_deck(chosen.deck, mesh, choice, 0);
-  deck.mesh.cp_method = static_cast<CpMethod>(l[method]);
+  deck.mesh.cp_method = l[method] < 3 ? static_cast<CpMethod>(l[method]) : CpMethod::ring;
+  if (l[method] == 3) set_two_levels(deck.mesh, l[model]);
   deck.train.microbatch_sequences = static_cast<std::int64_t>(l[microbatch]) + 1;
   const std::array<std::string, 4> splits{"even", "balanced", split_string(deck, 1), split_string(deck, 2)};
   deck.schedule.split = splits[l[split]];
@@ -78,7 +79,7 @@ LayoutCase case_of(const Levels& l) {
 // Every mesh of these extents, each with some draws of the rest.
 std::vector<Levels> candidates() {
   const std::array<std::size_t, factors> counts{7, 4, 5, 4, 4, zero_choices().size(),
-                                                3, 6, 3, 4, 3, test_models().size()};
+                                                3, 6, 4, 4, 3, test_models().size()};
   std::vector<Levels> pool;
   Draw draw(17);
   for (std::size_t m = 0; m < counts[pp] * counts[replicate] * counts[shard] * counts[cp] * counts[tp]; ++m)

@@ -82,11 +82,14 @@ std::int64_t stages_of(const Deck& deck) {
   return deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.virtual_stages);
 }
 
-// Heads that tp divides, and with all_to_all cp too; key heads that one of tp and they divide the other.
+// Heads that tp divides, and the ranks that exchange them, too; key heads that one of tp and they divide the other.
 void fit_heads(Deck& deck) {
   ModelDeck& m = deck.model;
   const std::int64_t tp = deck.mesh.tp;
-  const std::int64_t cp = deck.mesh.cp_method == CpMethod::all_to_all ? deck.mesh.cp : 1;
+  const CpMethod method = deck.mesh.cp_method;
+  const std::int64_t cp = method == CpMethod::all_to_all                            ? deck.mesh.cp
+                          : method == CpMethod::two_level && deck.mesh.cp_inner > 0 ? deck.mesh.cp_inner
+                                                                                    : 1;
   const bool all = m.kv_heads == m.heads;
   if (m.heads % (tp * cp) != 0) m.heads = tp * cp;
   if (all) m.kv_heads = m.heads;
@@ -133,9 +136,16 @@ std::string split_string(const Deck& deck, std::uint64_t key) {
   return text + "L";
 }
 
+void set_two_levels(MeshDeck& mesh, std::size_t number) {
+  if (mesh.cp % 2 != 0 || mesh.cp < 4) return;
+  mesh.cp_method = CpMethod::two_level;
+  mesh.cp_inner = number % 2 == 0 ? 2 : mesh.cp / 2;
+}
+
 Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::size_t number) {
   deck.mesh = mesh;
   deck.mesh.cp_method = static_cast<CpMethod>(number % 3);
+  if (number % 7 > 3) set_two_levels(deck.mesh, number);
   deck.train.zero_stage = choice.zero_stage;
   deck.train.accumulate = choice.accumulate;
   deck.train.gather = choice.gather;

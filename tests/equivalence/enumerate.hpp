@@ -29,6 +29,8 @@ Recompute recompute_of(std::size_t number);
 std::vector<Choice> choices_of(const MeshDeck& mesh);
 
 // The deck of a model on a mesh with a choice; `number` varies the rest (method of cp, split, microbatch).
+// Heads among 2 or cp / 2 ranks, keys in a ring over the others, where cp is even and above 2.
+void set_two_levels(MeshDeck& mesh, std::size_t number);
 Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::size_t number);
 // Changes heads, ffn, sequence length and batch where the mesh, the method of cp or the schedule cannot have them, and
 // nothing else: with 8 heads, 2 of keys, 16 tokens and 16 sequences, tp 3, cp 3 or dp 5 have no legal layout.

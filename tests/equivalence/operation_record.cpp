@@ -81,8 +81,9 @@ bool has(const Names& names, std::string_view name) {
 }  // namespace
 
 std::vector<Group> SegmentLines::groups() const {
-  if (alike_) return {Group::tp, Group::tp_behind, Group::cp, Group::ep, Group::etp, Group::ep_rail, Group::ep_node};
-  return {Group::tp, Group::tp_behind, Group::cp};
+  std::vector<Group> list{Group::tp, Group::tp_behind, Group::cp, Group::cp_inner, Group::cp_outer};
+  if (alike_) list.insert(list.end(), {Group::ep, Group::etp, Group::ep_rail, Group::ep_node});
+  return list;
 }
 
 void SegmentLines::add(const Product& product) {

@@ -8,6 +8,7 @@ namespace {
 using namespace context_rig;
 
 constexpr CpMethod methods[] = {CpMethod::ring, CpMethod::all_gather, CpMethod::all_to_all};
+constexpr CpMethod all_methods[] = {CpMethod::ring, CpMethod::all_gather, CpMethod::all_to_all, CpMethod::two_level};
 
 template <class T>
 class ContextAttention : public testing::Test {
@@ -26,6 +27,26 @@ TYPED_TEST(ContextAttention, RanksAndSequences) {
     for (const int cp : {1, 2, 3, 4})
       for (const std::int64_t b : {1, 2, 3})
         check<TypeParam>({.method = method, .cp = cp, .b = b, .T = 24, .H = 12, .K = 12});
+}
+
+// Heads among inner ranks, keys in a ring over outer ones: both levels of 2 to 4 ranks, with all that attention has.
+TYPED_TEST(ContextAttention, TwoLevels) {
+  for (const auto& [cp, inner] : {std::pair{4, 2}, {6, 2}, {6, 3}, {8, 2}, {8, 4}}) {
+    const std::int64_t T = cp == 6 ? 24 : 32, H = 12;
+    if (cp == 8 && inner == 4 && left_out(3)) continue;
+    const Layout n{.method = CpMethod::two_level, .cp = cp, .two_level = inner, .b = 2, .T = T, .H = H, .K = H};
+    const auto with = [&](auto change) {
+      Layout other = n;
+      change(other);
+      check<TypeParam>(other);
+    };
+    with([](Layout& l) { l.b = 1; });
+    for (const std::int64_t K : {1, 2, 6, 12}) with([&](Layout& l) { l.K = K; });
+    with([](Layout& l) { l.T *= 8; });
+    with([](Layout& l) { l.Dv = 11, l.window = 5, l.documents = true; });
+    with([](Layout& l) { l.tp = 2, l.H = l.K = 24, l.Dv = 5, l.dropout = 0.3, l.documents = true; });
+    with([](Layout& l) { l.tp = 2, l.H = 24, l.K = 2, l.window = 30; });
+  }
 }
 
 // Longer than the tiles of attention.
@@ -141,9 +162,9 @@ std::vector<std::vector<double>> all_results(const Layout& n, int times) {
 // The same bits again, from any number of threads, whether or not exchanges run behind the computation, and where the
 // computation itself is behind the calls that order it.
 TYPED_TEST(ContextAttention, Repeatable) {
-  for (const CpMethod method : methods) {
+  for (const CpMethod method : all_methods) {
     if (left_out(9)) continue;
-    Layout n{.method = method, .cp = 4, .b = 2, .T = 72, .H = 8, .K = 2, .dropout = 0.1};
+    Layout n{.method = method, .cp = 4, .two_level = 2, .b = 2, .T = 72, .H = 8, .K = 2, .dropout = 0.1};
     const auto first = all_results<TypeParam>(n, 1);
     EXPECT_EQ(all_results<TypeParam>(n, 3), first) << text(n);
     n.threads = 3;
@@ -175,8 +196,9 @@ TEST(ContextBuffers, HeadsThatDoNotDivideAreRefused) {
 
 // A failure of one rank ends the others instead of leaving them in an exchange.
 TEST(ContextAttentionFailure, EndsEveryRank) {
-  for (const CpMethod method : methods) {
-    const Whole<double> whole({.method = method, .cp = 3, .H = 6, .K = 3});
+  for (const CpMethod method : all_methods) {
+    const Whole<double> whole(
+        {.method = method, .cp = method == CpMethod::two_level ? 4 : 3, .two_level = 2, .H = 12, .K = 3});
     EXPECT_THROW(on_ranks(whole,
                           [](Rank<double>& rank) {
                             if (rank.c == 1) throw BadInput("rank 1 stops");

@@ -9,6 +9,7 @@
 #include "../long_run.hpp"
 #include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
+#include "context_layout.hpp"
 #include "nn/context_attention.hpp"
 
 // Attention of cp x tp ranks, as threads, against the reference of one rank with all rows and all heads.
@@ -19,58 +20,8 @@ using namespace reference;
 using test::set_values;
 using test::values_of;
 
-struct Layout {
-  CpMethod method = CpMethod::ring;
-  int cp = 1, tp = 1;
-  std::int64_t b = 1, T = 24, H = 4, K = 2, D = 8, Dv = 8;  // of the whole model
-  std::int64_t window = 0;
-  bool documents = false;
-  double dropout = 0;
-  int threads = 1;
-  bool behind = true;  // exchanges have a stream of their own
-  Stream::Kind compute = Stream::Kind::Inline;
-};
-
-inline std::string text(const Layout& n) {
-  constexpr const char* names[] = {"ring", "all_gather", "all_to_all"};
-  return std::string(names[static_cast<int>(n.method)]) + " cp " + std::to_string(n.cp) + " tp " +
-         std::to_string(n.tp) + " b " + std::to_string(n.b) + " T " + std::to_string(n.T) + " H " +
-         std::to_string(n.H) + " K " + std::to_string(n.K) + " Dv " + std::to_string(n.Dv) + " window " +
-         std::to_string(n.window) + (n.documents ? " documents" : "") + " dropout " + std::to_string(n.dropout);
-}
-
 constexpr std::uint64_t seed = 7;
 constexpr std::int64_t first_sample = 7000000000, layer = 3, step = 5;
-
-// A token: its row on one rank, sequence by sequence.
-struct Token {
-  std::int64_t sequence, position;
-};
-
-// Zigzag: rank c has chunks c and 2 cp − 1 − c of the 2 cp chunks of a sequence.
-inline std::vector<Token> tokens_of(const Layout& n, int c) {
-  std::vector<Token> list;
-  const std::int64_t chunk = n.T / (2 * n.cp);
-  for (std::int64_t s = 0; s < n.b; ++s)
-    for (const std::int64_t part : {c, 2 * n.cp - 1 - c})
-      for (std::int64_t t = 0; t < chunk; ++t) list.push_back({s, part * chunk + t});
-  return list;
-}
-
-// All tokens in the order of the key buffers.
-inline std::vector<Token> key_tokens(const Layout& n) {
-  std::vector<Token> list;
-  if (n.method != CpMethod::all_to_all) {
-    for (int c = 0; c < n.cp; ++c)
-      for (const Token& t : tokens_of(n, c)) list.push_back(t);
-    return list;
-  }
-  for (std::int64_t s = 0; s < n.b; ++s)
-    for (int c = 0; c < n.cp; ++c)
-      for (const Token& t : tokens_of(n, c))
-        if (t.sequence == s) list.push_back(t);
-  return list;
-}
 
 // The whole problem and its answer, with inputs rounded to T.
 template <class T>
@@ -128,6 +79,11 @@ struct Whole {
   }
 };
 
+// A rank's groups; null where they have one rank.
+struct Groups {
+  Communicator *tp = nullptr, *cp = nullptr, *inner = nullptr, *outer = nullptr;
+};
+
 // One rank's part of it.
 template <class T>
 struct Rank {
@@ -148,11 +104,11 @@ struct Rank {
   View<T, 2> qkv, d_qkv, o, d_o;
   View<A, 2> lse, delta, d_q_sums;
 
-  Rank(const Whole<T>& w, Communicator* cp, Communicator* tp)
+  Rank(const Whole<T>& w, const Groups& groups)
       : whole(w),
         n(w.n),
-        c(cp ? cp->rank() : 0),
-        t(tp ? tp->rank() : 0),
+        c(groups.cp ? groups.cp->rank() : 0),
+        t(groups.tp ? groups.tp->rank() : 0),
         tokens(tokens_of(n, c)),
         buffers(context_of(n)),
         arena(std::size_t{16} << 20),
@@ -165,7 +121,11 @@ struct Rank {
                  .arena = arena,
                  .buffers = buffers,
                  .seed = seed,
-                 .groups = {tp, cp, n.behind ? &exchange : nullptr}},
+                 .groups = {.tp = groups.tp,
+                            .cp = groups.cp,
+                            .stream = n.behind ? &exchange : nullptr,
+                            .cp_inner = groups.inner,
+                            .cp_outer = groups.outer}},
         ctx{{.step = step}, services} {
     const std::int64_t R = buffers.microbatch.rows(), all = R * n.cp, H = heads(), D = n.D;
     const std::int64_t keys = n.cp > 1 ? all : 0;
@@ -177,7 +137,7 @@ struct Rank {
     if (keys > 0) {
       line(batch.key_positions, keys);
       line(batch.key_documents, keys);
-      if (n.method == CpMethod::all_to_all) line(batch.key_samples, keys);
+      if (inner_of(n) > 1) line(batch.key_samples, keys);
     } else if (rounds<T>) {
       l.add(d_q_sums, "", R, H * D);
     }
@@ -207,6 +167,7 @@ struct Rank {
                                              : bf16_precision;
     c.tp = n.tp;
     c.cp_method = n.method;
+    c.cp_inner = inner_of(n);
     return c;
   }
   std::int64_t heads() const { return n.H / n.tp; }
@@ -280,9 +241,11 @@ struct Rank {
       }
   }
   void expect_lse() const {
-    const bool turned = n.method == CpMethod::all_to_all && n.cp > 1;
-    const std::vector<Token> rows = turned ? key_tokens(n) : tokens;
-    const std::int64_t count = turned ? heads() / n.cp : heads(), first = t * heads() + (turned ? c * count : 0);
+    const int inner = inner_of(n);
+    std::vector<Token> rows = key_tokens(n);
+    const auto block = static_cast<std::ptrdiff_t>(tokens.size()) * inner;
+    rows = {rows.begin() + c / inner * block, rows.begin() + (c / inner + 1) * block};
+    const std::int64_t count = heads() / inner, first = t * heads() + c % inner * count;
     const std::vector<A> values = values_of(stream, lse);
     for (std::size_t r = 0; r < rows.size(); ++r)
       for (std::int64_t h = 0; h < count; ++h) {
@@ -318,9 +281,14 @@ void on_ranks(const Whole<T>& whole, const Run& run) {
   SCOPED_TRACE(text(n));
   run_ranks(n.cp * n.tp, [&](Communicator& world) {
     const auto device = device_communicator(world);
-    const auto cp = device->split(device->rank() % n.tp, device->rank());
-    const auto tp = device->split(device->rank() / n.tp, device->rank());
-    Rank<T> rank(whole, n.cp > 1 ? cp.get() : nullptr, n.tp > 1 ? tp.get() : nullptr);
+    const int place = device->rank() % n.tp, c = device->rank() / n.tp, inner = inner_of(n);
+    const auto cp = device->split(place, device->rank());
+    const auto tp = device->split(c, device->rank());
+    const auto neighbours = device->split(c / inner * n.tp + place, device->rank());
+    const auto others = device->split(c % inner * n.tp + place, device->rank());
+    Groups groups{n.tp > 1 ? tp.get() : nullptr, n.cp > 1 ? cp.get() : nullptr};
+    if (n.method == CpMethod::two_level) groups.inner = neighbours.get(), groups.outer = others.get();
+    Rank<T> rank(whole, groups);
     run(rank);
     world.barrier();
   });
@@ -332,12 +300,13 @@ inline std::vector<Sent> sends_over_cp(const BufferContext& c, Pass pass) {
   return list.all<Sent>();
 }
 
-inline void expect_traffic(const Traffic& before, const Traffic& after, const std::vector<Sent>& sends, int cp,
-                           const char* what) {
+inline void expect_traffic(const Traffic& before, const Traffic& after, const std::vector<Sent>& sends, Group group,
+                           int ranks, const char* what) {
   Traffic predicted;
   for (const Sent& s : sends)
-    predicted.add(s.collective, sent_elements(s.collective, s.count, cp) * static_cast<std::int64_t>(size_of(s.type)),
-                  s.times);
+    if (s.group == group)
+      predicted.add(s.collective,
+                    sent_elements(s.collective, s.count, ranks) * static_cast<std::int64_t>(size_of(s.type)), s.times);
   for (std::size_t i = 0; i < collective_count; ++i) {
     EXPECT_EQ(after.calls[i] - before.calls[i], predicted.calls[i]) << what << ", " << name_of(Collective(i));
     EXPECT_EQ(after.bytes[i] - before.bytes[i], predicted.bytes[i]) << what << ", " << name_of(Collective(i));
@@ -359,19 +328,35 @@ template <class T>
 void check(const Layout& n) {
   if (left_out(41)) return;
   const Whole<T> whole(n);
-  on_ranks(whole, [cp = n.cp](Rank<T>& rank) {
-    const auto sent = [&] { return rank.ctx.groups.cp ? rank.ctx.groups.cp->traffic() : Traffic{}; };
+  on_ranks(whole, [](Rank<T>& rank) {
+    const LayerGroups& g = rank.ctx.groups;
+    const std::pair<Group, Communicator*> groups[] = {
+        {Group::cp, g.cp}, {Group::cp_inner, g.cp_inner}, {Group::cp_outer, g.cp_outer}};
+    using Counted = std::array<Traffic, 3>;
+    const auto sent = [&] {
+      Counted all;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (groups[i].second) all[i] = groups[i].second->traffic();
+      return all;
+    };
+    const auto expect_sent = [&](const Counted& before, const Counted& after, Pass pass, const char* what) {
+      const std::vector<Sent> sends = sends_over_cp(rank.buffers, pass);
+      for (std::size_t i = 0; i < after.size(); ++i) {
+        const int ranks = groups[i].second ? groups[i].second->size() : 1;
+        expect_traffic(before[i], after[i], sends, groups[i].first, ranks, what);
+      }
+    };
     const std::size_t live = rank.arena.live();
-    const Traffic start = sent();
+    const Counted start = sent();
     rank.run_forward();
-    const Traffic middle = sent();
+    const Counted middle = sent();
     EXPECT_EQ(rank.arena.high_water() - live, counted_bytes<ContextForward<T>>(rank.buffers));
     rank.run_backward();
     EXPECT_EQ(rank.arena.high_water() - live, std::max(counted_bytes<ContextForward<T>>(rank.buffers),
                                                        counted_bytes<ContextBackward<T>>(rank.buffers)));
     EXPECT_EQ(rank.arena.live(), live);
-    expect_traffic(start, middle, sends_over_cp(rank.buffers, Pass::forward), cp, "forward");
-    expect_traffic(middle, sent(), sends_over_cp(rank.buffers, Pass::backward_input), cp, "backward");
+    expect_sent(start, middle, Pass::forward, "forward");
+    expect_sent(middle, sent(), Pass::backward_input, "backward");
     rank.expect_all();
   });
 }

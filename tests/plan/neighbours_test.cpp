@@ -55,6 +55,23 @@ TEST(Neighbours, OfferTwoHopsWhereExpertsAreOnSeveralNodes) {
   EXPECT_FALSE(has(neighbours_of(deck, 8), "model.dispatch=all_to_all"));
 }
 
+TEST(Neighbours, OfferTheMethodsOfContextParallelism) {
+  Deck deck = deck_on(4, false, {.dp_shard = 1, .cp = 4});
+  const auto offered = [&](const char* method) {
+    return has(neighbours_of(deck, 4), std::string("mesh.cp_method=") + method);
+  };
+  EXPECT_TRUE(offered("all_gather") && offered("all_to_all"));
+  EXPECT_FALSE(offered("two_level"));
+  deck.mesh.node_ranks = 2;
+  EXPECT_TRUE(offered("two_level mesh.cp_inner=2"));
+  deck.mesh.cp_method = CpMethod::two_level;
+  EXPECT_TRUE(offered("ring") && !offered("two_level"));
+  deck.mesh.cp_inner = 2;
+  EXPECT_TRUE(offered("ring mesh.cp_inner=0"));
+  EXPECT_TRUE(has(neighbours_of(deck, 4), "mesh.dp_shard=2 mesh.cp=2 mesh.cp_method=ring mesh.cp_inner=0"));
+  EXPECT_FALSE(has(neighbours_of(deck_on(4, false, {.dp_shard = 4}), 4), "mesh.cp_method=all_gather"));
+}
+
 // check_deck writes tp as etp where the deck leaves it open.
 TEST(Neighbours, ChangeTpWhereEtpFollows) {
   const Deck dense = deck_on(4, false, {.dp_shard = 2, .tp = 2});

@@ -13,6 +13,7 @@
 #include "rank_places.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
+#include "sent_group.hpp"
 #include "unit_sizes.hpp"
 
 namespace forge::test {
@@ -26,32 +27,6 @@ bool carries_bf16(const TrainDeck& t) {
 std::int64_t bytes_of(bool wide, bool narrow) {
   return wide ? 8 : narrow ? 2 : 4;
 }
-
-// What a group sends, operation by operation; `n` ranks.
-class Group {
- public:
-  Group(std::string name, std::vector<int> ranks) : bytes_{std::move(name), std::move(ranks), {}} {}
-
-  std::int64_t n() const { return static_cast<std::int64_t>(bytes_.ranks.size()); }
-  // Elements of one call, bytes of each, calls.
-  void all_reduce(std::int64_t k, std::int64_t size, std::int64_t calls = 1) {
-    bytes_.sent.all_reduce += calls * (2 * k * (n() - 1) / n()) * size;
-  }
-  void all_gather(std::int64_t k, std::int64_t size, std::int64_t calls = 1) {
-    bytes_.sent.all_gather += calls * k * (n() - 1) * size;
-  }
-  // A reduce-scatter of a part of k elements, an all-to-all of k a pair, or k sent to each of the others.
-  void messages(std::int64_t k, std::int64_t size, std::int64_t calls = 1) {
-    bytes_.sent.messages += calls * k * (n() - 1) * size;
-  }
-  void send(std::int64_t k, std::int64_t size, std::int64_t calls) {
-    if (n() > 1) bytes_.sent.messages += calls * k * size;
-  }
-  const GroupBytes& bytes() const { return bytes_; }
-
- private:
-  GroupBytes bytes_;
-};
 
 // A rank's step, group by group, in the order of docs/notes/bytes.md.
 class Step {
@@ -81,20 +56,20 @@ class Step {
   std::vector<GroupBytes> groups() {
     using P = Places;
     std::vector<GroupBytes> all;
-    const auto add = [&](const Group& group) { all.push_back(group.bytes()); };
+    const auto add = [&](const SentGroup& group) { all.push_back(group.bytes()); };
     add(scalars());
     add(tensor());
     add(tensor_behind());
-    add(context());
+    context(all);
     add(pipeline());
-    Group matrices("matrices", places_.group(rank_, {P::shard, P::cp, P::tp}));
+    SentGroup matrices("matrices", places_.group(rank_, {P::shard, P::cp, P::tp}));
     matrices.all_reduce(weights_with_one_scale(d, held_), 4);
     add(matrices);
     gradients(all, false, places_.group(rank_, {P::replicate, P::shard, P::cp}),
               places_.group(rank_, {P::shard, P::cp}), places_.group(rank_, {P::replicate}));
     if (m.experts == 0) return all;
-    add(exchange(Group("ep", places_.group(rank_, {P::ep})), d.mesh.etp, d.mesh.ep));
-    add(exchange(Group("etp", places_.group(rank_, {P::etp})), 1, 1));
+    add(exchange(SentGroup("ep", places_.group(rank_, {P::ep})), d.mesh.etp, d.mesh.ep));
+    add(exchange(SentGroup("etp", places_.group(rank_, {P::etp})), 1, 1));
     gradients(all, true, places_.group(rank_, {P::slow, P::fast}), places_.group(rank_, {P::fast}),
               places_.group(rank_, {P::slow}));
     return all;
@@ -134,8 +109,8 @@ class Step {
     }
   }
   // S rows of the residual stream to each neighbour on another rank: activations forward, their gradients back.
-  Group pipeline() const {
-    Group pp("pp", places_.group(rank_, {Places::pp}));
+  SentGroup pipeline() const {
+    SentGroup pp("pp", places_.group(rank_, {Places::pp}));
     for (const std::int64_t s : stages_)
       for (const std::int64_t other : {s - 1, s + 1})
         if (other >= 0 && other < stage_count() && rank_of_stage(other) != rank_of_stage(s)) pp.send(S * C, e, M);
@@ -165,8 +140,8 @@ class Step {
     if (m.attention != AttentionKind::mla) return C;
     return (m.q_lora > 0 ? m.q_lora : C) + m.kv_lora + m.rope_dim;
   }
-  Group tensor() const {
-    Group tp("tp", places_.group(rank_, {Places::tp}));
+  SentGroup tensor() const {
+    SentGroup tp("tp", places_.group(rank_, {Places::tp}));
     const std::int64_t layers = here(false) + here(true), again = full(false) + full(true);
     const bool shared = m.shared_expert_ffn > 0;
     const std::int64_t mlps = here(false) + shared * here(true), mlps_again = full(false) + shared * full(true);
@@ -193,8 +168,8 @@ class Step {
   }
   // Where W follows B at once: what W reads is gathered, unless recomputation left it, and what B sums over tp sent,
   // behind products.
-  Group tensor_behind() const {
-    Group tp("tp_behind", places_.group(rank_, {Places::tp}));
+  SentGroup tensor_behind() const {
+    SentGroup tp("tp_behind", places_.group(rank_, {Places::tp}));
     const Joined behind = joined();
     tp.all_gather(S * attention_inputs(), e, behind.layers - behind.full_layers);
     tp.messages(S * attention_inputs(), e, behind.layers);
@@ -221,43 +196,72 @@ class Step {
     return sum;
   }
   // Sums of the auxiliary loss: two numbers an expert, and one, in fp64.
-  void balance(Group& group) const {
+  void balance(SentGroup& group) const {
     if (m.auxiliary_loss_coefficient == 0) return;
     const std::int64_t scopes = m.auxiliary_loss_scope == AuxiliaryScope::sequence ? d.train.microbatch_sequences : 1;
     group.all_reduce(scopes * (2 * m.experts + 1), 8, M * (here(true) + full(true)));
   }
 
-  Group context() const {
-    Group cp("cp", places_.group(rank_, {Places::cp}));
+  // Keys of `rows` rows and k heads of P columns.
+  void ring(SentGroup& group, std::int64_t rows, std::int64_t k, std::int64_t P, std::int64_t passes,
+            std::int64_t backwards) const {
+    group.messages(rows * k * P, e, passes);
+    group.messages(rows * k * P, a, backwards);
+  }
+  // h heads of D columns, and the k of keys that they read, from each rank to each.
+  void heads(SentGroup& group, std::int64_t h, std::int64_t k, std::int64_t D, std::int64_t Dv, std::int64_t forwards,
+             std::int64_t backwards) const {
+    group.messages(R * (h * D + k * (D + Dv)), e, forwards);
+    group.messages(R * h * Dv, e, forwards);
+    group.messages(R * (h + k) * (D + Dv), e, backwards);
+    group.messages(R * h, a, backwards);
+    group.messages(R * (h * D + k * (D + Dv)), e, backwards);
+  }
+  // cp ranks of this one's group for which f(coordinate) is as its own.
+  template <class F>
+  std::vector<int> context_ranks(F f) const {
+    std::vector<int> ranks;
+    for (const int other : places_.group(rank_, {Places::cp}))
+      if (f(places_.dense(other, Places::cp)) == f(places_.dense(rank_, Places::cp))) ranks.push_back(other);
+    return ranks;
+  }
+
+  void context(std::vector<GroupBytes>& all) const {
+    SentGroup cp("cp", places_.group(rank_, {Places::cp}));
     const bool mla = m.attention == AttentionKind::mla;
     const std::int64_t H = m.heads / d.mesh.tp, K = mla ? H : std::max<std::int64_t>(m.kv_heads / d.mesh.tp, 1);
     const std::int64_t D = mla ? m.nope_dim + m.rope_dim : m.head_dim, Dv = mla ? m.value_dim : m.head_dim, P = D + Dv;
     const std::int64_t blocks = M * (here(false) + here(true)), forwards = blocks + M * (full(false) + full(true));
+    const auto keys = [&](std::int64_t h) { return h / std::gcd(h, H / K); };
     switch (d.mesh.cp_method) {
       case CpMethod::ring:
-        cp.messages(R * K * P, e, forwards + blocks);
-        cp.messages(R * K * P, a, blocks);
+        ring(cp, R, K, P, forwards + blocks, blocks);
         break;
       case CpMethod::all_gather:
         cp.all_gather(R * K * P, e, forwards + blocks);
         cp.messages(R * K * P, a, blocks);
         break;
-      case CpMethod::all_to_all: {
-        const std::int64_t h = H / d.mesh.cp, k = h / std::gcd(h, H / K);
-        cp.messages(R * (h * D + k * P), e, forwards);
-        cp.messages(R * h * Dv, e, forwards);
-        cp.messages(R * (h + k) * P, e, blocks);
-        cp.messages(R * h, a, blocks);
-        cp.messages(R * (h * D + k * P), e, blocks);
+      case CpMethod::all_to_all:
+        heads(cp, H / d.mesh.cp, keys(H / d.mesh.cp), D, Dv, forwards, blocks);
+        break;
+      case CpMethod::two_level: {
+        if (d.mesh.cp == 1) break;
+        const std::int64_t n = d.mesh.cp_inner, h = H / n;
+        SentGroup inner("cp_inner", context_ranks([&](std::int64_t c) { return c / n; }));
+        SentGroup outer("cp_outer", context_ranks([&](std::int64_t c) { return c % n; }));
+        heads(inner, h, keys(h), D, Dv, forwards, blocks);
+        ring(outer, R * n, keys(h), P, forwards + blocks, blocks);
+        all.push_back(inner.bytes());
+        all.push_back(outer.bytes());
       }
     }
     balance(cp);
-    return cp;
+    all.push_back(cp.bytes());
   }
 
   // ---- experts
   // `factor`: what etp neighbours have gathered before; an assignment's rows are cut `parts` ways.
-  Group exchange(Group group, std::int64_t factor, std::int64_t parts) const {
+  SentGroup exchange(SentGroup group, std::int64_t factor, std::int64_t parts) const {
     const std::int64_t E = m.experts, k = m.experts_per_token, layers = M * here(true), again = M * full(true);
     // A row on its way to experts: C numbers, or C codes and scales of four bytes.
     const std::int64_t scales = d.train.fp8_recipe == Fp8Recipe::block ? (C + 127) / 128 : 1;
@@ -285,7 +289,7 @@ class Step {
   void gradients(std::vector<GroupBytes>& all, bool experts, std::vector<int> same, std::vector<int> shards,
                  std::vector<int> replicas) const {
     const std::string of = experts ? "expert_" : "";
-    Group sums(of + "gradients", std::move(same)), parts(of + "gradient_shards", shards),
+    SentGroup sums(of + "gradients", std::move(same)), parts(of + "gradient_shards", shards),
         copies(of + "gradient_replicas", std::move(replicas)), gathered(of + "parameter_shards", std::move(shards));
     const std::int64_t Z = parts.n(), stage = d.train.zero_stage;
     const bool each = d.train.accumulate == Accumulation::sharded;
@@ -301,7 +305,7 @@ class Step {
     }
     if (stage == 3 && d.train.gather == GatherPolicy::microbatch && Z > 1)
       gathered.all_gather(gathered_elements(experts) / Z, e);
-    for (const Group* group : {&sums, &parts, &copies}) all.push_back(group->bytes());
+    for (const SentGroup* group : {&sums, &parts, &copies}) all.push_back(group->bytes());
     if (!experts) replicated(all);
     all.push_back(gathered.bytes());
   }
@@ -354,7 +358,7 @@ class Step {
           stages.push_back(other);
     const bool holds = std::find(stages.begin(), stages.end(), rank_) != stages.end();
     if (!m.tied_embeddings || !holds) stages = {rank_};
-    Group tp("gradient_tp", places_.group(rank_, {Places::tp})), heads("gradient_copies", neighbours),
+    SentGroup tp("gradient_tp", places_.group(rank_, {Places::tp})), heads("gradient_copies", neighbours),
         tied("gradient_tied", stages);
     for (const UnitSize& unit : units_) {
       if (is_experts(unit)) continue;
@@ -362,14 +366,14 @@ class Step {
       heads.all_reduce(part(unit, unit.copied_begin, unit.copied_end), a);
       if (unit.kind == UnitSize::Kind::token_table) tied.all_reduce(part(unit, 0, unit.elements), a);
     }
-    for (const Group* group : {&tp, &heads, &tied}) all.push_back(group->bytes());
+    for (const SentGroup* group : {&tp, &heads, &tied}) all.push_back(group->bytes());
   }
 
   // Loss, z and squared norm; assignments of each expert and three sums of each layer.
-  Group scalars() const {
+  SentGroup scalars() const {
     std::vector<int> world(static_cast<std::size_t>(places_.world()));
     std::iota(world.begin(), world.end(), 0);
-    Group group("scalars", world);
+    SentGroup group("scalars", world);
     group.all_reduce(d.preference.on() ? 5 : 3, 8);
     if (m.experts > 0) group.all_reduce(m.layers * (m.experts + 3), 8);
     return group;

@@ -57,9 +57,9 @@ TEST_F(PlannedTraffic, OfDenseLayoutsIsTheFormulas) {
       expect_formula(c.deck, c.name);
     }
   EXPECT_EQ(cases_, 416u);
-  EXPECT_EQ(sending_, (std::set<std::string>{"scalars", "tp", "tp_behind", "cp", "pp", "gradients", "gradient_shards",
-                                             "gradient_replicas", "gradient_tp", "gradient_copies", "gradient_tied",
-                                             "parameter_shards"}));
+  EXPECT_EQ(sending_, (std::set<std::string>{"scalars", "tp", "tp_behind", "cp", "cp_inner", "cp_outer", "pp",
+                                             "gradients", "gradient_shards", "gradient_replicas", "gradient_tp",
+                                             "gradient_copies", "gradient_tied", "parameter_shards"}));
 }
 
 TEST_F(PlannedTraffic, OfLayoutsWithExpertsIsTheFormulas) {
