@@ -165,6 +165,7 @@ bool is_searched(const Key& key) {
                                 "train.recompute_full_layers",
                                 "train.overlap",
                                 "train.accumulate",
+                                "train.reduction",
                                 "train.gather",
                                 "train.fp8_gather",
                                 "model.dispatch"};

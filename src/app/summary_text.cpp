@@ -26,6 +26,12 @@ std::string levels(const MeshShape& m) {
   return " (keys go round " + number(m.cp / m.cp_inner) + ", " + number(m.cp_inner) + " exchange heads)";
 }
 
+// Of sums of gradients.
+std::string sum_levels(const MeshShape& m) {
+  const int nodes = std::max(m.shard_nodes, m.expert_shard_nodes);
+  return nodes > 1 ? " (sums in two levels over " + number(nodes) + " nodes)" : "";
+}
+
 std::string layout(const RunSetup& s) {
   const MeshShape& m = s.mesh;
   std::string text = counted(m.world(), "rank") + " = pp " + number(m.pp) + " x dp_replicate " +
@@ -41,8 +47,8 @@ std::string training(const RunSetup& s) {
   const Deck& d = s.deck;
   const double tokens = static_cast<double>(s.tokens_through(d.train.steps));
   return counted(d.train.steps, "step") + ", " + format_count(tokens) + " tokens; " +
-         value_of(d, "train", "precision") + ", zero_stage " + number(d.train.zero_stage) + ", recompute " +
-         recompute_text(d.train) + ", schedule " + s.schedule.name +
+         value_of(d, "train", "precision") + ", zero_stage " + number(d.train.zero_stage) + sum_levels(s.mesh) +
+         ", recompute " + recompute_text(d.train) + ", schedule " + s.schedule.name +
          (d.train.overlap == Overlap::pairs ? " in pairs" : "");
 }
 

@@ -133,6 +133,22 @@ void Communicator::reduce_scatter(Stream& stream, const void* in, void* out, std
       [&](Stream& s) { do_reduce_scatter(s, bytes_of(in), bytes_of(out), count, type); }, count > 0);
 }
 
+void Communicator::reduce_scatter_blocks(Stream& stream, void* data, std::int64_t blocks, std::int64_t count,
+                                         DType type) {
+  check_summable(type);
+  count_sent(Collective::reduce_scatter, sent_elements(Collective::reduce_scatter, blocks * count, size_), type);
+  give(
+      stream, Collective::reduce_scatter,
+      [&](Stream& s) { do_reduce_scatter_blocks(s, bytes_of(data), blocks, count, type); }, blocks * count > 0);
+}
+
+void Communicator::do_reduce_scatter_blocks(Stream& stream, std::byte* data, std::int64_t blocks, std::int64_t count,
+                                            DType type) {
+  const std::size_t part = byte_count(count, type), whole = to_size(size_) * part;
+  for (std::byte* block = data; block != data + to_size(blocks) * whole; block += whole)
+    do_reduce_scatter(stream, block, block + to_size(rank_) * part, count, type);
+}
+
 void Communicator::broadcast(Stream& stream, void* data, std::int64_t count, DType type, int root) {
   check_peer(root);
   count_sent(Collective::broadcast, root == rank_ ? sent_elements(Collective::broadcast, count, size_) : 0, type);

@@ -78,6 +78,8 @@ class Communicator {
   void all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type);
   // out(count) ← this rank's part of Σ in(size · count); out may be that part of in. Types as for all_reduce.
   void reduce_scatter(Stream& stream, const void* in, void* out, std::int64_t count, DType type);
+  // Likewise in place, of blocks that follow each other: data(blocks, size · count). It counts as one call.
+  void reduce_scatter_blocks(Stream& stream, void* data, std::int64_t blocks, std::int64_t count, DType type);
   void broadcast(Stream& stream, void* data, std::int64_t count, DType type, int root);
   // Rank r gets in[r · count …) of every rank, in the order of ranks.
   void all_to_all(Stream& stream, const void* in, void* out, std::int64_t count, DType type);
@@ -206,6 +208,9 @@ class Communicator {
   virtual void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) = 0;
   virtual void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
                                  DType type) = 0;
+  // One do_reduce_scatter after the other, unless an implementation has its own.
+  virtual void do_reduce_scatter_blocks(Stream& stream, std::byte* data, std::int64_t blocks, std::int64_t count,
+                                        DType type);
   virtual void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) = 0;
   // All of the transfers proceed together; transfers of zero elements are left out. The list is the caller's.
   virtual void do_exchange(Stream& stream, std::span<const Transfer> transfers) = 0;

@@ -65,7 +65,7 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   make(Group::cp, bits_of({Axis::cp}));
   make(Group::pp, bits_of({Axis::pp}));
   make(Group::gradients, gradient_axes, groups.whole);
-  make(Group::gradient_shards, shard_axes, groups.sharded);
+  make(Group::gradient_shards, shard_axes, groups.sharded && shape.shard_nodes == 1);
   make(Group::gradient_replicas, bits_of({Axis::dp_replicate}), groups.sharded);
   make(Group::gradient_tp, bits_of({Axis::tp}));
   group(Group::gradient_copies) = copies_group(*device, shape, groups.kv_copies);
@@ -74,6 +74,9 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   make(Group::matrices, matrix_axes, groups.matrices);
   make_context_groups();
   make_expert_groups(groups);
+  make_levels(shape.shard_levels(), shape.shard_nodes > 1, Group::gradient_node, Group::gradient_rail);
+  make_levels(shape.expert_shard_levels(), groups.experts && shape.expert_shard_nodes > 1, Group::expert_gradient_node,
+              Group::expert_gradient_rail);
   for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g]->set_group(static_cast<Group>(g));
 }
 
@@ -91,6 +94,13 @@ void Mesh::make_context_groups() {
   make_group(*device, Group::cp_outer, 1u << outer, wanted);
 }
 
+// The two levels of sums over shards.
+void Mesh::make_levels(const Grid& levels, bool wanted, Group of_node, Group rail) {
+  const auto device = wanted ? scalars().cartesian(levels) : self_communicator();
+  make_group(*device, of_node, 1u << 2, wanted);
+  make_group(*device, rail, 1u << 1, wanted);
+}
+
 // The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.
 void Mesh::make_expert_groups(const MeshGroups& groups) {
   enum { pp, replicas, shards, nodes, of_node, etp };
@@ -104,7 +114,7 @@ void Mesh::make_expert_groups(const MeshGroups& groups) {
   make(Group::ep, bit(nodes) | bit(of_node));
   make(Group::etp, bit(etp));
   make(Group::expert_gradients, bit(replicas) | bit(shards), groups.whole);
-  make(Group::expert_gradient_shards, bit(shards), groups.sharded);
+  make(Group::expert_gradient_shards, bit(shards), groups.sharded && shape_.expert_shard_nodes == 1);
   make(Group::expert_gradient_replicas, bit(replicas), groups.sharded);
   make(Group::expert_parameter_shards, bit(shards), groups.sharded);
   make(Group::expert_matrices, bit(shards) | bit(etp), groups.matrices);
@@ -115,8 +125,9 @@ void Mesh::make_expert_groups(const MeshGroups& groups) {
 
 void Mesh::connect() {
   Stream stream;
-  for (const Group g : {Group::cp, Group::ep, Group::etp, Group::matrices, Group::expert_matrices, Group::ep_rail,
-                        Group::ep_node, Group::cp_inner, Group::cp_outer})
+  for (const Group g :
+       {Group::cp, Group::ep, Group::etp, Group::matrices, Group::expert_matrices, Group::ep_rail, Group::ep_node,
+        Group::cp_inner, Group::cp_outer, Group::gradient_rail, Group::expert_gradient_rail})
     if (g != Group::cp || cp_pairs_) of(g).connect(stream);
 }
 

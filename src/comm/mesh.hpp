@@ -63,6 +63,7 @@ class Mesh {
   void make_group(Communicator& device, Group group, AxisBits axes, bool wanted);
   void make_context_groups();
   void make_expert_groups(const MeshGroups& groups);
+  void make_levels(const Grid& levels, bool wanted, Group of_node, Group rail);
   std::unique_ptr<Communicator>& group(Group group) { return groups_[to_size(group)]; }
 
   MeshShape shape_;

@@ -118,6 +118,12 @@ class NcclCommunicator final : public Communicator {
     nccl_check(ncclReduceScatter(in, out, to_size(count), nccl_type(type), ncclSum, comm_, native(stream)),
                "ncclReduceScatter");
   }
+  void do_reduce_scatter_blocks(Stream& stream, std::byte* data, std::int64_t blocks, std::int64_t count,
+                                DType type) override {
+    nccl_check(ncclGroupStart(), "ncclGroupStart");
+    Communicator::do_reduce_scatter_blocks(stream, data, blocks, count, type);
+    nccl_check(ncclGroupEnd(), "ncclGroupEnd");
+  }
   void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) override {
     nccl_check(ncclBroadcast(data, data, byte_count(count, type), ncclUint8, root, comm_, native(stream)),
                "ncclBroadcast");

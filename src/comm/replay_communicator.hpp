@@ -58,6 +58,10 @@ class ReplayCommunicator final : public Communicator {
   void do_all_reduce_max(Stream& stream, std::byte* data, std::int64_t count, DType type) override;
   void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) override;
   void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) override;
+  void do_reduce_scatter_blocks(Stream& stream, std::byte*, std::int64_t blocks, std::int64_t count,
+                                DType type) override {
+    carry(stream, Collective::reduce_scatter, blocks * count, type);
+  }
   void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) override;
   void do_exchange(Stream& stream, std::span<const Transfer> transfers) override;
   void do_all_to_all(Stream& stream, std::span<const Transfer> transfers, std::span<const Exchange> exchanges) override;

@@ -35,10 +35,10 @@ enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
 enum class Fp8Carrier { bf16, fp64 };                    // type of all that isn't quantised
 enum class Recompute { none, selective, latent, full };  // config/recompute.hpp
-// On a spike of loss or gradient norm: a line, no update, or the newest checkpoint again without the step's data.
-enum class SpikeAction { none, log, skip, back };
+enum class SpikeAction { none, log, skip, back };  // a line, no update, the newest checkpoint without the step's data
 enum class ReplicaAction { stop, repair };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
+enum class ReductionLevels { one_level, two_level };        // of sums over shards: two_level inside nodes, then between
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class Overlap { none, pairs };                         // pairs: two passes at once, each behind the other's sends
 enum class CpMethod { ring, all_gather, all_to_all, two_level };  // how context-parallel ranks see each other's keys
@@ -209,13 +209,13 @@ struct TrainDeck {
   bool fp8_gather = false;                    // ZeRO-3 gathers weights of these products as codes of 8 bits
   bool fp8_dispatch = false;                  // rows go to routed experts as codes of 8 bits, with their scales
   std::int64_t fp8_history = 16;              // steps whose largest magnitudes give delayed scales
-  std::int64_t fp8_first_layers_bf16 = 0;     // blocks whose products stay in the carrier's type, …
-  std::int64_t fp8_last_layers_bf16 = 0;      // … those of multi-token prediction counted behind the others
+  std::int64_t fp8_first_layers_bf16 = 0, fp8_last_layers_bf16 = 0;  // blocks whose products stay in the carrier's type
   std::uint64_t seed = 0;
   Recompute recompute = Recompute::none;
   std::int64_t recompute_full_layers = 0;  // first blocks of each stage that recompute all, whatever the others do
   std::int64_t zero_stage = 0;
   Accumulation accumulate = Accumulation::automatic;
+  ReductionLevels reduction = ReductionLevels::one_level;
   GatherPolicy gather = GatherPolicy::microbatch;
   Overlap overlap = Overlap::none;
   double z_loss_coefficient = 0;

@@ -145,6 +145,10 @@ void add_train(std::vector<Key>& keys) {
   k.choice<&T::accumulate>("accumulate", may_change, {"automatic", "sharded", "unsharded"},
                            "reduce gradients after each microbatch, or once a step (zero_stage 0, 1 and 3); "
                            "automatic = once a step with zero_stage 0 and 1");
+  k.choice<&T::reduction>("reduction", may_change, {"one_level", "two_level"},
+                          "of gradients over the shards of zero_stage 1 to 3: in one collective; two_level: in fp32 "
+                          "inside each node, then rounded to bf16 between nodes and summed in fp32 there "
+                          "(docs/parallelism.md)");
   k.choice<&T::gather>("gather", may_change, {"microbatch", "step"},
                        "zero_stage 3: gather a unit for each use, or once a step");
   k.choice<&T::overlap>("overlap", may_change, {"none", "pairs"},

@@ -63,10 +63,14 @@ enum class Group {
   ep_rail,  // of ep, in two hops: the ranks of the same place on each node
   ep_node,  // … and the ranks of this node
   expert_gradient_etp,
-  cp_inner,  // of cp, where attention has two levels: the ranks that exchange heads
-  cp_outer   // … and those among which keys go round
+  cp_inner,       // of cp, where attention has two levels: the ranks that exchange heads
+  cp_outer,       // … and those among which keys go round
+  gradient_node,  // of gradient_shards, where its sums have two levels: the ranks of this node
+  gradient_rail,  // … and those of the same place on each node
+  expert_gradient_node,
+  expert_gradient_rail
 };
-inline constexpr int group_count = 25;
+inline constexpr int group_count = 29;
 
 constexpr std::string_view name_of(Group group) {
   constexpr std::string_view names[group_count] = {"scalars",
@@ -93,7 +97,11 @@ constexpr std::string_view name_of(Group group) {
                                                    "ep_node",
                                                    "expert_gradient_etp",
                                                    "cp_inner",
-                                                   "cp_outer"};
+                                                   "cp_outer",
+                                                   "gradient_node",
+                                                   "gradient_rail",
+                                                   "expert_gradient_node",
+                                                   "expert_gradient_rail"};
   return names[static_cast<int>(group)];
 }
 

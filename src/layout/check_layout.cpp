@@ -9,6 +9,7 @@
 #include "config/check_parts.hpp"
 #include "config/head_ranks.hpp"
 #include "layout/expert_nodes.hpp"
+#include "layout/shard_nodes.hpp"
 
 namespace forge {
 
@@ -75,6 +76,13 @@ void check_two_level(const Deck& deck, const MeshShape& mesh, Report& report) {
   if (deck.model.experts == 0 || deck.model.dispatch != DispatchMethod::two_level) return;
   const ExpertNodes nodes = expert_nodes(mesh, deck.mesh.node_ranks);
   if (nodes.nodes == 1) report.add("", "model.dispatch = two_level with " + nodes.rule + "; or dispatch: automatic");
+}
+
+void check_reduction(const Deck& deck, const MeshShape& mesh, Report& report) {
+  if (deck.train.reduction != ReductionLevels::two_level) return;
+  const std::string wrong = deck.train.zero_stage == 0 ? "train.zero_stage = 0; legal: 1, 2, 3"
+                                                       : shard_nodes(mesh, deck.mesh.node_ranks).rule;
+  if (!wrong.empty()) report.add("", "train.reduction = two_level with " + wrong + "; or reduction: one_level");
 }
 
 void check_gradient_check(const Deck& deck, const MeshShape& mesh, Report& report) {
@@ -178,6 +186,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
     deck.mesh.dp_shard = mesh->dp_shard;
     deck.mesh.etp = mesh->etp;
     check_two_level(deck, *mesh, report);
+    check_reduction(deck, *mesh, report);
     check_gradient_check(deck, *mesh, report);
   }
   check_batch(deck, report);

@@ -21,6 +21,7 @@ struct Zero {
   int replicas = 1, replica = 0;  // of the shard group (dp_replicate; of experts Mesh's expert replicas)
   // optimizer.gradients: sums of gradients over microbatches are kept in the compute type, and rounded to it.
   bool rounds_gradients = false;
+  int nodes = 1;   // over which a sum over the shards has two levels; 1: one level
   int tracks = 1;  // passes that run at once, each of which gathers for itself: 2 with train.overlap = pairs
 
   // Whether the rank's master weights, moments and reduced gradients are a shard of the unit.

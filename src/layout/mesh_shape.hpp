@@ -36,6 +36,8 @@ struct MeshShape {
   int ep = 1, etp = 1, edp = 1;
   int cp_inner = 1;  // cp ranks that exchange heads of attention (config/head_ranks.hpp); 1: none
   int ep_nodes = 1;  // over which an ep group sends rows in two hops (layout/expert_nodes.hpp); 1: in one
+  // Over which sums of gradients over shards have two levels (layout/shard_nodes.hpp); 1: one level.
+  int shard_nodes = 1, expert_shard_nodes = 1;
 
   int world() const { return pp * dp_replicate * dp_shard * cp * tp; }
   int data_parallel() const { return dp_replicate * dp_shard; }  // groups of ranks that read different data
@@ -50,6 +52,12 @@ struct MeshShape {
   int ep_node_ranks() const { return ep / ep_nodes; }  // of an ep group, on each of its nodes
 
   int dense_shards() const { return dp_shard * cp; }  // ranks that share dense parameters
+  // Either view with its shards in the two levels of sums: the axes before as one, nodes, a node's shards, and the axes
+  // behind as one.
+  Grid shard_levels() const { return Grid({pp * dp_replicate, shard_nodes, dense_shards() / shard_nodes, tp}); }
+  Grid expert_shard_levels() const {
+    return Grid({pp * expert_replicas(), expert_shard_nodes, expert_shards() / expert_shard_nodes, ep * etp});
+  }
   // With n = dp_shard cp tp: expert parameters shard over n / (ep etp) ranks of edp where ep etp divides n, and are
   // whole on every rank of edp where n divides ep etp. The rest of edp, the slow part, replicates.
   int expert_shards() const;

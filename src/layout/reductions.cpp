@@ -6,7 +6,8 @@ Reduction reduction_over_shards(const LocalUnit& unit) {
   const bool experts = unit.is_experts();
   if (!unit.zero.shards_state())
     return {experts ? Group::expert_gradients : Group::gradients, Collective::all_reduce, unit.state()};
-  return {experts ? Group::expert_gradient_shards : Group::gradient_shards, Collective::reduce_scatter, unit.state()};
+  return {experts ? Group::expert_gradient_shards : Group::gradient_shards, Collective::reduce_scatter, unit.state(),
+          unit.zero.nodes};
 }
 
 StepReductions step_reductions(const LocalUnit& unit) {

@@ -106,6 +106,13 @@ PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c) {
   return size;
 }
 
+std::int64_t exchanged_gradients(const std::vector<LocalUnit>& units) {
+  std::int64_t most = 0;
+  for (const LocalUnit& unit : units)
+    if (unit.zero.nodes > 1 && !unit.frozen) most = std::max(most, unit.zero.nodes * unit.shard().size());
+  return most;
+}
+
 PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c) {
   PoolSize size = pool_size(units, c, [](const LocalUnit& unit) { return !unit.zero.keeps_whole(); });
   size.buffers *= tracks_of(units);

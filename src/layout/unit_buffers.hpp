@@ -56,6 +56,8 @@ struct PoolSize {
   bool of_forward = false;    // the last one is for forward passes, beside backward ones
 };
 PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c);
+// Elements that the two-level sums of gradients exchange at a time: the most of a unit; 0: there are none.
+std::int64_t exchanged_gradients(const std::vector<LocalUnit>& units);
 // Of passes that run at once, forward ones have the first half of the buffers.
 PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c);
 int tracks_of(const std::vector<LocalUnit>& units);

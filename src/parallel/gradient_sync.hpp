@@ -15,7 +15,8 @@ namespace forge {
 // Sums gradients over the ranks that share a parameter, in a stream of its own behind the backward pass. By the
 // linearity of sums, one order serves all: over the shard group (after each microbatch, or once a step), then, once a
 // step and on the rank's shard only, over dp_replicate (HSDP) and over tp for elements that tp replicates or copies; at
-// the end over the two stages that hold a tied table. Ranks always sum in the accumulation type. Where the sums over
+// the end over the two stages that hold a tied table. Ranks always sum in the accumulation type; what
+// two-level sums exchange between nodes is in the compute type (layout/reductions.hpp). Where the sums over
 // microbatches are kept in the compute type (optimizer.gradients), each number is rounded once for each microbatch.
 template <class T>
 class GradientSync {
@@ -65,14 +66,16 @@ class GradientSync {
   template <class F>
   void for_tensors(const RankUnit<T>& unit, const Range& range, Draws draws, std::int64_t number, F f) const;
   void reduce_step(const RankUnit<T>& unit);
-  // `sums`: the input of a reduce-scatter; else `part`, the sum's place, has it.
-  void run(Stream& stream, const Reduction& reduction, View<const A, 1> sums, View<A, 1> part);
+  // `sums`: the input of a reduce-scatter, and overwritten; else `part`, the sum's place, has it.
+  void run(Stream& stream, const Reduction& reduction, View<A, 1> sums, View<A, 1> part);
+  void run_in_levels(Stream& stream, const Reduction& reduction, View<A, 1> sums, View<A, 1> part);
 
   ParameterStorage<T>& storage_;
   FreshSums<A> fresh_;
   Mesh& mesh_;
-  SideStream stream_;  // none: one rank, nothing is ever sent
-  Event done_;         // made once
+  SideStream stream_;              // none: one rank, nothing is ever sent
+  Event done_;                     // made once
+  std::array<T*, 2> exchanged_{};  // sums of nodes, sent and received, of the largest unit
   std::array<std::vector<PoolBuffer>, pool_classes> pools_;
   std::uint64_t seed_ = 0;
   std::int64_t step_ = 0;

@@ -27,6 +27,9 @@ void add_units(MemoryPlan& plan, const BufferContext& c, const RankShare& share,
     plan.of(Category::gradients) += bytes(gradients, c.precision.accumulate);
     plan.of(Category::parameters) += bytes(parameters, c.precision.compute);
   }
+  if (stored.gradients)
+    plan.of(Category::gradients) +=
+        2 * align_up(to_size(exchanged_gradients(share.units)) * size_of(c.precision.compute));
 }
 
 }  // namespace

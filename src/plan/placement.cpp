@@ -34,6 +34,25 @@ std::vector<int> expert_group(const MeshShape& m, Group group, int rank) {
   }
 }
 
+// Of the two levels of sums over shards; where there is one, the shards and the rank alone.
+std::vector<int> shard_group(const MeshShape& m, Group group, int rank) {
+  enum : unsigned { nodes = 1u << 1, of_node = 1u << 2 };
+  const bool experts = group == Group::expert_gradient_shards || group == Group::expert_gradient_node ||
+                       group == Group::expert_gradient_rail;
+  const bool levels = (experts ? m.expert_shard_nodes : m.shard_nodes) > 1;
+  const Grid grid = experts ? m.expert_shard_levels() : m.shard_levels();
+  switch (group) {
+    case Group::gradient_shards:
+    case Group::expert_gradient_shards:
+      return levels ? std::vector<int>{rank} : grid.group_of(rank, nodes | of_node);
+    case Group::gradient_node:
+    case Group::expert_gradient_node:
+      return levels ? grid.group_of(rank, of_node) : std::vector<int>{rank};
+    default:
+      return levels ? grid.group_of(rank, nodes) : std::vector<int>{rank};
+  }
+}
+
 std::vector<int> context_group(const MeshShape& m, Group group, int rank) {
   if (!m.two_level_cp()) return {rank};
   enum : unsigned { outer = 1u << 1, inner = 1u << 2 };
@@ -71,6 +90,12 @@ std::vector<int> ranks_of_group(const MeshShape& m, Group group, int rank, const
     case Group::gradients:
       return grid.group_of(rank, gradient_axes);
     case Group::gradient_shards:
+    case Group::gradient_node:
+    case Group::gradient_rail:
+    case Group::expert_gradient_shards:
+    case Group::expert_gradient_node:
+    case Group::expert_gradient_rail:
+      return shard_group(m, group, rank);
     case Group::parameter_shards:
       return grid.group_of(rank, shard_axes);
     case Group::gradient_replicas:
@@ -156,7 +181,9 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::cp_outer, m.two_level_cp() ? m.cp / m.cp_inner : 1);
   set(Group::pp, m.pp);
   set(Group::gradients, m.data_parallel() * m.cp);
-  set(Group::gradient_shards, m.dense_shards());
+  set(Group::gradient_shards, m.shard_nodes > 1 ? 1 : m.dense_shards());
+  set(Group::gradient_rail, m.shard_nodes);
+  set(Group::gradient_node, m.shard_nodes > 1 ? m.dense_shards() / m.shard_nodes : 1);
   set(Group::gradient_replicas, m.dp_replicate);
   set(Group::gradient_tp, m.tp);
   set(Group::gradient_copies, kv_copies(whole, m.tp));
@@ -165,7 +192,9 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::ep, m.ep);
   set(Group::etp, m.etp);
   set(Group::expert_gradients, m.edp);
-  set(Group::expert_gradient_shards, m.expert_shards());
+  set(Group::expert_gradient_shards, m.expert_shard_nodes > 1 ? 1 : m.expert_shards());
+  set(Group::expert_gradient_rail, m.expert_shard_nodes);
+  set(Group::expert_gradient_node, m.expert_shard_nodes > 1 ? m.expert_shards() / m.expert_shard_nodes : 1);
   set(Group::expert_gradient_replicas, m.expert_replicas());
   set(Group::expert_parameter_shards, m.expert_shards());
   set(Group::matrices, m.dense_shards() * m.tp);

@@ -17,7 +17,7 @@ LocalLayout local_layout(const ModelShare& model, int rank) {
   const auto coordinate = [&](Axis axis) { return grid.coordinate(rank, static_cast<int>(axis)); };
   const TrainDeck& train = model.deck.train;
   const int edp = experts.coordinate(rank, static_cast<int>(ExpertAxis::edp));
-  const auto zero = [&](int shards, int shard, int replicas, int replica) {
+  const auto zero = [&](int shards, int shard, int replicas, int replica, int nodes) {
     return Zero{static_cast<int>(train.zero_stage),
                 train.accumulate == Accumulation::sharded,
                 train.gather == GatherPolicy::step,
@@ -26,17 +26,19 @@ LocalLayout local_layout(const ModelShare& model, int rank) {
                 replicas,
                 replica,
                 model.deck.optimizer.gradients == StateType::bf16,
+                nodes,
                 train.overlap == Overlap::pairs ? 2 : 1};
   };
   return {mesh.tp,
           coordinate(Axis::tp),
           zero(mesh.dense_shards(), grid.index_in_group(rank, shard_axes), mesh.dp_replicate,
-               coordinate(Axis::dp_replicate)),
+               coordinate(Axis::dp_replicate), mesh.shard_nodes),
           mesh.ep,
           experts.coordinate(rank, static_cast<int>(ExpertAxis::ep)),
           mesh.etp,
           experts.coordinate(rank, static_cast<int>(ExpertAxis::etp)),
-          zero(mesh.expert_shards(), edp % mesh.expert_shards(), mesh.expert_replicas(), edp / mesh.expert_shards())};
+          zero(mesh.expert_shards(), edp % mesh.expert_shards(), mesh.expert_replicas(), edp / mesh.expert_shards(),
+               mesh.expert_shard_nodes)};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "config/optimizer_table.hpp"
 #include "core/error.hpp"
 #include "layout/expert_nodes.hpp"
+#include "layout/shard_nodes.hpp"
 #include "model/cudnn_attention.hpp"
 #include "nn/adapter.plan.hpp"
 #include "nn/units.plan.hpp"
@@ -79,6 +80,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
   setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
   setup.mesh.cp_inner = static_cast<int>(head_ranks(deck));
   setup.mesh.ep_nodes = chosen_expert_nodes(deck, setup.mesh);
+  set_shard_nodes(deck, setup.mesh);
   setup.rank = rank;
   setup.microbatches = static_cast<int>(microbatches_of(deck));
   setup.schedule = lowered;

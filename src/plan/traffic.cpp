@@ -42,7 +42,9 @@ std::vector<Sent> amax_sends(const CodedUnits& coded) {
 std::vector<Sent> reduction_sends(const BufferContext& c, const LocalUnit& unit, bool last) {
   std::vector<Sent> list;
   const auto add = [&](const Reduction& r) {
-    list.push_back({r.group, r.collective, r.part.size(), c.precision.accumulate});
+    if (r.nodes == 1) return list.push_back({r.group, r.collective, r.part.size(), c.precision.accumulate});
+    list.push_back({r.node(), r.collective, r.nodes * r.part.size(), c.precision.accumulate});
+    list.push_back({r.rail(), Collective::all_to_all, r.part.size(), c.precision.compute});
   };
   if (unit.zero.reduce_each || last) add(reduction_over_shards(unit));
   if (last)

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "config/head_ranks.hpp"
 #include "config/schedule_name.hpp"
@@ -10,6 +12,7 @@
 #include "fp8/codes.hpp"
 #include "layout/expert_nodes.hpp"
 #include "layout/layer_kinds.hpp"
+#include "layout/shard_nodes.hpp"
 #include "model/update_rule.hpp"
 #include "nn/units.plan.hpp"
 #include "predict/outcome.hpp"
@@ -40,7 +43,8 @@ Bounds::Bounds(const Machine& machine, const Deck& deck, int ranks)
 
 std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) {
   MeshShape shape = resolve_mesh(mesh, ranks_);
-  std::map<int, Places> places_of_nodes;  // by the nodes of an ep group that rows reach in two hops
+  // By the nodes of an ep group that rows reach in two hops, and of two-level sums.
+  std::map<std::pair<int, int>, Places> places_of_nodes;
   const auto pp = static_cast<double>(mesh.pp), most = static_cast<double>(usable_memory(machine_, ranks_));
   Deck deck = deck_;
   deck.mesh = mesh;
@@ -49,7 +53,8 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
     set_choice(deck, deck_, choice);
     shape.cp_inner = static_cast<int>(head_ranks(deck));
     shape.ep_nodes = chosen_expert_nodes(deck, shape);
-    const auto [of_nodes, is_new] = places_of_nodes.try_emplace(shape.ep_nodes);
+    set_shard_nodes(deck, shape);
+    const auto [of_nodes, is_new] = places_of_nodes.try_emplace({shape.ep_nodes, shape.shard_nodes});
     Places& places = of_nodes->second;
     if (is_new) places = placements(shape, 0, {}, machine_.ranks_per_node);
     const LayersCost& cost = layers_of(deck, shape, places);
@@ -163,9 +168,9 @@ double Bounds::least_seconds(const Deck& deck, const LayersCost& cost, const Pla
   if (zero > 0 && elements > kept)
     parameters.add(time(Group::parameter_shards, Collective::all_gather, (elements - kept) / shards, gathered),
                    again ? 2 * microbatches : 1);
-  gradients.add(zero >= 1 ? time(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
-                          : time(Group::gradients, Collective::all_reduce, elements, p.accumulate),
-                zero >= 2 ? microbatches : 1);
+  const double sums = zero >= 2 ? microbatches : 1;
+  if (zero == 0) gradients.add(time(Group::gradients, Collective::all_reduce, elements, p.accumulate), sums);
+  if (zero > 0) add_shard_sums(gradients, places, false, elements, p, sums);
   const double layers = microbatches / static_cast<double>(m.pp);
   const double in_layers = deck.train.overlap == Overlap::pairs
                                ? std::max(cost.taken.seconds - cost.taken.exchanged, cost.taken.exchanged)
@@ -174,6 +179,23 @@ double Bounds::least_seconds(const Deck& deck, const LayersCost& cost, const Pla
   for (std::size_t l = 0; l < parameters.links.size(); ++l)
     least = std::max(least, layers * cost.taken.links[l] + parameters.links[l] + gradients.links[l]);
   return least;
+}
+
+// Sums of so many gradients over the shards, in one level or two.
+void Bounds::add_shard_sums(Taken& taken, const Places& places, bool experts, double elements, const Precision& p,
+                            double times) const {
+  const auto add = [&](Group group, Collective collective, DType type) {
+    const Placement& place = places[to_size(group)];
+    if (place.ranks < 2) return;
+    const auto count = static_cast<std::int64_t>(elements / static_cast<double>(place.ranks));
+    taken.add(collective_time(machine_, {group, collective, count, type}, place), times);
+  };
+  add(experts ? Group::expert_gradient_shards : Group::gradient_shards, Collective::reduce_scatter, p.accumulate);
+  add(experts ? Group::expert_gradient_node : Group::gradient_node, Collective::reduce_scatter, p.accumulate);
+  const Group of_node = experts ? Group::expert_gradient_node : Group::gradient_node;
+  const int near = std::max(1, places[to_size(of_node)].ranks);
+  elements /= near;
+  add(experts ? Group::expert_gradient_rail : Group::gradient_rail, Collective::all_to_all, p.compute);
 }
 
 // What the mean stage's experts take in gathers and sums, were each of their calls one for the whole stage.
@@ -192,8 +214,7 @@ double Bounds::expert_traffic_seconds(const Deck& deck, const Places& places, do
   Taken taken;
   taken.add(time(Group::expert_parameter_shards, Collective::all_gather, deck.train.fp8_gather ? DType::u8 : p.compute),
             again ? 2 * microbatches : 1);
-  taken.add(time(Group::expert_gradient_shards, Collective::reduce_scatter, p.accumulate),
-            zero >= 2 ? microbatches : 1);
+  add_shard_sums(taken, places, true, static_cast<double>(count) * shards, p, zero >= 2 ? microbatches : 1);
   return std::max(taken.seconds, *std::max_element(taken.links.begin(), taken.links.end()));
 }
 

@@ -81,6 +81,8 @@ class Bounds {
   const LayersCost& layers_of(const Deck& deck, const MeshShape& mesh, const Places& places);
   LayersCost compute(const Deck& deck, const MeshShape& mesh, const Places& places) const;
   double least_seconds(const Deck& deck, const LayersCost& cost, const Places& places, double microbatches) const;
+  void add_shard_sums(Taken& taken, const Places& places, bool experts, double elements, const Precision& p,
+                      double times) const;
   double expert_traffic_seconds(const Deck& deck, const Places& places, double microbatches) const;
   double least_bytes(const Deck& deck, const LayersCost& cost, double in_flight) const;
 

@@ -7,6 +7,7 @@
 #include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "layout/expert_nodes.hpp"
+#include "layout/shard_nodes.hpp"
 
 namespace forge {
 
@@ -163,6 +164,10 @@ void set_choice(Deck& deck, const Deck& resolved, const Choice& choice) {
   deck.train.recompute_full_layers = 0;
   deck.train.overlap = choice.overlap;
   deck.train.accumulate = Accumulation::automatic;
+  deck.train.reduction = resolved.train.reduction;
+  if (deck.train.reduction == ReductionLevels::two_level &&
+      !reduces_in_levels(deck, resolve_mesh(deck.mesh, ranks_of(deck.mesh))))
+    deck.train.reduction = ReductionLevels::one_level;
   deck.model.dispatch = choice.dispatch;
 }
 
@@ -190,6 +195,7 @@ std::vector<std::string> plain_settings() {
           "train.overlap=none",
           "train.zero_stage=3",
           "train.accumulate=automatic",
+          "train.reduction=one_level",
           "train.recompute_full_layers=0"};
 }
 
