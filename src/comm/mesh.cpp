@@ -30,8 +30,9 @@ std::unique_ptr<Communicator> tied_group(Communicator& device, const MeshShape& 
 }
 
 // Beside computation a collective leaves most of the device's multiprocessors to products: 16 blocks of 132 carry what
-// eight 400 Gb/s adapters a node do. Those that computation waits for take what NCCL likes. Not measured.
-int most_blocks(Group group) {
+// eight 400 Gb/s adapters a node do, unless the deck says how many. Those that computation waits for take what NCCL
+// likes. Not measured.
+int most_blocks(Group group, int asked) {
   switch (group) {
     case Group::tp:
     case Group::cp:
@@ -43,14 +44,14 @@ int most_blocks(Group group) {
     case Group::cp_outer:
       return 0;
     default:
-      return 16;
+      return asked > 0 ? asked : 16;
   }
 }
 
 }  // namespace
 
 Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const MeshGroups& groups)
-    : shape_(shape), cp_pairs_(groups.cp_pairs), world_(std::move(world)) {
+    : shape_(shape), cp_pairs_(groups.cp_pairs), blocks_(groups.blocks), world_(std::move(world)) {
   if (shape.world() != world_->size())
     throw Error("a mesh of " + std::to_string(shape.world()) + " ranks in a world of " +
                 std::to_string(world_->size()));
@@ -81,7 +82,7 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
 }
 
 void Mesh::make_group(Communicator& device, Group g, AxisBits axes, bool wanted) {
-  device.limit_blocks(most_blocks(g));
+  device.limit_blocks(most_blocks(g, blocks_));
   group(g) = wanted ? device.sub(axes) : self_communicator();
 }
 

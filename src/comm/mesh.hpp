@@ -68,6 +68,7 @@ class Mesh {
 
   MeshShape shape_;
   bool cp_pairs_;
+  int blocks_;  // MeshGroups::blocks
   std::unique_ptr<Communicator> world_, data_;
   std::array<std::unique_ptr<Communicator>, group_count> groups_;  // by Group
 };

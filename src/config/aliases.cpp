@@ -125,6 +125,8 @@ constexpr std::array key_aliases = {
     Alias{"seqlen seqlength sequencelength blocksize contextlength maxseqlen maxlength maxseqlength contextwindow "
           "ctxlen nctx context contextsize",
           "train.sequence_tokens", ""},
+    Alias{"gradreduceinbf16 reducedtype mixedprecisionreduce gradreducedtype allreducedtype gradreduceinfp32",
+          "train.reduction", "gradients are summed in fp32; two_level sends them as bf16 between nodes"},
     Alias{"randomseed rngseed", "train.seed", ""},
     Alias{"fp16 float16 half", "train.precision", "bf16, fp32, fp64 or fp8: forge has no fp16"},
     Alias{"dtype bf16 bfloat16 mixedprecision amp fp8 float8 torchdtype paramdtype paramsdtype mixedprecisionparam",

@@ -37,10 +37,10 @@ enum class Fp8Carrier { bf16, fp64 };                    // type of all that isn
 enum class Recompute { none, selective, latent, full };  // config/recompute.hpp
 enum class SpikeAction { none, log, skip, back };  // a line, no update, the newest checkpoint without the step's data
 enum class ReplicaAction { stop, repair };
-enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
-enum class ReductionLevels { one_level, two_level };        // of sums over shards: two_level inside nodes, then between
-enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
-enum class Overlap { none, pairs };                         // pairs: two passes at once, each behind the other's sends
+enum class Accumulation { automatic, sharded, unsharded };       // automatic: sharded with zero_stage >= 2
+enum class ReductionLevels { one_level, two_level, automatic };  // layout/shard_nodes.hpp
+enum class GatherPolicy { microbatch, step };                    // how long ZeRO-3 keeps gathered parameters
+enum class Overlap { none, pairs };  // pairs: two passes at once, each behind the other's sends
 enum class CpMethod { ring, all_gather, all_to_all, two_level };  // how context-parallel ranks see each other's keys
 enum class OptimizerName : int;                                   // config/optimizer_table.hpp
 enum class ScheduleName : int;                                    // config/schedule_name.hpp
@@ -377,11 +377,11 @@ struct OutputDeck {
 };
 
 struct MachineDeck {
-  std::int64_t threads = 0;         // per rank; 0 = OMP_NUM_THREADS, else cores / ranks of this node
-  std::int64_t workspace_mib = 64;  // what libraries (GEMM) may use
-  double peak_tflops = 0;           // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
-  std::int64_t first_deadline_seconds = 300;  // beside the steps, without progress; 0 = no watchdog
-  std::int64_t deadline_seconds = 60;         // of a step, at least: or ten times the median one
+  std::int64_t threads = 0;               // per rank; 0 = OMP_NUM_THREADS, else cores / ranks of this node
+  std::int64_t workspace_mib = 64;        // what libraries (GEMM) may use
+  double peak_tflops = 0;                 // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
+  std::int64_t communication_blocks = 0;  // multiprocessors for collectives beside products; 0 = not set apart
+  std::int64_t first_deadline_seconds = 300, deadline_seconds = 60;  // beside the steps (0 = no watchdog), of a step
 };
 
 struct Deck {

@@ -145,10 +145,10 @@ void add_train(std::vector<Key>& keys) {
   k.choice<&T::accumulate>("accumulate", may_change, {"automatic", "sharded", "unsharded"},
                            "reduce gradients after each microbatch, or once a step (zero_stage 0, 1 and 3); "
                            "automatic = once a step with zero_stage 0 and 1");
-  k.choice<&T::reduction>("reduction", may_change, {"one_level", "two_level"},
+  k.choice<&T::reduction>("reduction", may_change, {"one_level", "two_level", "automatic"},
                           "of gradients over the shards of zero_stage 1 to 3: in one collective; two_level: in fp32 "
-                          "inside each node, then rounded to bf16 between nodes and summed in fp32 there "
-                          "(docs/parallelism.md)");
+                          "inside each node, then rounded to bf16 between nodes and summed in fp32 there; "
+                          "automatic = two_level where it is legal (docs/parallelism.md)");
   k.choice<&T::gather>("gather", may_change, {"microbatch", "step"},
                        "zero_stage 3: gather a unit for each use, or once a step");
   k.choice<&T::overlap>("overlap", may_change, {"none", "pairs"},
@@ -369,6 +369,10 @@ void add_machine(std::vector<Key>& keys) {
                          "per rank; 0 = OMP_NUM_THREADS, else cores / ranks of the node");
   k.integer<&M::workspace_mib>("workspace_mib", may_change, 0, 1 << 20, "",
                                "memory for libraries (GEMM, cuDNN, CUTLASS), and for attention on a CPU");
+  k.integer<&M::communication_blocks>(
+      "communication_blocks", may_change, 0, 64, "",
+      "multiprocessors of a GPU for collectives beside products: NCCL's groups there have at most so many blocks, and "
+      "cuBLAS and CUTLASS choose products for the others; 0 = up to 16 blocks, and products for all");
   k.number<&M::peak_tflops>("peak_tflops", may_change, at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
   k.integer<&M::first_deadline_seconds>("first_deadline_seconds", may_change, 0, most_steps, "",

@@ -89,7 +89,8 @@ struct MeshGroups {
   bool whole = true;              // gradients are summed over all that hold a unit: ZeRO 0
   bool sharded = true;            // or over shards and replicas, and parameters are gathered: ZeRO 1 to 3
   bool expert_adapters = false;   // matrices of experts that all of etp have whole are trained
-  bool cp_pairs = true;           // any two ranks of cp exchange rows, not only those of a level
+  int blocks = 0;        // of a collective beside products, at most; 0: a default (machine.communication_blocks)
+  bool cp_pairs = true;  // any two ranks of cp exchange rows, not only those of a level
 };
 
 }  // namespace forge

@@ -12,12 +12,7 @@ struct Reduction {
   Group group;
   Collective collective;  // an all-reduce; a reduce-scatter is of the whole unit
   Range part;             // of the unit's buffer: whose sum the rank has then
-  // Of a reduce-scatter in two levels: the nodes. The ranks of a node sum in the accumulation type; between the ranks
-  // of a place these sums are exchanged in the compute type, to which each is rounded to nearest, but for a rank's own,
-  // and added in the accumulation type in the order of nodes. With u the half spacing of the compute type (2^-8 of
-  // bf16):
-  //   |g − Σ s_n| ≤ u Σ_{n ≠ own} |s_n| + what the sums in the accumulation type lose,   s_n: the sum of node n
-  int nodes = 1;
+  int nodes = 1;          // of a reduce-scatter in two levels (parallel/level_sums.hpp)
 
   // The groups of both levels.
   Group node() const { return group == Group::gradient_shards ? Group::gradient_node : Group::expert_gradient_node; }

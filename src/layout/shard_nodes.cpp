@@ -29,7 +29,7 @@ ShardNodes shard_nodes(const MeshShape& mesh, int node_ranks) {
 }
 
 bool reduces_in_levels(const Deck& deck, const MeshShape& mesh) {
-  return deck.train.reduction == ReductionLevels::two_level && deck.train.zero_stage > 0 &&
+  return deck.train.reduction != ReductionLevels::one_level && deck.train.zero_stage > 0 &&
          shard_nodes(mesh, deck.mesh.node_ranks).rule.empty();
 }
 

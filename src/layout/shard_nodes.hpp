@@ -15,7 +15,7 @@ struct ShardNodes {
 };
 // node_ranks: consecutive ranks of each node; 0: not known.
 ShardNodes shard_nodes(const MeshShape& mesh, int node_ranks);
-// Whether the deck's sums of gradients have two levels (train.reduction), and this is legal.
+// Whether the deck asks for sums of gradients in two levels (train.reduction), and its mesh has them.
 bool reduces_in_levels(const Deck& deck, const MeshShape& mesh);
 // Sets those over which the deck's sums have two levels (train.reduction).
 void set_shard_nodes(const Deck& deck, MeshShape& mesh);

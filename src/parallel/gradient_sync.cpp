@@ -4,9 +4,9 @@
 
 #include "kernels/kernels.hpp"
 #include "kernels/rows/bit_sums.hpp"
-#include "kernels/rows/node_sums.hpp"
 #include "kernels/rows/rounded_sums.hpp"
 #include "parallel/element_place.hpp"
+#include "parallel/level_sums.hpp"
 
 namespace forge {
 
@@ -100,27 +100,14 @@ void GradientSync<T>::reduce_shards(Stream& compute, const RankUnit<T>& unit, Vi
 
 template <class T>
 void GradientSync<T>::run(Stream& stream, const Reduction& reduction, View<A, 1> sums, View<A, 1> part) {
-  if (reduction.nodes > 1) return run_in_levels(stream, reduction, sums, part);
+  if (reduction.nodes > 1)
+    return sum_in_levels<T>(mesh_.of(reduction.node()), mesh_.of(reduction.rail()), stream, sums, part, exchanged_);
   Communicator& group = mesh_.of(reduction.group);
   if (group.size() == 1) return;
   if (reduction.collective == Collective::reduce_scatter)
     group.reduce_scatter(stream, View<const A, 1>(sums), part);
   else
     group.all_reduce(stream, part);
-}
-
-// sums(nodes, ranks of a node, part): of each node's block this rank's part is summed inside the node, rounded, and
-// sent to the rank of its place there.
-template <class T>
-void GradientSync<T>::run_in_levels(Stream& stream, const Reduction& reduction, View<A, 1> sums, View<A, 1> part) {
-  Communicator &node = mesh_.of(reduction.node()), &rail = mesh_.of(reduction.rail());
-  const std::int64_t nodes = reduction.nodes, count = part.size();
-  node.reduce_scatter_blocks(stream, sums.data, nodes, count, dtype_of<A>);
-  const View<T, 2> sent(exchanged_[0], {{nodes, count}}), received(exchanged_[1], {{nodes, count}});
-  const View<const A, 2> of_node(sums.data + node.rank() * count, {{nodes, count}}, node.size() * count);
-  round_nodes<T>(stream, of_node, sent);
-  rail.all_to_all(stream, sent.data, received.data, count, dtype_of<T>);
-  add_nodes<T>(stream, received, rail.rank(), part);
 }
 
 // N ← R(N + s) of a microbatch's s, of the rank's state where each is reduced, else of the whole unit. Behind the last

@@ -68,7 +68,6 @@ class GradientSync {
   void reduce_step(const RankUnit<T>& unit);
   // `sums`: the input of a reduce-scatter, and overwritten; else `part`, the sum's place, has it.
   void run(Stream& stream, const Reduction& reduction, View<A, 1> sums, View<A, 1> part);
-  void run_in_levels(Stream& stream, const Reduction& reduction, View<A, 1> sums, View<A, 1> part);
 
   ParameterStorage<T>& storage_;
   FreshSums<A> fresh_;

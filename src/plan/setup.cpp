@@ -109,6 +109,10 @@ RunSetup on_devices(RunSetup setup, int capability) {
   return setup;
 }
 
+int spared_multiprocessors(const RunSetup& setup) {
+  return setup.mesh.world() > 1 ? static_cast<int>(setup.deck.machine.communication_blocks) : 0;
+}
+
 MeshGroups groups_of(const RunSetup& setup) {
   const bool sharded = setup.deck.train.zero_stage > 0;
   return {kv_copies(setup.spec, setup.mesh.tp),
@@ -119,6 +123,7 @@ MeshGroups groups_of(const RunSetup& setup) {
           !sharded,
           sharded,
           has_expert_adapters(setup.spec),
+          static_cast<int>(setup.deck.machine.communication_blocks),
           !setup.mesh.two_level_cp() || setup.spec.options.full_attention_interval > 0};
 }
 

@@ -53,6 +53,8 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const K
 // A setup on devices of this compute capability, with the products of rounded operands there.
 RunSetup on_devices(RunSetup setup, int capability);
 
+// Multiprocessors that products leave to collectives (machine.communication_blocks); one rank has none.
+int spared_multiprocessors(const RunSetup& setup);
 // The groups of a mesh that follow from the model.
 MeshGroups groups_of(const RunSetup& setup);
 

@@ -113,8 +113,8 @@ void add_training_changes(const ModelDeck& model, std::vector<DeckChange>& list)
     for (const std::int64_t stage : {0, 1, 2, 3})
       list.push_back({"zero", [=](Deck& d) { set_zero_stage(d, stage, accumulate); }});
   list.push_back({"reduction", [](Deck& d) {
-                    const bool two = d.train.reduction == ReductionLevels::two_level;
-                    d.train.reduction = two ? ReductionLevels::one_level : ReductionLevels::two_level;
+                    const bool one = d.train.reduction == ReductionLevels::one_level;
+                    d.train.reduction = !one ? ReductionLevels::one_level : ReductionLevels::two_level;
                   }});
   list.push_back({"gather", [](Deck& d) {
                     const bool step = d.train.gather == GatherPolicy::step;
@@ -143,7 +143,8 @@ void add_schedules(std::vector<DeckChange>& list) {
 void drop_illegal_levels(Deck& d, int ranks) {
   Report refused;
   const auto mesh = resolve_mesh(d.mesh, ranks, refused);
-  if (mesh && !reduces_in_levels(d, *mesh)) d.train.reduction = ReductionLevels::one_level;
+  const bool two = d.train.reduction == ReductionLevels::two_level;
+  if (two && mesh && !reduces_in_levels(d, *mesh)) d.train.reduction = ReductionLevels::one_level;
 }
 
 // What no longer divides after a change takes the next value that does.

@@ -38,7 +38,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   void* const for_libraries = arena_.allocate(library_bytes, Category::library);
   const KernelChoice& asked = setup_.buffers.kernels;
   const bool by_cutlass = takes_cutlass(setup_.deck, asked.grouped) && cutlass_has_kernels_here();
-  gemm_ = std::make_unique<Gemm>(for_libraries, library_bytes, by_cutlass);
+  gemm_ = std::make_unique<Gemm>(for_libraries, library_bytes, by_cutlass, spared_multiprocessors(setup_));
   const bool by_cudnn = takes_cudnn(setup_.deck, setup_.buffers, cudnn_is_preferred_here());
   if (by_cudnn) cudnn_ = std::make_unique<CudnnAttention>(for_libraries, library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);

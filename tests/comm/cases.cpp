@@ -104,6 +104,16 @@ void reductions(Communicator& ranks, Stream& stream, std::int64_t count) {
         EXPECT_EQ(got[static_cast<std::size_t>(i)], all[static_cast<std::size_t>(i)]);
       }
   }
+  const std::int64_t blocks = 3;
+  const Field<T> data(stream, numbers(rank, 0, blocks * size * count));
+  ranks.reduce_scatter_blocks(stream, data.at(0), blocks, count, type);
+  const Values got = data.read();
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t begin = (b * size + rank) * count;
+    EXPECT_EQ(Values(got.begin() + begin, got.begin() + begin + count),
+              size > 1 ? sums(size, begin, count) : numbers(0, begin, count))
+        << name_of(type) << " x " << count << ", block " << b;
+  }
 }
 
 template <class T>
@@ -318,6 +328,7 @@ void traffic(Communicator& ranks) {
   counted->all_reduce(stream, data.at(0), 8 * size, DType::f32);
   counted->all_gather(stream, more.at(0), data.at(0), 8, DType::f32);
   counted->reduce_scatter(stream, data.at(0), more.at(0), 8, DType::f32);
+  counted->reduce_scatter_blocks(stream, data.at(0), 4, 2, DType::f32);
   counted->broadcast(stream, data.at(0), 10, DType::bf16, 0);
   counted->all_to_all(stream, data.at(0), more.at(0), 8, DType::f32);
   stream.synchronize();
@@ -325,7 +336,8 @@ void traffic(Communicator& ranks) {
   const auto bytes = [&](Collective c) { return t.bytes[static_cast<std::size_t>(c)]; };
   EXPECT_EQ(bytes(Collective::all_reduce), 2 * 8 * others * 4);
   EXPECT_EQ(bytes(Collective::all_gather), 8 * others * 4);
-  EXPECT_EQ(bytes(Collective::reduce_scatter), 8 * others * 4);
+  EXPECT_EQ(bytes(Collective::reduce_scatter), 2 * 8 * others * 4);
+  EXPECT_EQ(t.calls[static_cast<std::size_t>(Collective::reduce_scatter)], 2);
   EXPECT_EQ(bytes(Collective::broadcast), ranks.rank() == 0 && size > 1 ? 20 : 0);
   EXPECT_EQ(bytes(Collective::all_to_all), 8 * others * 4);
   EXPECT_EQ(bytes(Collective::send), 0);

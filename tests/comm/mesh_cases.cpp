@@ -119,6 +119,35 @@ void unused_groups(Communicator& world) {
   }
 }
 
+// Two levels of sums over shards: those of a node follow each other, on a rail one of each node. Experts' shards stand
+// ep etp apart, each here on a node of its own.
+void shard_levels(Communicator& world) {
+  const int n = world.size(), rank = world.rank();
+  for (const int tp : {1, 2})
+    for (const int nodes : {2, 3, 4}) {
+      if (n % (nodes * tp) != 0) continue;
+      MeshShape shape;
+      shape.tp = shape.etp = tp;
+      shape.dp_shard = n / tp;
+      shape.ep = n / tp / nodes;
+      shape.edp = shape.shard_nodes = shape.expert_shard_nodes = nodes;
+      MeshGroups groups;
+      groups.experts = true;
+      Mesh mesh(world.duplicate(), shape, groups);
+      std::vector<int> of_node, rail;
+      for (int r = rank % tp; r < n; r += tp) {
+        if (r * nodes / n == rank * nodes / n) of_node.push_back(r);
+        if (r % (n / nodes) == rank % (n / nodes)) rail.push_back(r);
+      }
+      expect_members(mesh.of(Group::gradient_node), rank, of_node, "gradient_node");
+      expect_members(mesh.of(Group::gradient_rail), rank, rail, "gradient_rail");
+      expect_members(mesh.of(Group::expert_gradient_node), rank, {rank}, "expert_gradient_node");
+      expect_members(mesh.of(Group::expert_gradient_rail), rank, rail, "expert_gradient_rail");
+      for (const Group g : {Group::gradient_shards, Group::expert_gradient_shards}) EXPECT_EQ(mesh.of(g).size(), 1);
+      EXPECT_EQ(mesh.parameter_shards().size(), n / tp);
+    }
+}
+
 }  // namespace
 
 void every_mesh(Communicator& world) {
@@ -126,6 +155,7 @@ void every_mesh(Communicator& world) {
     for (int copies = 1; copies <= shape.tp; ++copies)
       if (shape.tp % copies == 0) one_mesh(world, shape, copies);
   unused_groups(world);
+  shard_levels(world);
   MeshShape wrong;
   wrong.tp = world.size() + 1;
   EXPECT_THROW(Mesh(world.duplicate(), wrong), Error);

@@ -235,6 +235,23 @@ TEST(Check, ZeroStagesAndAccumulation) {
   EXPECT_NO_THROW(checked([](Deck& d) { d.train.gather = GatherPolicy::step, d.train.zero_stage = 3; }));
 }
 
+TEST(Check, TwoLevelSums) {
+  const auto two_levels = [](std::int64_t stage, int node_ranks) {
+    return [=](Deck& d) {
+      d.train.zero_stage = stage, d.train.reduction = ReductionLevels::two_level, d.mesh.node_ranks = node_ranks;
+    };
+  };
+  EXPECT_NO_THROW(checked(two_levels(1, 2), 4));
+  EXPECT_NO_THROW(checked(two_levels(3, 1), 4));
+  expect_refused(two_levels(0, 2),
+                 {"train.reduction = two_level with train.zero_stage = 0; legal: 1, 2, 3; or reduction: one_level"}, 4);
+  expect_refused(two_levels(2, 4),
+                 {"mesh.dp_shard x mesh.cp = 4, mesh.tp = 1 on nodes of 4 ranks; legal: shards on two nodes or more"},
+                 4);
+  expect_refused(two_levels(2, 3), {"on nodes of 3 ranks"}, 4);
+  expect_refused(two_levels(2, 0), {"nodes that are not known"}, 4);
+}
+
 TEST(Check, Schedules) {
   for (const auto name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
                           ScheduleName::zero_bubble, ScheduleName::zb_v})

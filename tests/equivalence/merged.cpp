@@ -57,14 +57,15 @@ std::string text_of(const Deck& d) {
   std::ostringstream text;
   text << "pp " << d.mesh.pp << ", dp " << d.mesh.dp_replicate << " x " << d.mesh.dp_shard << ", cp " << d.mesh.cp
        << ", tp " << d.mesh.tp << ", ep " << d.mesh.ep << ", etp " << d.mesh.etp << "; zero " << d.train.zero_stage
-       << ", accumulate " << static_cast<int>(d.train.accumulate) << ", gather " << static_cast<int>(d.train.gather)
-       << ", recompute " << static_cast<int>(d.train.recompute) << " and full of " << d.train.recompute_full_layers
-       << ", schedule " << static_cast<int>(d.schedule.name) << " x " << d.schedule.virtual_stages << " "
-       << d.schedule.split << ", cp method " << static_cast<int>(d.mesh.cp_method) << ", b "
-       << d.train.microbatch_sequences << ", G " << d.train.global_batch_sequences << ", T " << d.train.sequence_tokens
-       << ", precision " << static_cast<int>(d.train.precision) << "; L " << d.model.layers << ", C " << d.model.width
-       << ", H " << d.model.heads << ", K " << d.model.kv_heads << ", D " << d.model.head_dim << ", F " << d.model.ffn
-       << ", V " << d.model.vocabulary;
+       << ", accumulate " << static_cast<int>(d.train.accumulate) << ", levels " << static_cast<int>(d.train.reduction)
+       << ", gather " << static_cast<int>(d.train.gather) << ", recompute " << static_cast<int>(d.train.recompute)
+       << " and full of " << d.train.recompute_full_layers << ", schedule " << static_cast<int>(d.schedule.name)
+       << " x " << d.schedule.virtual_stages << " " << d.schedule.split << ", cp method "
+       << static_cast<int>(d.mesh.cp_method) << ", b " << d.train.microbatch_sequences << ", G "
+       << d.train.global_batch_sequences << ", T " << d.train.sequence_tokens << ", precision "
+       << static_cast<int>(d.train.precision) << "; L " << d.model.layers << ", C " << d.model.width << ", H "
+       << d.model.heads << ", K " << d.model.kv_heads << ", D " << d.model.head_dim << ", F " << d.model.ffn << ", V "
+       << d.model.vocabulary;
   if (d.model.attention == AttentionKind::mla)
     text << ", latents " << d.model.q_lora << " and " << d.model.kv_lora << ", heads of " << d.model.nope_dim << " + "
          << d.model.rope_dim << ", values of " << d.model.value_dim;

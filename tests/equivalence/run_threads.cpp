@@ -84,6 +84,7 @@ Deck one_rank(const Deck& deck) {
   one.train.recompute_full_layers = defaults.train.recompute_full_layers;
   one.train.zero_stage = defaults.train.zero_stage;
   one.train.accumulate = defaults.train.accumulate;
+  one.train.reduction = defaults.train.reduction;
   one.train.gather = defaults.train.gather;
   one.train.fp8_gather = defaults.train.fp8_gather;
   return one;

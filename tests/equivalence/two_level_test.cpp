@@ -112,6 +112,55 @@ TEST(TwoLevel, ARowCrossesOnceToEachOtherNode) {
     }
 }
 
+// Sums of gradients in fp32 inside nodes and in the compute type between them: every stage of ZeRO, sums after each
+// microbatch and once a step; stages, tp, cp, replicas and experts, whose shards may have nodes of their own.
+TEST(TwoLevel, SumsOfGradientsEqualOneRank) {
+  const Case layouts[] = {
+      {{.dp_shard = 8}, 2},
+      {{.dp_shard = 8}, 4},
+      {{.dp_shard = 4, .tp = 2}, 4},
+      {{.dp_shard = 4, .tp = 2}, 2},
+      {{.dp_shard = 2, .cp = 4}, 2},
+      {{.dp_shard = 2, .cp = 2, .tp = 2}, 4},
+      {{.pp = 2, .dp_shard = 4}, 2},
+      {{.dp_replicate = 2, .dp_shard = 4}, 2},
+      {{.dp_shard = 8, .ep = 2, .etp = 1}, 4},
+      {{.dp_shard = 8, .ep = 4, .etp = 1}, 2},
+      {{.dp_shard = 4, .tp = 2, .ep = 2, .etp = 2}, 2},
+  };
+  std::vector<LayoutCase> cases;
+  const auto add = [&](const TestModel& model, const Case& c) {
+    Deck deck = deck_on_nodes(model.deck, c, cases.size());
+    deck.train.zero_stage = 1 + static_cast<std::int64_t>(cases.size() % 3);
+    deck.train.accumulate =
+        deck.train.zero_stage == 2 || cases.size() % 2 == 0 ? Accumulation::sharded : Accumulation::unsharded;
+    if (deck.train.zero_stage < 2) deck.train.accumulate = Accumulation::automatic;
+    deck.train.reduction = ReductionLevels::two_level;
+    cases.push_back({model.name, deck});
+  };
+  for (const TestModel& model : models_of_eight())
+    for (const Case& c : layouts) add(model, c);
+  for (const TestModel& model : test_models())
+    for (const Case& c : layouts)
+      if (c.mesh.ep == 1) add(model, c);
+  References references;
+  const auto check = [&](const LayoutCase& c) -> std::string {
+    Deck checked = c.deck;
+    if (const auto rule = illegality(checked); !rule.empty()) return rule;
+    const MeshShape mesh = make_setup(checked).mesh;
+    if (mesh.shard_nodes * mesh.expert_shard_nodes == 1) return "has no two levels";
+    return equals_one_rank(c.deck, references);
+  };
+  EXPECT_EQ(failures_of(cases, 0, check), "");
+  // What a rank sends and keeps in bf16 is the plan's, with sums in either type.
+  for (LayoutCase& c : cases) {
+    if (c.deck.optimizer.gradients == StateType::bf16) continue;
+    c.deck.train.precision = PrecisionName::bf16;
+    if (&c - cases.data() >= 16) break;
+    EXPECT_EQ(run_threads(c.deck, {}).problem, "") << c.name << text_of(c.deck);
+  }
+}
+
 // In the order of the plan, with its bytes, where forced_balance deals the experts.
 TEST(TwoLevel, RunsAsListed) {
   int runs = 0;

@@ -44,6 +44,7 @@ struct Case {
   int threads = 1;
   std::size_t workspace = workspace_bytes;
   Stream::Kind kind = Stream::Kind::Inline;
+  int spared = 0;
 
   Field<T> a() const {
     const bool flip = ta == Transpose::yes;
@@ -57,7 +58,7 @@ struct Case {
 
   Values run(const Field<T>& a, const Field<T>& b, const Field<TC>& c) const {
     const Buffer memory(workspace);
-    Gemm gemm(memory.data(), workspace);
+    Gemm gemm(memory.data(), workspace, false, spared);
     Stream stream(threads, kind);
     gemm(stream, ta, tb, alpha, View<const T, 2>(a.view()), View<const T, 2>(b.view()), beta, c.view());
     stream.synchronize();
@@ -139,6 +140,15 @@ TYPED_TEST(GemmTest, AnyWorkspaceWillDo) {
   for (const std::size_t bytes : {0u, 256u, 20000u, 40000u, 100000u, 300000u}) {
     Case<TypeParam> c{61, 190, 300, Transpose::no, Transpose::yes, 1.0, 0.5, 1};
     c.workspace = bytes;
+    c.check();
+  }
+}
+
+// On a GPU; also where none would be left.
+TYPED_TEST(GemmTest, SparesMultiprocessors) {
+  for (const int spared : {1, 5, 1000}) {
+    Case<TypeParam> c{130, 65, 64, Transpose::no, Transpose::yes, 1.0, 0.5, 1};
+    c.spared = spared;
     c.check();
   }
 }

@@ -55,6 +55,18 @@ TEST(Neighbours, OfferTwoHopsWhereExpertsAreOnSeveralNodes) {
   EXPECT_FALSE(has(neighbours_of(deck, 8), "model.dispatch=all_to_all"));
 }
 
+TEST(Neighbours, OfferTwoLevelSumsWhereShardsAreOnSeveralNodes) {
+  Deck deck = deck_on(8, false, {.dp_shard = 8});
+  deck.train.zero_stage = 1;
+  EXPECT_FALSE(has(neighbours_of(deck, 8), "train.reduction=two_level"));
+  deck.mesh.node_ranks = 4;
+  EXPECT_TRUE(has(neighbours_of(deck, 8), "train.reduction=two_level"));
+  deck.train.reduction = ReductionLevels::two_level;
+  EXPECT_TRUE(has(neighbours_of(deck, 8), "train.reduction=one_level"));
+  EXPECT_TRUE(has(neighbours_of(deck, 8), "train.zero_stage=0 train.reduction=one_level"));
+  EXPECT_TRUE(has(neighbours_of(deck, 8), "mesh.dp_replicate=2 mesh.dp_shard=4 train.reduction=one_level"));
+}
+
 TEST(Neighbours, OfferTheMethodsOfContextParallelism) {
   Deck deck = deck_on(4, false, {.dp_shard = 1, .cp = 4});
   const auto offered = [&](const char* method) {

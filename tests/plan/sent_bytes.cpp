@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <sstream>
+#include <utility>
 
 #include "config/fp8_recipe.hpp"
 #include "config/optimizer_table.hpp"
@@ -289,9 +291,12 @@ class Step {
   void gradients(std::vector<GroupBytes>& all, bool experts, std::vector<int> same, std::vector<int> shards,
                  std::vector<int> replicas) const {
     const std::string of = experts ? "expert_" : "";
-    SentGroup sums(of + "gradients", std::move(same)), parts(of + "gradient_shards", shards),
-        copies(of + "gradient_replicas", std::move(replicas)), gathered(of + "parameter_shards", std::move(shards));
-    const std::int64_t Z = parts.n(), stage = d.train.zero_stage;
+    const auto [near, rail] = levels(shards);
+    SentGroup sums(of + "gradients", std::move(same)),
+        parts(of + "gradient_shards", rail.size() > 1 ? std::vector<int>{rank_} : shards),
+        in_node(of + "gradient_node", near), between(of + "gradient_rail", rail),
+        copies(of + "gradient_replicas", std::move(replicas)), gathered(of + "parameter_shards", shards);
+    const std::int64_t Z = gathered.n(), stage = d.train.zero_stage;
     const bool each = d.train.accumulate == Accumulation::sharded;
     for (const UnitSize& unit : units_) {
       if (is_experts(unit) != experts) continue;
@@ -299,15 +304,33 @@ class Step {
         sums.all_reduce(unit.elements, a);
         continue;
       }
-      parts.messages(unit.elements / Z, a, each && unit.matrices ? M * uses(unit) : 1);
+      const std::int64_t times = each && unit.matrices ? M * uses(unit) : 1;
+      parts.messages(unit.elements / Z, a, times);
+      in_node.messages(unit.elements / in_node.n(), a, times);
+      between.messages(unit.elements / Z, e, times);
       copies.all_reduce(unit.elements / Z, a);
       if (stage < 3 || d.train.gather == GatherPolicy::step) gathered.all_gather(unit.elements / Z, e);
     }
     if (stage == 3 && d.train.gather == GatherPolicy::microbatch && Z > 1)
       gathered.all_gather(gathered_elements(experts) / Z, e);
-    for (const SentGroup* group : {&sums, &parts, &copies}) all.push_back(group->bytes());
+    for (const SentGroup* group : {&sums, &parts, &in_node, &between, &copies}) all.push_back(group->bytes());
     if (!experts) replicated(all);
     all.push_back(gathered.bytes());
+  }
+  // Of sums in two levels over the nodes, as many shards on each: those on this rank's, and those of its place there.
+  std::pair<std::vector<int>, std::vector<int>> levels(const std::vector<int>& shards) const {
+    const int distance = shards.size() > 1 ? shards[1] - shards[0] : 1, there = d.mesh.node_ranks;
+    if (there == 0 || (distance % there != 0 && there % distance != 0)) return {{rank_}, {rank_}};
+    std::map<int, std::vector<int>> nodes;
+    for (const int rank : shards) nodes[rank / there].push_back(rank);
+    bool alike = d.train.reduction == ReductionLevels::two_level && nodes.size() > 1;
+    for (const auto& [node, ranks] : nodes) alike = alike && ranks.size() == nodes.begin()->second.size();
+    if (!alike) return {{rank_}, {rank_}};
+    const std::vector<int>& near = nodes[rank_ / there];
+    const auto place = static_cast<std::size_t>(std::find(near.begin(), near.end(), rank_) - near.begin());
+    std::vector<int> rail;
+    for (const auto& [node, ranks] : nodes) rail.push_back(ranks[place]);
+    return {near, rail};
   }
   std::int64_t uses(const UnitSize& unit) const {
     if (unit.kind != UnitSize::Kind::token_table) return 1;

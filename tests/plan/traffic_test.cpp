@@ -75,6 +75,21 @@ TEST_F(PlannedTraffic, OfLayoutsWithExpertsIsTheFormulas) {
     EXPECT_TRUE(sending_.contains(group)) << group;
 }
 
+// Sums of gradients in two levels, of all layouts that have them on nodes of 2, 4 and 8 ranks.
+TEST_F(PlannedTraffic, OfTwoLevelSumsIsTheFormulas) {
+  for (const int ranks : {4, 8, 12, 16, 24})
+    for (auto list : {drawn_layouts(ranks, 47), drawn_moe_layouts(ranks, 47)})
+      for (LayoutCase c : list) {
+        simplify(c.deck);
+        c.deck.mesh.node_ranks = std::array{2, 4, 8}[cases_ % 3];
+        c.deck.train.reduction = ReductionLevels::two_level;
+        if (illegality(c.deck).empty()) expect_formula(c.deck, c.name);
+      }
+  EXPECT_GT(cases_, 50u);
+  for (const char* group : {"gradient_node", "gradient_rail", "expert_gradient_node", "expert_gradient_rail"})
+    EXPECT_TRUE(sending_.contains(group)) << group;
+}
+
 // Decks of inputs/ that the formula has no word for, in the order of their names.
 const std::vector<std::string> without_formula = {
     "13b_32gpu_tp4_pp2",       "29b_32gpu_tp4_pp2",       "70b_32gpu_tp4_pp4",       "7b_16gpu_muon",

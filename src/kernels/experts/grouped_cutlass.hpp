@@ -15,6 +15,7 @@ namespace forge {
 struct CutlassWorkspace {
   void* data;
   std::size_t bytes;
+  int multiprocessors = 0;  // that the products take; 0: all
 };
 
 bool grouped_rows_by_cutlass(Stream&, const CutlassWorkspace&, const RowGroups&, bool weights_by_rows,

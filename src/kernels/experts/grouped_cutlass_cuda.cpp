@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "device/device_memory.hpp"
 #include "device/launch.hpp"
+#include "kernels/gemm/cublaslt.hpp"
 
 namespace forge {
 
@@ -120,13 +121,6 @@ void check(cutlass::Status status) {
     throw LibraryFailed(std::string("CUTLASS: ") + cutlass::cutlassGetStatusString(status));
 }
 
-int multiprocessors() {
-  int device = 0, count = 0;
-  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda_check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-  return count;
-}
-
 // C = alpha A B + beta C, of groups whose descriptions are written by a launch before.
 template <class Kernel, class Result>
 void run(Stream& stream, const CutlassWorkspace& workspace, const RowGroups& groups, const Operands& operands, int m,
@@ -138,12 +132,13 @@ void run(Stream& stream, const CutlassWorkspace& workspace, const RowGroups& gro
   const auto pointers = [&](int i) { return reinterpret_cast<const Number**>(d.pointers[i]); };
   auto* const results = reinterpret_cast<Result**>(d.pointers[2]);
   auto* const strides_of_c = reinterpret_cast<typename Arranged::InternalStrideD*>(d.leading[2]);
-  typename Gemm::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGrouped,
-                                     {static_cast<int>(groups.count), d.extents, nullptr},
-                                     {pointers(0), reinterpret_cast<typename Arranged::InternalStrideA*>(d.leading[0]),
-                                      pointers(1), reinterpret_cast<typename Arranged::InternalStrideB*>(d.leading[1])},
-                                     {{}, const_cast<const Result**>(results), strides_of_c, results, strides_of_c},
-                                     {0, multiprocessors()}};
+  typename Gemm::Arguments arguments{
+      cutlass::gemm::GemmUniversalMode::kGrouped,
+      {static_cast<int>(groups.count), d.extents, nullptr},
+      {pointers(0), reinterpret_cast<typename Arranged::InternalStrideA*>(d.leading[0]), pointers(1),
+       reinterpret_cast<typename Arranged::InternalStrideB*>(d.leading[1])},
+      {{}, const_cast<const Result**>(results), strides_of_c, results, strides_of_c},
+      {0, workspace.multiprocessors > 0 ? workspace.multiprocessors : multiprocessors_left(0)}};
   arguments.epilogue.thread.alpha = alpha;
   arguments.epilogue.thread.beta = beta;
   if (const std::size_t needed = described + Gemm::get_workspace_size(arguments); needed > workspace.bytes)

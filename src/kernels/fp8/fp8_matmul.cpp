@@ -64,6 +64,7 @@ CublasLtPlan Fp8Matmul::make_plan(const CublasLt& library, const Shape& s, const
   set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
   set_attribute(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{0});
+  set_multiprocessors(operation, library.multiprocessors);
   set_modes(operation, s.a_order, s.b_order);
   set_factors(operation, of_a, of_b);
   plan.a = matrix_layout(s.a_type, s.m, s.k, s.a_pitch);

@@ -12,6 +12,7 @@ struct CublasLt {
   cublasLtHandle_t handle;
   void* workspace;
   std::size_t workspace_bytes;
+  int multiprocessors;  // for products; 0: all
 };
 
 // Products of codes by cuBLASLt, of Gemm::code_product.

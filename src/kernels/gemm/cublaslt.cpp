@@ -1,6 +1,19 @@
 #include "kernels/gemm/cublaslt.hpp"
 
+#include "device/cuda_check.hpp"
+
 namespace forge {
+
+int multiprocessors_left(int spared) {
+  int device = 0, count = 0;
+  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+  cuda_check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return std::max(1, count - spared);
+}
+
+void set_multiprocessors(cublasLtMatmulDesc_t operation, int count) {
+  if (count > 0) set_attribute(operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(count));
+}
 
 cublasLtMatmulAlgo_t proposed_algorithm(cublasLtHandle_t handle, const CublasLtPlan& plan,
                                         const OperandAlignment& alignment, std::size_t workspace_bytes,

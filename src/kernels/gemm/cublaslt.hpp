@@ -39,6 +39,11 @@ struct FreeCublasLt {
 template <class Handle>
 using OwnedCublasLt = std::unique_ptr<std::remove_pointer_t<Handle>, FreeCublasLt>;
 
+// The current device's multiprocessors but for `spared`, at least one.
+int multiprocessors_left(int spared);
+// Products choose their blocks for so many multiprocessors; 0: for all.
+void set_multiprocessors(cublasLtMatmulDesc_t operation, int count);
+
 template <class Value>
 void set_attribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, Value value) {
   cublas_check(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value),

@@ -24,7 +24,8 @@ enum class CodeScaling;
 //   cuBLASLt.
 class Gemm {
  public:
-  Gemm(void* workspace, std::size_t workspace_bytes, bool cutlass = false);
+  // spared: multiprocessors of a GPU for which cuBLASLt and CUTLASS choose no blocks, as communication holds them.
+  Gemm(void* workspace, std::size_t workspace_bytes, bool cutlass = false, int spared = 0);
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;

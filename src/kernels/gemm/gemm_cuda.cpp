@@ -51,7 +51,7 @@ std::string describe(const Shape& s) {
          std::to_string(s.ta ? s.a_rows : s.a_columns);
 }
 
-CublasLtPlan describe_product(const Shape& s) {
+CublasLtPlan describe_product(const Shape& s, int multiprocessors) {
   const bool fp64 = s.type == CUDA_R_64F;
   CublasLtPlan plan;
   cublasLtMatmulDesc_t operation = nullptr;
@@ -61,6 +61,7 @@ CublasLtPlan describe_product(const Shape& s) {
   plan.operation.reset(operation);
   set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, s.tb ? CUBLAS_OP_T : CUBLAS_OP_N);
   set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, s.ta ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set_multiprocessors(operation, multiprocessors);
   plan.a = matrix_layout(s.type, s.a_rows, s.a_columns, s.a_pitch, s.batch.count, s.batch.a);
   plan.b = matrix_layout(s.type, s.b_rows, s.b_columns, s.b_pitch, s.batch.count, s.batch.b);
   plan.c = matrix_layout(s.c_type, s.c_rows, s.c_columns, s.c_pitch, s.batch.count, s.batch.c);
@@ -82,20 +83,24 @@ struct Gemm::Implementation {
   CublasLtPlans<Shape> plans, plans_of_groups;
   Fp8Matmul codes;
   bool cutlass;
+  int multiprocessors;  // for products; 0: all
 
-  Implementation(void* w, std::size_t bytes, bool by_cutlass)
-      : workspace(w), workspace_bytes(w ? bytes : 0), cutlass(by_cutlass) {
+  Implementation(void* w, std::size_t bytes, bool by_cutlass, int spared)
+      : workspace(w),
+        workspace_bytes(w ? bytes : 0),
+        cutlass(by_cutlass),
+        multiprocessors(spared > 0 ? multiprocessors_left(spared) : 0) {
     cublas_check(cublasLtCreate(&handle), "cublasLtCreate");
   }
   ~Implementation() { cublasLtDestroy(handle); }
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
 
-  CutlassWorkspace for_cutlass() const { return {workspace, workspace_bytes}; }
+  CutlassWorkspace for_cutlass() const { return {workspace, workspace_bytes, multiprocessors}; }
 
   const CublasLtPlan& find(CublasLtPlans<Shape>& known, const Shape& shape) {
     return known.find(shape, [&] {
-      CublasLtPlan plan = describe_product(shape);
+      CublasLtPlan plan = describe_product(shape, multiprocessors);
       plan.algorithm = proposed_algorithm(handle, plan, {shape.a_alignment, shape.b_alignment, shape.c_alignment},
                                           workspace_bytes, describe(shape));
       return plan;
@@ -166,8 +171,8 @@ struct Gemm::Implementation {
   }
 };
 
-Gemm::Gemm(void* workspace, std::size_t workspace_bytes, bool cutlass)
-    : impl_(std::make_unique<Implementation>(workspace, workspace_bytes, cutlass)) {}
+Gemm::Gemm(void* workspace, std::size_t workspace_bytes, bool cutlass, int spared)
+    : impl_(std::make_unique<Implementation>(workspace, workspace_bytes, cutlass, spared)) {}
 
 Gemm::~Gemm() = default;
 
@@ -270,7 +275,8 @@ FORGE_COMPUTE_TYPES(FORGE_GROUPED)
 
 template <class TC>
 void Gemm::code_product(Stream& stream, const CodeOperands& operands, CodeScaling scaling, bool adds, View<TC, 2> c) {
-  impl_->codes({impl_->handle, impl_->workspace, impl_->workspace_bytes}, stream, operands, scaling, adds, c);
+  impl_->codes({impl_->handle, impl_->workspace, impl_->workspace_bytes, impl_->multiprocessors}, stream, operands,
+               scaling, adds, c);
 }
 template void Gemm::code_product(Stream&, const CodeOperands&, CodeScaling, bool, View<bf16, 2>);
 template void Gemm::code_product(Stream&, const CodeOperands&, CodeScaling, bool, View<float, 2>);

@@ -272,7 +272,7 @@ struct Gemm::Implementation {
   Bf16Matmul matmul;
 };
 
-Gemm::Gemm(void* workspace, std::size_t workspace_bytes, bool)
+Gemm::Gemm(void* workspace, std::size_t workspace_bytes, bool, int)
     : impl_(new Implementation{{static_cast<std::byte*>(workspace), workspace ? workspace_bytes : 0}, {}}) {}
 
 Gemm::~Gemm() = default;

@@ -48,7 +48,7 @@ std::uint64_t hash_of(const Problem& p, bool extents = true) {
        {static_cast<std::uint64_t>(p.desc->compute), static_cast<std::uint64_t>(p.desc->scale),
         static_cast<std::uint64_t>(p.desc->transpose_a), static_cast<std::uint64_t>(p.desc->transpose_b),
         static_cast<std::uint64_t>(p.desc->a_factors.mode), static_cast<std::uint64_t>(p.desc->b_factors.mode),
-        static_cast<std::uint64_t>(p.desc->fast_accumulation)})
+        static_cast<std::uint64_t>(p.desc->fast_accumulation), static_cast<std::uint64_t>(p.desc->multiprocessors)})
     add(x);
   for (const Matrix* m : {&p.a, &p.b, &p.c, &p.d})
     for (const std::uint64_t x : {static_cast<std::uint64_t>(m->type), extents ? m->rows : 0, extents ? m->columns : 0,
@@ -158,6 +158,14 @@ cublasStatus_t set(T& to, const void* value, std::size_t bytes) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t set_multiprocessors(cublasLtMatmulDescOpaque_t& desc, const void* value, std::size_t bytes) {
+  const cublasStatus_t status = set(desc.multiprocessors, value, bytes);
+  if (status == CUBLAS_STATUS_SUCCESS &&
+      (desc.multiprocessors < 1 || desc.multiprocessors >= static_cast<int>(Settings::multiprocessors)))
+    return invalid("a product for " + std::to_string(desc.multiprocessors) + " multiprocessors, not fewer than all");
+  return status;
+}
+
 template <class Handle>
 cublasStatus_t destroy(Handle handle) {
   delete handle;
@@ -228,6 +236,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
   if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) return vgpu::set(desc->a_factors.data, value, bytes);
   if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) return vgpu::set(desc->b_factors.data, value, bytes);
   if (attribute == CUBLASLT_MATMUL_DESC_FAST_ACCUM) return vgpu::set(desc->fast_accumulation, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) return vgpu::set_multiprocessors(*desc, value, bytes);
   if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_MODE) return vgpu::set(desc->a_factors.mode, value, bytes);
   if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE) return vgpu::set(desc->b_factors.mode, value, bytes);
   return invalid("an attribute of products that is not emulated: " + std::to_string(attribute));

@@ -12,6 +12,7 @@ struct cublasLtMatmulDescOpaque_t {
   std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   vgpu::Factors a_factors = {}, b_factors = {};
   std::int8_t fast_accumulation = 0;
+  std::int32_t multiprocessors = 0;  // 0: all
 };
 
 namespace vgpu {
