@@ -27,12 +27,6 @@ constexpr std::int64_t head_chunks(std::int64_t rows) {
 // Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
 inline constexpr std::int64_t narrow_columns = 1024, narrow_strip = 32;
 
-// Memory that the workers of a team share, where a block is one team. One for each type and count.
-template <class T, int count>
-struct TeamArray {
-  FORGE_INLINE T* data() const { return device_detail::shared_array<T, count>(); }
-};
-
 struct Team {
   int size = team_threads;  // workers: a block, or so many neighbouring lanes of a warp, a power of two
 

@@ -92,7 +92,7 @@ struct KeyBackward {
   }
 };
 
-// Buffers of heads of all inner ranks' rows (all_to_all, two_level), which take turns: what is sent, received and
+// Buffers of heads of all inner ranks' rows (all_to_all, two_level), which take turns: those sent, received and
 // worked on.
 template <class T>
 struct PackedHeads {

@@ -15,8 +15,8 @@ namespace forge {
 // Sums gradients over the ranks that share a parameter, in a stream of its own behind the backward pass. By the
 // linearity of sums, one order serves all: over the shard group (after each microbatch, or once a step), then, once a
 // step and on the rank's shard only, over dp_replicate (HSDP) and over tp for elements that tp replicates or copies; at
-// the end over the two stages that hold a tied table. Ranks always sum in the accumulation type; what
-// two-level sums exchange between nodes is in the compute type (layout/reductions.hpp). Where the sums over
+// the end over the two stages that hold a tied table. Ranks always sum in the accumulation type;
+// two-level sums are exchanged between nodes in the compute type (parallel/level_sums.hpp). Where the sums over
 // microbatches are kept in the compute type (optimizer.gradients), each number is rounded once for each microbatch.
 template <class T>
 class GradientSync {

@@ -12,8 +12,8 @@ namespace forge {
 // node, `rail` those of this rank's place on each node; part is this rank's own place in sums, whose rest is
 // overwritten.
 //   s_n ← Σ over the ranks of a node, in the accumulation type;   part = Σ_n T(s_n), but for s_own, which isn't rounded
-// exchanged: two buffers of nodes · count numbers. |part − Σ s_n| ≤ u Σ_{n ≠ own} |s_n|, u = 2^-8 in bf16, and what the
-// sums in the accumulation type lose.
+// exchanged: two buffers of nodes · count numbers. |part − Σ s_n| ≤ u Σ_{n ≠ own} |s_n|, u = 2^-8 in bf16, beside the
+// roundings of sums in the accumulation type.
 template <class T>
 void sum_in_levels(Communicator& node, Communicator& rail, Stream& stream, View<acc_t<T>, 1> sums,
                    View<acc_t<T>, 1> part, const std::array<T*, 2>& exchanged);

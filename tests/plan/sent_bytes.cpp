@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <sstream>
-#include <utility>
 
 #include "config/fp8_recipe.hpp"
 #include "config/optimizer_table.hpp"
@@ -287,11 +285,10 @@ class Step {
 
   // ---- parameters and their gradients
   static bool is_experts(const UnitSize& unit) { return unit.kind == UnitSize::Kind::experts; }
-
   void gradients(std::vector<GroupBytes>& all, bool experts, std::vector<int> same, std::vector<int> shards,
                  std::vector<int> replicas) const {
     const std::string of = experts ? "expert_" : "";
-    const auto [near, rail] = levels(shards);
+    const auto [near, rail] = shard_levels(d, rank_, shards);
     SentGroup sums(of + "gradients", std::move(same)),
         parts(of + "gradient_shards", rail.size() > 1 ? std::vector<int>{rank_} : shards),
         in_node(of + "gradient_node", near), between(of + "gradient_rail", rail),
@@ -300,10 +297,8 @@ class Step {
     const bool each = d.train.accumulate == Accumulation::sharded;
     for (const UnitSize& unit : units_) {
       if (is_experts(unit) != experts) continue;
-      if (stage == 0) {
-        sums.all_reduce(unit.elements, a);
-        continue;
-      }
+      if (stage == 0) sums.all_reduce(unit.elements, a);
+      if (stage == 0) continue;
       const std::int64_t times = each && unit.matrices ? M * uses(unit) : 1;
       parts.messages(unit.elements / Z, a, times);
       in_node.messages(unit.elements / in_node.n(), a, times);
@@ -317,26 +312,10 @@ class Step {
     if (!experts) replicated(all);
     all.push_back(gathered.bytes());
   }
-  // Of sums in two levels over the nodes, as many shards on each: those on this rank's, and those of its place there.
-  std::pair<std::vector<int>, std::vector<int>> levels(const std::vector<int>& shards) const {
-    const int distance = shards.size() > 1 ? shards[1] - shards[0] : 1, there = d.mesh.node_ranks;
-    if (there == 0 || (distance % there != 0 && there % distance != 0)) return {{rank_}, {rank_}};
-    std::map<int, std::vector<int>> nodes;
-    for (const int rank : shards) nodes[rank / there].push_back(rank);
-    bool alike = d.train.reduction == ReductionLevels::two_level && nodes.size() > 1;
-    for (const auto& [node, ranks] : nodes) alike = alike && ranks.size() == nodes.begin()->second.size();
-    if (!alike) return {{rank_}, {rank_}};
-    const std::vector<int>& near = nodes[rank_ / there];
-    const auto place = static_cast<std::size_t>(std::find(near.begin(), near.end(), rank_) - near.begin());
-    std::vector<int> rail;
-    for (const auto& [node, ranks] : nodes) rail.push_back(ranks[place]);
-    return {near, rail};
-  }
   std::int64_t uses(const UnitSize& unit) const {
-    if (unit.kind != UnitSize::Kind::token_table) return 1;
     std::int64_t n = 0;
     for (const Held& h : held_) n += h.embedding + (h.head && m.tied_embeddings);
-    return n;
+    return unit.kind == UnitSize::Kind::token_table ? n : 1;
   }
   // ZeRO 3 on one stage: every unit in each forward, blocks and norm in each backward, but for what still stands in one
   // of the two places: norm and last block where a pass turns, the first two where the next begins; of experts, which

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,5 +36,23 @@ class SentGroup {
  private:
   GroupBytes bytes_;
 };
+
+// Of sums in two levels over the nodes, as many shards on each: those on this rank's, and those of its place there.
+inline std::pair<std::vector<int>, std::vector<int>> shard_levels(const Deck& d, int rank,
+                                                                  const std::vector<int>& shards) {
+  const std::pair<std::vector<int>, std::vector<int>> alone{{rank}, {rank}};
+  const int distance = shards.size() > 1 ? shards[1] - shards[0] : 1, there = d.mesh.node_ranks;
+  if (there == 0 || (distance % there != 0 && there % distance != 0)) return alone;
+  std::map<int, std::vector<int>> nodes;
+  for (const int shard : shards) nodes[shard / there].push_back(shard);
+  bool alike = d.train.reduction == ReductionLevels::two_level && nodes.size() > 1;
+  for (const auto& node : nodes) alike = alike && node.second.size() == nodes.begin()->second.size();
+  if (!alike) return alone;
+  const std::vector<int>& near = nodes[rank / there];
+  const auto place = std::find(near.begin(), near.end(), rank) - near.begin();
+  std::vector<int> rail;
+  for (const auto& node : nodes) rail.push_back(node.second[static_cast<std::size_t>(place)]);
+  return {near, rail};
+}
 
 }  // namespace forge::test
