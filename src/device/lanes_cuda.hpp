@@ -58,10 +58,4 @@ FORGE_INLINE void team_barrier(int size, unsigned lanes) {
 
 }  // namespace device_detail
 
-// Memory of a team that is a whole block: one for each type and count.
-template <class T, int count>
-struct TeamArray {
-  FORGE_INLINE T* data() const { return device_detail::shared_array<T, count>(); }
-};
-
 }  // namespace forge

@@ -15,8 +15,7 @@ namespace forge {
 // Blocks of numbers begin at a multiple of so many, which 16 bytes of every type divide.
 inline constexpr std::int64_t block_multiple = 64;
 
-// How many short rows, such as heads, a team takes at a time, where each worker has 16 bytes of a row: it asks for all
-// of them before it waits for one, as one row's bytes a thread keep memory half busy.
+// Short rows, such as heads, that a team asks for at a time: one row's 16 bytes a worker keep memory half busy.
 inline constexpr int rows_at_a_time = 4;
 
 // Chunks of rows whose heads' sums are added by themselves: blocks for all multiprocessors.
@@ -26,6 +25,12 @@ constexpr std::int64_t head_chunks(std::int64_t rows) {
 
 // Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
 inline constexpr std::int64_t narrow_columns = 1024, narrow_strip = 32;
+
+// Memory of a team that is a whole block: one for each type and count.
+template <class T, int count>
+struct TeamArray {
+  FORGE_INLINE T* data() const { return device_detail::shared_array<T, count>(); }
+};
 
 struct Team {
   int size = team_threads;  // workers: a block, or so many neighbouring lanes of a warp, a power of two
@@ -186,8 +191,7 @@ struct Team {
     return {all, all == infinity ? all - all : sum};
   }
 
-  // Where a team has more workers than the columns have packs, groups of them take the rows in turn, and their sums are
-  // added in order.
+  // With more workers than packs of columns, groups of them take the rows in turn; their sums are added in order.
   template <class A, class Lines, class Term, class Store, class... P>
   FORGE_INLINE void column_sums(std::int64_t columns, std::int64_t begin, std::int64_t end, const Lines& lines,
                                 Term term, Store store, P... rows) const {
