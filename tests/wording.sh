@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 table() {
   cat <<'END'
-98 headers
+96 headers
 6 messages
 END
 }

@@ -67,7 +67,7 @@ std::string head_ranks_problem(const Deck& deck) {
            equation("mesh.cp", mesh.cp) + ", and divide it and " + heads + legal;
   const std::int64_t here = ranks_of_node(mesh);
   if (here == 0)
-    return "mesh.cp_inner = 0 with nodes that are not known, have different numbers of ranks, or parts of tp" + legal;
+    return "mesh.cp_inner = 0 with nodes that are not known, have different numbers of ranks or split tp" + legal;
   return "mesh.cp_inner = 0 takes the ranks of a node, where " + std::to_string(here) + " of " +
          equation("mesh.cp", mesh.cp) + " would lie" + legal +
          (deck.model.heads / mesh.tp % mesh.cp == 0 ? ", or cp_method: all_to_all" : "");

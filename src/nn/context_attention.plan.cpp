@@ -45,7 +45,7 @@ PositionRuns runs_of(const BufferContext& c, const ContextRows& n, int outer_ran
   return runs;
 }
 
-// Attention of this outer rank's queries to what comes, and what it takes to bring that together.
+// Attention of this outer rank's queries to one block of keys after the other, with the sends, merges and sums.
 void list_keys(Segments& list, const ContextRows& rows, AttentionProduct attention) {
   const BufferContext& c = list.c;
   const int n = rows.outer, own_rank = list.cp_rank / rows.inner;

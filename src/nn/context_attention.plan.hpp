@@ -92,8 +92,7 @@ struct KeyBackward {
   }
 };
 
-// Buffers of heads of all inner ranks' rows (all_to_all, two_level), which take turns: those sent, received and
-// worked on.
+// Buffers of heads of all inner ranks' rows (all_to_all, two_level), which take turns: sent, received and worked on.
 template <class T>
 struct PackedHeads {
   View<T, 2> a, b;  // (Rn, …)
@@ -153,9 +152,9 @@ struct ContextForward : ContextScratch<KeyForward<T>, HeadForward<T>> {
 template <class T>
 using ContextBackward = ContextScratch<KeyBackward<T>, HeadBackward<T>>;
 
-// One block's attention, forward or in B: to the keys of one outer rank after the other, or of all at once. What a rank
-// sends, with R rows a rank, h and k heads as context_heads() says, P = D + Dv columns of a key and its value, e bytes
-// of the compute type and a of the accumulation type:
+// One block's attention, forward or in B: to the keys of one outer rank after the other, or of all at once. A rank
+// sends, with R rows of its own, h and k heads as context_heads() says, P = D + Dv columns of a key and its value, e
+// bytes of the compute type and a of the accumulation type:
 //                forward                                     backward
 //   ring         cp − 1 sends of R K P e                     as forward, and cp − 1 sends of R K P a
 //   all_gather   (cp − 1) · R K P e                          as forward, and a reduce-scatter: (cp − 1) · R K P a

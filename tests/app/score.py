@@ -22,14 +22,15 @@ def near(a, b, tolerance=1e-12):
 
 # ---- references, on layouts
 
+TWO_LEVELS = ["mesh.cp=4", "mesh.cp_method=two_level", "mesh.cp_inner=2"]
 LAYOUTS = {
     "llama": [(1, []), (2, ["mesh.tp=2"]), (2, ["mesh.pp=2"]), (2, ["mesh.dp_shard=2", "train.zero_stage=3"]), (4, ["mesh.cp=2", "mesh.tp=2"])],
     "gpt2": [(1, ["train.microbatch_sequences=1"]), (4, ["mesh.pp=2", "mesh.cp=2"])],
     "mistral": [(1, []), (2, ["mesh.cp=2", "mesh.cp_method=all_gather"])],
     "qwen3_moe": [(1, []), (2, ["mesh.ep=2", "mesh.dp_shard=2"]), (4, ["mesh.ep=2", "mesh.tp=2", "mesh.dp_shard=2", "mesh.etp=1"])],
-    "deepseek_v3": [(1, []), (4, ["mesh.pp=2", "mesh.dp_replicate=2"])],
+    "deepseek_v3": [(1, []), (4, ["mesh.pp=2", "mesh.dp_replicate=2"]), (4, TWO_LEVELS)],
     "gpt_oss": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"]), (4, ["mesh.pp=2", "mesh.tp=2", "mesh.etp=1"])],
-    "gemma3": [(1, []), (4, ["mesh.pp=2", "mesh.tp=2"])],
+    "gemma3": [(1, []), (4, ["mesh.pp=2", "mesh.tp=2"]), (4, TWO_LEVELS)],
     "ministral3": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"])],
     "qwen3_5": [(1, []), (2, ["mesh.cp=2"]), (4, ["mesh.pp=2", "mesh.cp=2", "mesh.cp_method=all_gather"]), (2, ["mesh.tp=2", "mesh.etp=1"])],
     "olmo3": [(1, []), (4, ["mesh.cp=2", "mesh.tp=2"])],

@@ -294,6 +294,7 @@ part_ranks() {
   layout pp_4 dense mesh.pp=4
   layout cp_4_ring dense mesh.cp=4
   layout cp_4_all_to_all dense mesh.cp=4 mesh.cp_method=all_to_all
+  layout cp_4_two_level dense mesh.cp=4 mesh.cp_method=two_level mesh.cp_inner=2
   layout pp_2_tp_2_zero_bubble dense mesh.pp=2 mesh.tp=2 schedule.name=zero_bubble
   layout cp_2_tp_2 dense mesh.cp=2 mesh.tp=2
   layout hsdp_2_2 dense mesh.dp_replicate=2 mesh.dp_shard=2 train.zero_stage=2

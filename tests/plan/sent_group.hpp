@@ -11,7 +11,7 @@
 
 namespace forge::test {
 
-// What a group sends, operation by operation; `n` ranks.
+// Bytes that a group of n ranks sends, by operation.
 class SentGroup {
  public:
   SentGroup(std::string name, std::vector<int> ranks) : bytes_{std::move(name), std::move(ranks), {}} {}
