@@ -66,7 +66,7 @@ FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, 
   BlockDraws<of_states + of_weight> draws;
   for_each_of<of_states + of_weight>(
       [&](int r) { draws.fill(team, r, rounding, r < of_states ? r : weight_draw, begin, n); });
-  // What isn't rounded reads any row.
+  // A number that is kept as it is reads any row.
   const auto state_row = [&](int i) { return draws.row(of_states > 0 ? i : 0); };
   const std::uint16_t* const weight_row = draws.row(of_weight > 0 ? of_states : 0);
   const auto loop = [&](const auto& f, const auto&... rows) {
