@@ -240,5 +240,18 @@ TEST(Rounding, PartsOfATensorGiveItsBits) {
   }
 }
 
+// Whole rows whose first element is no eighth of the tensor.
+TEST(Rounding, RowsThatBeginAnywhereGiveTheTensorsBits) {
+  const OptimizerDeck deck = deck_of(OptimizerName::adamw);
+  Tensor whole(70, 97, 0.3, 1e-2, 0.1), parts(70, 97, 0.3, 1e-2, 0.1);
+  update_box(whole, deck, {{0, 0}, {70, 97}}, 1);
+  for (const auto& [first, count] : {std::pair{0, 31}, {31, 1}, {32, 38}})
+    update_box(parts, deck, {{first, 0}, {count, 97}}, 1);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    ASSERT_EQ(whole.weights[i].bits, parts.weights[i].bits) << i;
+    ASSERT_EQ(whole.first[i].bits, parts.first[i].bits) << i;
+  }
+}
+
 }  // namespace
 }  // namespace forge::test
