@@ -33,7 +33,7 @@ twin() {
   shrink_data "$shown" "$work/tokens.bin" "$work/held_out.bin"
   small+=("${data[@]}" --set "output.directory=$work/run" --set "checkpoint.directory=$work/saved" --set train.steps=2)
   local one=(--set mesh.pp=1 --set mesh.dp_replicate=1 --set mesh.dp_shard=1 --set mesh.cp=1 --set mesh.tp=1 --set mesh.ep=1 --set mesh.etp=0
-    --set train.zero_stage=0 --set train.overlap=none --set schedule.name=gpipe --set schedule.virtual_stages=1 --set schedule.split=even)
+    --set train.zero_stage=0 --set train.reduction=one_level --set train.overlap=none --set schedule.name=gpipe --set schedule.virtual_stages=1 --set schedule.split=even)
   local exact=(--set optimizer.moments=default --set optimizer.master_weights=default --set optimizer.gradients=default)
   [ "$(value "$shown" train precision)" = fp8 ] || exact+=(--set train.precision=fp64)
   if [ "$(value "$shown" preference name)" != none ]; then  # whose start makes the reference
