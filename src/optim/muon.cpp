@@ -7,6 +7,23 @@ namespace {
 
 constexpr double muon_momentum = 0.95;
 
+// Elements of prepare_with() from `begin` of the run on, where gs, bs and us begin: f(g, b, u, the number that rounds
+// b).
+template <class M, class G, class T, class F>
+FORGE_INLINE void prepare_part(Team team, std::int64_t begin, std::int64_t n, const G* gs, M* bs, T* us,
+                               const Rounding& rounding, F f) {
+  if constexpr (std::is_same_v<M, acc_t<T>>) {
+    team.map(
+        n, [=](const G& g, M& b, T& u) { f(g, b, u, 0); }, gs, in_place(bs), us);
+  } else {
+    BlockDraws<1> draws;
+    draws.fill(team, 0, rounding, 0, begin, n);
+    team.map(
+        n, [=](const G& g, M& b, T& u, const std::uint16_t& random) { f(g, b, u, random); }, gs, in_place(bs), us,
+        draws.row(0));
+  }
+}
+
 // u = (1−μ) g + μ b, of NorMuon u = b, which Newton and Schulz's iteration takes to the nearest orthogonal matrix, with
 //   b ← μ b + (1−μ) g
 // M, G: the types of b and g; u has what b is before it is rounded. A step that is not finite changes nothing and has
@@ -32,16 +49,7 @@ void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const U
       b_i = rounded<M>(b, random);
       u = T(b + ahead * (g - b));
     };
-    if constexpr (std::is_same_v<M, A>) {
-      team.map(
-          n, [=](const G& g, M& b, T& u) { prepared(g, b, u, 0); }, gs + begin, in_place(bs + begin), us + begin);
-    } else {
-      BlockDraws<1> draws;
-      draws.fill(team, 0, rounding, 0, begin, n);
-      team.map(
-          n, [=](const G& g, M& b, T& u, const std::uint16_t& random) { prepared(g, b, u, random); }, gs + begin,
-          in_place(bs + begin), us + begin, draws.row(0));
-    }
+    prepare_part(team, begin, n, gs + begin, bs + begin, us + begin, rounding, prepared);
   });
 }
 

@@ -5,6 +5,7 @@
 #include "api.hpp"
 #include "blas_problem.hpp"
 #include "cublasLt.h"
+#include "settings.hpp"
 
 // cuBLASLt: descriptors, the choice of an algorithm, and what a call must keep to.
 
