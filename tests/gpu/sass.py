@@ -25,18 +25,15 @@ import tempfile
 # Kernels of which there must be some, by their plain names.
 EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attention_mma queries_kernel", "grouped_rows_kernel", "grouped_sums_kernel"]
 
-# Functions whose kernels go over rows of numbers. Others go over indices and scalars, or draw a number for each element.
+# Functions whose kernels go over rows of numbers. Others go over indices and scalars.
 ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backward apply_forward attention_delta_of attention_merge blocks_to_columns
-columns_to_blocks convert convert_rows copy_rows cross_entropy_from_statistics cross_entropy_in_place
-cross_entropy_rounded cross_entropy_statistics
-embedding_backward embedding_forward gated_backward gated_forward gate_output gate_output_backward gate_rows gate_rows_backward head_norm_backward_of head_norm_forward head_norm_in_halves latent_keys_backward
-latent_keys_forward layernorm_backward_of layernorm_forward_of permute_rows_of residual_add residual_layernorm_forward_of
-residual_rmsnorm_forward_of rmsnorm_backward_of rmsnorm_forward_of rotary rotary_halves rotated_heads_backward_of
-sum_into sum_of_squares transpose_blocks unpermute_rows update_weights weighted_gated_backward
-weighted_gated_forward""".split()
-NOT_IN_BF16 = {"add_partial_sums", "cross_entropy_in_place", "sum_into", "sum_of_squares"}
-# update_weights with moments or master weights, its first types, in bf16: it draws a number for each element.
-DRAWS = re.compile(r"update_weights<(bf16,|\w+,bf16)")
+columns_to_blocks convert convert_rows copy_rows cross_entropy_from_statistics cross_entropy_in_place cross_entropy_rounded
+cross_entropy_statistics embedding_backward embedding_forward gate_output gate_output_backward gate_rows gate_rows_backward gated_backward
+gated_forward head_norm_backward_of head_norm_forward head_norm_in_halves in_rounded_blocks latent_keys_backward latent_keys_forward
+layernorm_backward_of layernorm_forward_of permute_rows_of residual_add residual_layernorm_forward_of residual_rmsnorm_forward_of
+rmsnorm_backward_of rmsnorm_forward_of rotary rotary_halves rotated_heads_backward_of round_nodes sum_into sum_of_squares transpose_blocks
+unpermute_rows update_weights weighted_gated_backward weighted_gated_forward""".split()
+NOT_IN_BF16 = {"add_partial_sums", "cross_entropy_in_place", "in_rounded_blocks", "sum_into", "sum_of_squares"}
 
 
 def output_of(*command, folder=None):
@@ -121,7 +118,7 @@ def problems(name, instructions, architecture):
 
     if divisions := count(r"CALL.*(div|rem)_[su]64"):
         yield f"{divisions} divisions of 64 bits"
-    rows = name.split("<")[0] in ROWS and not DRAWS.match(name)
+    rows = name.split("<")[0] in ROWS
     hmma = name.startswith(("attention_mma", "grouped_"))
     hgmma = name.startswith("attention_tasks")
     if hgmma and not count(r"\bHGMMA\b"):
