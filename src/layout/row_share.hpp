@@ -12,8 +12,8 @@ namespace forge {
 // The rows of its samples that a rank computes, and its rows of the vocabulary and of the stream.
 struct RowShare {
   int cp = 1, cp_rank = 0;
-  int cp_inner =
-      1;  // consecutive cp ranks whose keys' rows stand by sequence, then rank; 1: all by rank, then sequence
+  // Consecutive cp ranks whose keys' rows stand by sequence, then rank; 1: all by rank, then sequence.
+  int cp_inner = 1;
   int tp = 1, tp_rank = 0;
   Range vocabulary{0, std::numeric_limits<std::int32_t>::max()};
   int mtp_depth = 0;                // depths of multi-token prediction that need shifted tokens and labels

@@ -33,6 +33,11 @@ bool reduces_in_levels(const Deck& deck, const MeshShape& mesh) {
          shard_nodes(mesh, deck.mesh.node_ranks).rule.empty();
 }
 
+void drop_illegal_levels(Deck& deck, const MeshShape& mesh) {
+  const bool two = deck.train.reduction == ReductionLevels::two_level;
+  if (two && !reduces_in_levels(deck, mesh)) deck.train.reduction = ReductionLevels::one_level;
+}
+
 void set_shard_nodes(const Deck& deck, MeshShape& mesh) {
   const ShardNodes nodes = reduces_in_levels(deck, mesh) ? shard_nodes(mesh, deck.mesh.node_ranks) : ShardNodes{};
   mesh.shard_nodes = nodes.dense;

@@ -17,6 +17,8 @@ struct ShardNodes {
 ShardNodes shard_nodes(const MeshShape& mesh, int node_ranks);
 // Whether the deck asks for sums of gradients in two levels (train.reduction), and its mesh has them.
 bool reduces_in_levels(const Deck& deck, const MeshShape& mesh);
+// Takes one level in the place of two that the mesh doesn't have.
+void drop_illegal_levels(Deck& deck, const MeshShape& mesh);
 // Sets those over which the deck's sums have two levels (train.reduction).
 void set_shard_nodes(const Deck& deck, MeshShape& mesh);
 

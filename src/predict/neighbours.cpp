@@ -114,7 +114,7 @@ void add_training_changes(const ModelDeck& model, std::vector<DeckChange>& list)
       list.push_back({"zero", [=](Deck& d) { set_zero_stage(d, stage, accumulate); }});
   list.push_back({"reduction", [](Deck& d) {
                     const bool one = d.train.reduction == ReductionLevels::one_level;
-                    d.train.reduction = !one ? ReductionLevels::one_level : ReductionLevels::two_level;
+                    d.train.reduction = one ? ReductionLevels::two_level : ReductionLevels::one_level;
                   }});
   list.push_back({"gather", [](Deck& d) {
                     const bool step = d.train.gather == GatherPolicy::step;
@@ -139,14 +139,6 @@ void add_schedules(std::vector<DeckChange>& list) {
                   }});
 }
 
-// A change of the mesh may leave no two levels to sums of gradients.
-void drop_illegal_levels(Deck& d, int ranks) {
-  Report refused;
-  const auto mesh = resolve_mesh(d.mesh, ranks, refused);
-  const bool two = d.train.reduction == ReductionLevels::two_level;
-  if (two && mesh && !reduces_in_levels(d, *mesh)) d.train.reduction = ReductionLevels::one_level;
-}
-
 // What no longer divides after a change takes the next value that does.
 void adjust(Deck& d, const Deck& from, int ranks) {
   MeshDeck& m = d.mesh;
@@ -154,7 +146,9 @@ void adjust(Deck& d, const Deck& from, int ranks) {
   while (m.ep % 2 == 0 && m.ep <= from.mesh.ep && stage % (m.ep * m.etp) != 0) m.ep /= 2;
   if (!head_ranks_problem(d).empty()) m.cp_inner = 0;
   if (!head_ranks_problem(d).empty()) m.cp_method = CpMethod::ring;
-  if (d.train.reduction == from.train.reduction) drop_illegal_levels(d, ranks);
+  Report refused;
+  const auto mesh = resolve_mesh(m, ranks, refused);
+  if (mesh && d.train.reduction == from.train.reduction) drop_illegal_levels(d, *mesh);
   std::int64_t& sequences = d.train.microbatch_sequences;
   while (sequences % 2 == 0 && sequences <= from.train.microbatch_sequences &&
          d.train.global_batch_sequences % (sequences * data) != 0)

@@ -190,11 +190,10 @@ void Bounds::add_shard_sums(Taken& taken, const Places& places, bool experts, do
     const auto count = static_cast<std::int64_t>(elements / static_cast<double>(place.ranks));
     taken.add(collective_time(machine_, {group, collective, count, type}, place), times);
   };
-  add(experts ? Group::expert_gradient_shards : Group::gradient_shards, Collective::reduce_scatter, p.accumulate);
-  add(experts ? Group::expert_gradient_node : Group::gradient_node, Collective::reduce_scatter, p.accumulate);
   const Group of_node = experts ? Group::expert_gradient_node : Group::gradient_node;
-  const int near = std::max(1, places[to_size(of_node)].ranks);
-  elements /= near;
+  add(experts ? Group::expert_gradient_shards : Group::gradient_shards, Collective::reduce_scatter, p.accumulate);
+  add(of_node, Collective::reduce_scatter, p.accumulate);
+  elements /= std::max(1, places[to_size(of_node)].ranks);  // that a rank of the node has then
   add(experts ? Group::expert_gradient_rail : Group::gradient_rail, Collective::all_to_all, p.compute);
 }
 

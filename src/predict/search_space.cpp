@@ -165,9 +165,8 @@ void set_choice(Deck& deck, const Deck& resolved, const Choice& choice) {
   deck.train.overlap = choice.overlap;
   deck.train.accumulate = Accumulation::automatic;
   deck.train.reduction = resolved.train.reduction;
-  if (deck.train.reduction == ReductionLevels::two_level &&
-      !reduces_in_levels(deck, resolve_mesh(deck.mesh, ranks_of(deck.mesh))))
-    deck.train.reduction = ReductionLevels::one_level;
+  if (deck.train.reduction == ReductionLevels::two_level)
+    drop_illegal_levels(deck, resolve_mesh(deck.mesh, ranks_of(deck.mesh)));
   deck.model.dispatch = choice.dispatch;
 }
 

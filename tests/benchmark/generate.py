@@ -4,8 +4,8 @@ model of models.py.
 
     python3 tests/benchmark/generate.py [--forge build/cpu/forge OTHER/forge ...] [--model NAME] [--prompt 512] [--length 48]
 
-Tokens a second of the text and of the prompt's pass, as each program says them. Every repeat runs each program once; what is printed is the median of repeats, and the ratio of the
-first program to each other one within a repeat.
+Each program prints its tokens a second, of the prompt's pass and of the text. Every repeat runs each program once; the table
+has the median of repeats, and the ratio of the first program to each other one within a repeat.
 """
 
 import argparse

@@ -154,7 +154,7 @@ TEST(TwoLevel, SumsOfGradientsEqualOneRank) {
   EXPECT_EQ(failures_of(cases, 163, check), "");
 }
 
-// A rank of sums in two levels sends and keeps in bf16 what the plan says.
+// With sums in two levels and in bf16, bytes sent and memory of a rank are those of the plan.
 TEST(TwoLevel, SumsOfGradientsRunAsPlannedInBf16) {
   for (const Case& c :
        {Case{{.dp_shard = 8}, 2}, {{.dp_shard = 4, .tp = 2}, 4}, {{.dp_shard = 8, .ep = 2, .etp = 1}, 4}})

@@ -24,7 +24,7 @@ double as_kept(float x) {
 }
 
 // Of ranks on nodes: the bits of sums in fp32 inside nodes, rounded once between them but for the own, added in fp32 in
-// the order of nodes; and no farther from the sum than what is derived in parallel/level_sums.hpp.
+// the order of nodes; and the error keeps to the bound of parallel/level_sums.hpp.
 template <class T>
 void check(int nodes, int of_node, std::int64_t count) {
   const int all = nodes * of_node;

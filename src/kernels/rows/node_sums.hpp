@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// Two-level sums of gradients (layout/reductions.hpp): of each of n nodes a part of `count` numbers.
+// Two-level sums of gradients (parallel/level_sums.hpp): of each of n nodes a part of `count` numbers.
 
 // to(n, count) = from, rounded to nearest.
 template <class T>
