@@ -134,6 +134,8 @@ std::string plan_text(const Machine& machine, const Outcome& o) {
   text += formatted("tokens    %.0f a second and %s, %.0f of all %lld; mfu %.1f %%, with recomputation %.1f %%\n",
                     p.tokens_per_second, rank, p.tokens_per_second * static_cast<double>(ranks_of(o.deck.mesh)),
                     static_cast<long long>(ranks_of(o.deck.mesh)), 100 * p.mfu, 100 * p.hfu);
+  if (p.clock < 1)
+    text += formatted("power     its limit leaves products and attention %.0f %% of their clock\n", 100 * p.clock);
   return text + experts_text(o) + formatted("binds     %s\n\n", binding_part(o).c_str()) + part_table(p) + "\n" +
          memory_table(o);
 }
@@ -239,7 +241,7 @@ JsonLine outcome_json(const Machine& machine, const Outcome& o) {
     memory.add(name_of(static_cast<Category>(c)), o.memory.plan.of(static_cast<Category>(c)));
   for (const Allowance& a : o.memory.libraries) memory.add(a.name, a.bytes);
   all.add("machine", machine.name).add("step_seconds", p.seconds).add("low", p.low).add("high", p.high);
-  all.add("tokens_per_second_per_rank", p.tokens_per_second).add("mfu", p.mfu).add("hfu", p.hfu);
+  all.add("tokens_per_second_per_rank", p.tokens_per_second).add("mfu", p.mfu).add("hfu", p.hfu).add("clock", p.clock);
   all.add("expert_load", p.expert_load).add("expert_rounds", p.expert_rounds);
   all.add("binds", binding_part(o)).add("busiest_pp_rank", p.stage);
   const auto [nvlink, nic] = wire_of(p);

@@ -112,19 +112,23 @@ double Machine::peak(DType type) const {
   return r.waves.peak > 0 ? r.waves.peak : *std::max_element(r.table.rates[0].begin(), r.table.rates[0].end());
 }
 
+double clock_at(const Machine& machine, double fraction) {
+  return machine.power.clocks.empty() ? 1 : interpolate(machine.power.fractions, machine.power.clocks, fraction);
+}
+
 double product_seconds(const Machine& machine, DType type, ProductOf of, double m, double n, double k, double count,
                        bool codes) {
   if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
   const ComputeRates& rates = machine.rates(type);
   if (rates.waves.peak <= 0)
     return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, of, m, n, k)) /
-           (machine.program.product_fraction * machine.compute_speed);
+           (machine.program.product_fraction * machine.compute_speed * machine.clock);
   WaveRates waves = rates.waves;
   if (codes && rates.code_peak > 0) waves.peak = rates.code_peak;
   const auto element = static_cast<double>(size_of(type));
   const double bytes = (m * k + k * n) * (codes ? 1 : element) + m * n * element;
   return count * (waves.launch + wave_seconds(machine, waves, bytes, m, n, k)) /
-         (machine.program.product_fraction * machine.compute_speed);
+         (machine.program.product_fraction * machine.compute_speed * machine.clock);
 }
 
 // Rows come in tiles of 128, as both kernels have them. Sums of weights are fp32, read and written.
@@ -138,20 +142,22 @@ std::optional<double> expert_seconds(const Machine& machine, DType type, std::st
   const double flops = 2 * experts * multiplied * n * k;
   const double bytes = experts * (rows * (n + k) * 2 + n * k * (sums ? 8 : 2));
   const double rate = interpolate(found->second.rows, found->second.rates[to_size(of)], rows);
-  return std::max(flops / rate, bytes / machine.memory_bandwidth) / machine.compute_speed;
+  return std::max(flops / rate, bytes / machine.memory_bandwidth) / (machine.compute_speed * machine.clock);
 }
 
-double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
-                         bool backward) {
-  if (flops <= 0) return 0;
+double attention_seconds(const Machine& machine, DType type, std::string_view kernel, const AttentionWork& work) {
+  if (work.flops <= 0) return 0;
   const auto& kernels = machine.rates(type).attention;
   const auto found = kernels.find(kernel);
   if (found == kernels.end())
     throw BadInput("machine " + machine.name + ": no rates of attention by " + std::string(kernel) + " in " +
                    std::string(name_of(type)));
   const AttentionRates& rates = found->second;
-  const double rate = interpolate(rates.tokens, backward ? rates.backward : rates.forward, tokens);
-  return (machine.row_launch + flops / (rate * machine.program.attention_fraction)) / machine.compute_speed;
+  double rate = interpolate(rates.tokens, work.backward ? rates.backward : rates.forward, work.tokens);
+  if (!rates.columns.empty())
+    rate *= interpolate(rates.columns, work.backward ? rates.backward_fraction : rates.forward_fraction, work.columns);
+  rate *= machine.program.attention_fraction * machine.clock;
+  return (machine.row_launch + work.flops / rate) / machine.compute_speed;
 }
 
 double row_seconds(const Machine& machine, double bytes, std::string_view name) {

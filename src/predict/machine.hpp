@@ -38,9 +38,11 @@ struct ProductTable {
   double launch = 0;
 };
 
-// FLOP/s of attention by the length of a sequence, over visible pairs of query and key.
+// FLOP/s of attention by the length of a sequence, over visible pairs of query and key, with heads of 128 columns; and
+// fractions of them by a head's columns, of its keys and its values in the mean (none: all heads have these rates).
 struct AttentionRates {
   std::vector<double> tokens, forward, backward;
+  std::vector<double> columns = {}, forward_fraction = {}, backward_fraction = {};
 };
 
 // FLOP/s of products of all experts in one launch, by the rows of an expert.
@@ -72,6 +74,12 @@ struct ProtocolRates {
 struct NodesRates {
   int nodes = 2;
   std::array<double, collective_count> bandwidth{};
+};
+
+// The clock that a GPU's limit of power leaves products and attention, as a fraction of the clock of their rates, by the
+// fraction of the peak that a step reaches at those rates; none: it stays.
+struct PowerLimit {
+  std::vector<double> fractions, clocks;
 };
 
 // A kernel over rows that was measured by itself (its name: nn/segments.plan.hpp).
@@ -130,6 +138,8 @@ struct Machine {
   double step_seconds = 0;       // of the host between two steps
   double overlap_speed = 1;      // of kernels while a collective runs behind them
   double compute_speed = 1;      // of products, attention and rows: a factor of the rates below
+  double clock = 1;              // of products and attention: another one, by `power` (predict)
+  PowerLimit power;
   double network_speed = 1;      // of collectives, inside nodes and between them
   double uncertainty = 0.3;      // of a predicted step, as a fraction of it
   double imbalance = 1;          // rows of the busiest ranks' experts over the mean (forge plan --imbalance)
@@ -169,6 +179,9 @@ Machine read_machine(const std::string& name);
 // "all_reduce": a collective's name in these files.
 std::string key_of(Collective collective);
 
+// Its clock in a step that reaches such a fraction of the peak.
+double clock_at(const Machine& machine, double fraction);
+
 // Reads a program's file; `name` as a machine's, in inputs/programs.
 Program read_program(const std::string& name);
 
@@ -179,10 +192,13 @@ double product_seconds(const Machine& machine, DType type, ProductOf of, double 
 // sums of such weights; nothing where the file has no rates of it.
 std::optional<double> expert_seconds(const Machine& machine, DType type, std::string_view kernel, ProductOf of,
                                      double experts, double rows, double n, double k);
-// Seconds of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the
-// file has rates of.
-double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
-                         bool backward);
+// Attention over visible pairs of sequences of `tokens`, with heads of so many columns.
+struct AttentionWork {
+  double flops, tokens, columns;
+  bool backward;
+};
+// Its seconds by one of the kernels that the file has rates of.
+double attention_seconds(const Machine& machine, DType type, std::string_view kernel, const AttentionWork& work);
 // Seconds of a kernel that reads and writes so many bytes; `name`: at its own rates, where forge's has some.
 double row_seconds(const Machine& machine, double bytes, std::string_view name = {});
 

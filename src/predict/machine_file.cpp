@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -115,6 +116,11 @@ void read_attention(FileSection& in, AttentionRates& to) {
   in.numbers("backward_tflops", to.backward, tera, false);
   in.require_that(!to.tokens.empty() && to.forward.size() == to.tokens.size() && to.backward.size() == to.tokens.size(),
                   "must have as many forward_tflops and backward_tflops as tokens");
+  in.numbers("head_columns", to.columns, 1, true);
+  in.numbers("forward_share", to.forward_fraction, 1, false);
+  in.numbers("backward_share", to.backward_fraction, 1, false);
+  in.require_that(to.forward_fraction.size() == to.columns.size() && to.backward_fraction.size() == to.columns.size(),
+                  "must have as many forward_share and backward_share as head_columns");
 }
 
 void read_experts(FileSection& in, ExpertRates& to) {
@@ -250,6 +256,13 @@ void read_parts(FileSection& in, Machine& m, const std::string& file, Report& re
     compute->integer("capability", m.capability, 0, 1000);
     read_library(*compute, "grouped", "cutlass", m.has_cutlass);
     read_library(*compute, "attention", "cudnn", m.prefers_cudnn);
+    if (auto power = compute->section("power")) {
+      power->numbers("share", m.power.fractions, 1, true);
+      power->numbers("clock", m.power.clocks, 1, false);
+      power->require_that(m.power.fractions.size() == m.power.clocks.size(), "must have as many clocks as shares");
+      power->require_that(std::all_of(m.power.clocks.begin(), m.power.clocks.end(), [](double c) { return c <= 1; }),
+                          "clock: legal: numbers of at most 1");
+    }
     const char* types[] = {"fp64", "fp32", "bf16"};
     for (std::size_t t = 0; t < 3; ++t)
       if (auto rates = compute->section(types[t])) read_compute(*rates, m.compute[t]);

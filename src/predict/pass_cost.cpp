@@ -162,8 +162,9 @@ class PassCost {
   void add(const ExpertProduct& p) { compute(CostPart::products, expert_product_seconds(machine_, p)); }
   void add(const RowKernel& r) { compute(CostPart::rows, machine_.program.row_traffic * seconds_of(machine_, r)); }
   void add(const AttentionProduct& a) {
-    const double seconds = attention_seconds(machine_, costs_.context.precision.compute, costs_.attention, a.flops(),
-                                             static_cast<double>(a.key_rows()), a.backward) +
+    const AttentionWork work{a.flops(), static_cast<double>(a.key_rows()),
+                             static_cast<double>(a.head_size + a.value_size) / 2, a.backward};
+    const double seconds = attention_seconds(machine_, costs_.context.precision.compute, costs_.attention, work) +
                            score_seconds(machine_, a);
     if (key_ranks_ == 1) return compute(CostPart::attention, seconds);
     cost_.of(CostPart::attention) += seconds;

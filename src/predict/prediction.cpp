@@ -100,9 +100,8 @@ void set_measured(TaskCost& cost, double seconds) {
   cost.wires = std::make_shared<const Wires>(std::move(wires));
 }
 
-}  // namespace
-
-Prediction predict(const Machine& machine, const RunSetup& setup, const std::vector<const MeasuredTasks*>& measured) {
+Prediction predict_at_clock(const Machine& machine, const RunSetup& setup,
+                            const std::vector<const MeasuredTasks*>& measured) {
   StepCost planned(machine, setup);
   const CostOf cost = [&](const RankShare& share, const Task& task) {
     TaskCost of_task = planned(share, task);
@@ -149,6 +148,18 @@ Prediction predict(const Machine& machine, const RunSetup& setup, const std::vec
   const double peak = machine.peak(setup.buffers.precision.compute) * world * p.seconds;
   p.mfu = useful / peak;
   p.hfu = flops * ranks / peak;
+  return p;
+}
+
+}  // namespace
+
+// The fitted rates of other programs, and measured times, have the clock of their steps.
+Prediction predict(const Machine& machine, const RunSetup& setup, const std::vector<const MeasuredTasks*>& measured) {
+  Prediction p = predict_at_clock(machine, setup, measured);
+  Machine limited = machine;
+  limited.clock = machine.program.is_forge() && measured.empty() ? clock_at(machine, p.hfu) : 1;
+  if (limited.clock < 1) p = predict_at_clock(limited, setup, measured);
+  p.clock = limited.clock;
   return p;
 }
 

@@ -17,6 +17,7 @@ struct Prediction {
   double seconds = 0, low = 0, high = 0;  // of a step; the interval is the machine's uncertainty
   double tokens_per_second = 0;           // of a rank
   double mfu = 0, hfu = 0;                // without and with recomputation, of the peak
+  double clock = 1;                       // that the limit of power leaves products and attention, a fraction
   // The pipeline rank whose compute stream is busy longest in a step, and its times.
   int stage = 0;
   std::array<double, cost_part_count> part{};  // seconds of its compute stream alone, by purpose

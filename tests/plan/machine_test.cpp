@@ -143,10 +143,10 @@ TEST_F(MachineFile, RatesBetweenMeasuredOnes) {
   const Machine other = read(text.insert(text.find("gflops"), "weight_gradient_gflops: [2, 8], "));
   EXPECT_NEAR(product_seconds(other, DType::f32, ProductOf::weight_gradient, 10, 5, 5), 2 * 10 * 25 / 4e9, 1e-15);
   EXPECT_NEAR(product_seconds(other, DType::f32, ProductOf::input_gradient, 10, 5, 5), 2 * 10 * 25 / 10e9, 1e-15);
-  EXPECT_NEAR(attention_seconds(m, DType::f32, "processor", 4e12, 17, true), 2, 1e-12);
+  EXPECT_NEAR(attention_seconds(m, DType::f32, "processor", {4e12, 17, 128, true}), 2, 1e-12);
   EXPECT_NEAR(row_seconds(m, 2e9), 2, 1e-12);
   EXPECT_THROW(product_seconds(m, DType::bf16, ProductOf::output, 1, 1, 1), BadInput);
-  EXPECT_THROW(attention_seconds(m, DType::f32, "library", 1, 1, false), BadInput);
+  EXPECT_THROW(attention_seconds(m, DType::f32, "library", {1, 1, 128, false}), BadInput);
 }
 
 // Four waves of 132 tiles of 128 x 64 are faster here than one of 256 x 128; a row more is a wave more.
@@ -276,7 +276,7 @@ TEST(Machine, AttentionByCudnnHasRatesOfItsOwn) {
   EXPECT_EQ(kernel_on(b200, AttentionKernel::tensor_cores), "tensor_cores");
   deck.machine.workspace_mib = 1;
   EXPECT_EQ(kernel_on(b200, AttentionKernel::automatic), "tensor_cores");
-  EXPECT_NEAR(attention_seconds(h200, DType::bf16, "cudnn", 547e9, 4096, false), 1e-3 + 3e-6, 1e-12);
+  EXPECT_NEAR(attention_seconds(h200, DType::bf16, "cudnn", {547e9, 4096, 128, false}), 1e-3 + 3e-6, 1e-12);
   deck.model.dropout = 0.1;
   EXPECT_EQ(kernel_on(h200, AttentionKernel::cudnn), "tensor_cores");
 }
