@@ -227,29 +227,62 @@ class Writer {
 
   // ---- layers
 
-  // The forward pass, which action_ is, stands first: it takes its slots before the backward pass frees any.
+  // The forward pass, which action_ is, stands first: it takes its slots before the backward pass frees any. Its steps
+  // that add to a table to which the backward pass adds, too, follow the pair: so the order of sums is as without pairs.
   void pair(const Action& backward) {
+    const Action forward = action_;
+    const std::size_t steps = steps_for(forward).size(), together = steps_beside(backward);
     add(TaskOp::begin_pair);
     track_ = 0;
-    compute();
+    begin_pass();
+    take_steps(0, together);
+    if (together == steps) end_pass();
     track_ = 1;
     action_ = backward;
     compute();
     track_ = -1;
     add(TaskOp::end_pair);
+    if (together == steps) return;
+    action_ = forward;
+    take_steps(together, steps);
+    end_pass();
+  }
+
+  // How many steps of action_ may run beside `backward`: those before the first that adds to one of its units, and
+  // before the private state that this one reads.
+  std::size_t steps_beside(const Action& backward) {
+    std::set<std::size_t> added;
+    for (const Step& step : steps_for(backward)) added.insert(step.adds_to.begin(), step.adds_to.end());
+    const std::vector<Step>& all = steps_for(action_);
+    const auto shared = std::find_if(all.begin(), all.end(), [&](const Step& step) {
+      return std::any_of(step.adds_to.begin(), step.adds_to.end(), [&](std::size_t u) { return added.count(u) > 0; });
+    });
+    auto n = to_size(shared - all.begin());
+    while (n > 0 && n < all.size() && is_private_state(content(), layers()[to_size(all[n - 1].layer)])) --n;
+    return n;
   }
 
   void compute() {
-    const bool reads_parameters = action_.op != Op::backward_weight;
-    if (reads_parameters) prefetch_ahead();
-    const std::vector<Step>& all = steps_for(action_);
+    begin_pass();
+    take_steps(0, steps_for(action_).size());
+    end_pass();
+  }
+
+  // A stage may have no slope to compute.
+  bool streams() { return action_.op == Op::backward && !steps_for(action_).empty(); }
+
+  void begin_pass() {
+    if (action_.op != Op::backward_weight) prefetch_ahead();
     if (action_.op == Op::forward) {
       const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
       add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
     }
-    const bool streams = action_.op == Op::backward && !all.empty();  // a stage may have no slope to compute
-    if (streams) add_frame(TaskOp::open, LayerMemory::stream);
-    for (std::size_t i = 0; i < all.size(); ++i) {
+    if (streams()) add_frame(TaskOp::open, LayerMemory::stream);
+  }
+
+  void take_steps(std::size_t begin, std::size_t end) {
+    const std::vector<Step>& all = steps_for(action_);
+    for (std::size_t i = begin; i < end; ++i) {
       for (const std::size_t unit : all[i].acquires) prefetch(unit, action_);
       for (const std::size_t unit : all[i].acquires) use(unit);
       if (!all[i].acquires.empty()) prefetch_next(action_, i + 1);
@@ -257,8 +290,11 @@ class Writer {
       for (const std::size_t unit : all[i].releases) release(unit);
       for (const std::size_t unit : all[i].finishes) reduce(unit);
     }
-    if (streams) add_frame(TaskOp::close, LayerMemory::stream);
-    if (reads_parameters) prefetch_behind();
+  }
+
+  void end_pass() {
+    if (streams()) add_frame(TaskOp::close, LayerMemory::stream);
+    if (action_.op != Op::backward_weight) prefetch_behind();
     if (computes_weight_gradient(action_.op))
       add(TaskOp::retire, set_of(Region::saved) | set_of(Region::input) | set_of(Region::output_gradient) | left());
   }

@@ -96,7 +96,7 @@ void check_stages(const Deck& deck, const std::vector<StageContent>& stages) {
                  ", or a schedule.split that is written out, such as \"Et*4|||L\"");
 }
 
-// Passes that run in pairs belong to schedules that have them side by side, and add to no sum together.
+// Passes that run in pairs belong to schedules that have them side by side.
 void check_overlap(const Deck& deck, std::int64_t microbatches, Report& report) {
   const TrainDeck& t = deck.train;
   if (t.overlap == Overlap::none) return;
@@ -108,9 +108,6 @@ void check_overlap(const Deck& deck, std::int64_t microbatches, Report& report) 
   refuse(!has_pairs(schedule), "schedule.name = " + std::string(name_of(schedule)),
          "schedule.name 1f1b or interleaved");
   refuse(microbatches == 1, "one microbatch a step", "at least two");
-  refuse(deck.model.tied_embeddings && (deck.mesh.pp == 1 || deck.model.mtp_depth > 0),
-         "model.tied_embeddings = true, where a stage adds gradients of both passes to the table",
-         "a head of its own, or mesh.pp above 1 without model.mtp_depth");
 }
 
 // As many blocks as some stage has can be recomputed whole.

@@ -28,7 +28,6 @@ std::string difference_to_the_bit(const LayoutResult& a, const LayoutResult& b) 
 Deck in_pairs(Deck deck) {
   deck.train.overlap = Overlap::pairs;
   if (!has_pairs(deck.schedule.name)) deck.schedule = {};
-  if (deck.mesh.pp == 1 || deck.model.mtp_depth > 0) deck.model.tied_embeddings = false;
   deck.train.microbatch_sequences = 1;
   return deck;
 }

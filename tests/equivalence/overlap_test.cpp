@@ -30,6 +30,20 @@ TEST(Overlap, PairsGiveTheBitsOfPassesAlone) {
   EXPECT_EQ(failures_of_pairs(thinned(pair_layouts(), 6), part_of(288, 6)), "");
 }
 
+// A tied table has the head's sums of the forward pass and the embedding's of the backward pass: on one stage, and on
+// the last one with multi-token prediction.
+TEST(Overlap, TiedTablesGiveThem) {
+  std::vector<LayoutCase> cases;
+  for (LayoutCase c : pair_layouts()) {
+    if (c.deck.mesh.pp > 1 && c.deck.model.mtp_depth == 0) continue;
+    c.deck.model.tied_embeddings = true;
+    if (Deck legal = c.deck; illegality(legal).empty()) cases.push_back(c);
+  }
+  EXPECT_GE(cases.size(), 150u);
+  cases = thinned(cases, 8);
+  EXPECT_EQ(failures_of_pairs(cases, cases.size()), "");
+}
+
 // Products in FP8 of every recipe, whose operands wait for other ranks' largest magnitudes; rows as codes.
 TEST(Overlap, RoundedProductsGiveThem) {
   constexpr std::array recipes{Fp8Recipe::block, Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row};
