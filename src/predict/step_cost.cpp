@@ -142,6 +142,8 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
     case TaskOp::clear_gradients:
       return add_bytes(cost, CostPart::rows, sum * static_cast<double>(cleared(share.units[task.unit])));
     case TaskOp::reduce_gradients:  // adds the sum to the rank's part
+      if (share.units[task.unit].zero.nodes > 1)
+        add_bytes(cost, CostPart::gradients, bytes_of_levels(share.units[task.unit]));
       if (share.units[task.unit].zero.rounds_gradients)
         add_bytes(cost, CostPart::gradients, bytes_of_rounding(share.units[task.unit], task.last));
       else if (share.units[task.unit].zero.reduce_each)
@@ -252,6 +254,14 @@ double StepCost::bytes_of_rounding(const LocalUnit& unit, bool last) const {
   const double held = unit.zero.reduce_each ? state : static_cast<double>(unit.elements), kept = bytes_of_gradient();
   if (!last || setup_.mesh.world() == 1) return (number + 2 * kept) * held;
   return (2 * number + kept) * held + (number + kept) * state;
+}
+
+// As sum_in_levels rounds the nodes' parts, and adds them to the rank's own.
+double StepCost::bytes_of_levels(const LocalUnit& unit) const {
+  const Precision& p = setup_.buffers.precision;
+  const auto sum = static_cast<double>(size_of(p.accumulate)), sent = static_cast<double>(size_of(p.compute));
+  const auto nodes = static_cast<double>(unit.zero.nodes), part = static_cast<double>(unit.shard().size());
+  return (nodes * (sum + sent) + (nodes - 1) * sent + 2 * sum) * part;
 }
 
 double StepCost::elements_of_state(const RankShare& share) const {

@@ -41,6 +41,7 @@ class StepCost {
   double bytes_of_states(std::initializer_list<KeptOf> of) const;
   double bytes_of_gradient() const;
   double bytes_of_rounding(const LocalUnit& unit, bool last) const;
+  double bytes_of_levels(const LocalUnit& unit) const;
   double elements_of_state(const RankShare& share) const;
 
   const Machine& machine_;

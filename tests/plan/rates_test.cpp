@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "predict/outcome.hpp"
+#include "predict/step_cost.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge::test {
@@ -26,7 +27,7 @@ double seconds_on(const Machine& machine, const AttentionWork& work) {
 }
 
 // Heads of 64 columns take 1.57 times as long forward on an H100; between measured sizes the rate is interpolated.
-TEST(Power, AttentionOfOtherHeadsHasAFractionOfTheRates) {
+TEST(Rates, AttentionOfOtherHeadsHasAFractionOfTheRates) {
   const Machine m = read_machine("h100_8");
   EXPECT_NEAR(seconds_on(m, of_columns(64, false)) / seconds_on(m, of_128), 1 / 0.637, 1e-9);
   EXPECT_NEAR(seconds_on(m, of_columns(160, true)) / seconds_on(m, of_columns(128, true)), 1 / 0.88, 1e-9);
@@ -39,7 +40,7 @@ TEST(Power, AttentionOfOtherHeadsHasAFractionOfTheRates) {
 
 // Products and attention of a step that reaches more of the peak than the limit of power allows take longer, no other
 // part does; a step that reaches less stays.
-TEST(Power, LowersTheClockOfStepsNearThePeak) {
+TEST(Rates, LowersTheClockOfStepsNearThePeak) {
   Machine m = read_machine("h100_8");
   m.host_launch = m.step_seconds = 0;
   Deck deck = test_models().front().deck;
@@ -67,7 +68,41 @@ TEST(Power, LowersTheClockOfStepsNearThePeak) {
   EXPECT_EQ(predict(m, setup).clock, 1);
 }
 
-TEST(Power, WrongFilesAreRefused) {
+// Beside its collectives a sum in two levels rounds the nodes' parts and adds them: it moves 8 n + 6
+// bytes for a number of the rank's part in bf16 and fp32: with n nodes 6 n to round, 2 (n - 1) + 8 to add.
+TEST(Rates, SumsInTwoLevelsRoundAndAddParts) {
+  const Machine m = read_machine("h100_8");
+  Deck deck = test_models().front().deck;
+  deck.train.precision = PrecisionName::bf16;
+  deck.train.head_chunk_rows = 0;
+  deck.mesh.dp_shard = 8;
+  deck.mesh.node_ranks = 2;
+  deck.train.zero_stage = 2;
+  const auto seconds = [&](ReductionLevels levels) {
+    Deck one = deck;
+    one.train.reduction = levels;
+    check_deck(one, 8);
+    const RunSetup setup = make_setup(one);
+    StepCost cost(m, setup);
+    double sum = 0, collectives = 0, numbers = 0;
+    for (const Task& task : step_tasks(setup.share, setup.schedule, setup.buffers.recompute))
+      if (task.op == TaskOp::reduce_gradients) {
+        TaskCost of_task = cost(setup.share, task);
+        sum += of_task.of(CostPart::gradients);
+        for (const Wire& wire : *of_task.wires) collectives += wire.latency + wire.seconds;
+        numbers += static_cast<double>(setup.share.units[task.unit].shard().size());
+      }
+    return std::pair(sum - collectives, numbers);
+  };
+  const auto [one_level, numbers] = seconds(ReductionLevels::one_level);
+  const double more = seconds(ReductionLevels::two_level).first - one_level;
+  EXPECT_GT(numbers, 1000);
+  const double bytes = (4 * 6 + 3 * 2 + 8) * numbers;
+  EXPECT_GT(more, bytes / (m.memory_bandwidth * m.row_fraction));
+  EXPECT_LT(more, bytes / (m.memory_bandwidth * m.row_fraction) + 100 * m.row_launch);
+}
+
+TEST(Rates, WrongFilesAreRefused) {
   const auto error_of = [](const std::string& compute) {
     const auto path = std::filesystem::temp_directory_path() / ("power_" + std::to_string(::getpid()) + ".yaml");
     std::ofstream(path) << "like: h100_8\ncompute: {" << compute << "}\n";
