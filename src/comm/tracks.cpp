@@ -12,10 +12,13 @@ constexpr std::size_t track_stack_bytes = std::size_t{8} << 20;
 
 }  // namespace
 
-void Tracks::run(const std::function<void()>& first, const std::function<void()>& second) {
+void Tracks::run(const std::function<void()>& first, const std::function<void()>& second,
+                 std::function<void(int)> sees) {
   require(track_ < 0, "tracks don't nest");
+  sees_ = std::move(sees);
   const auto body = [&](int number) {
     track_ = number;
+    sees_(number);
     try {
       if (!failure_) (number == 0 ? first : second)();
     } catch (const Stopped&) {
@@ -28,6 +31,7 @@ void Tracks::run(const std::function<void()>& first, const std::function<void()>
   fibers.run([] { throw Error("tracks sleep that nobody wakes"); });
   fibers_ = nullptr;
   track_ = -1;
+  sees_(-1);
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   exchange_.rethrow();
 }
@@ -37,6 +41,7 @@ void Tracks::turn() {
   const int mine = track_;
   fibers_->yield();
   track_ = mine;
+  sees_(mine);
   if (failure_) throw Stopped{};
 }
 

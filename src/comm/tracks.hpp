@@ -17,8 +17,11 @@ class Tracks {
   // Both must live longer than this object.
   Tracks(Stream& compute, Stream& exchange) : compute_(compute), exchange_(&exchange) {}
 
-  // Both to their ends, the first one first. Throws the error of the one that failed.
-  void run(const std::function<void()>& first, const std::function<void()>& second);
+  // Both to their ends, the first one first. Throws the error of the one that failed. `sees` is told whose turn begins,
+  // and -1 at the end.
+  void run(
+      const std::function<void()>& first, const std::function<void()>& second,
+      std::function<void(int track)> sees = [](int) {});
 
   // Whether a collective that is given to this stream belongs to a track.
   bool takes(const Stream& stream) const { return track_ >= 0 && &stream == &compute_; }
@@ -55,7 +58,8 @@ class Tracks {
   SideStream exchange_;
   std::array<Event, 2> done_;  // of each track, which waits for one at a time
   Fibers* fibers_ = nullptr;
-  int track_ = -1;  // that runs now
+  int track_ = -1;                 // that runs now
+  std::function<void(int)> sees_;  // of run()
   int alone_ = 0;
   std::exception_ptr failure_;
 };

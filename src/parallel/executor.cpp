@@ -66,10 +66,17 @@ void Executor<T>::run_pair() {
   for (std::size_t track : {0, 1}) pair.stacks[track].borrow(services_.arena, bytes->second[track]);
   const NotedRows noted(step_.operations);
   const auto run_track = [&](int track) {
-    for (const Task& task : pair.tasks)
-      if (task.track == track) run_now(task);
+    for (const Task& task : pair.tasks) {
+      if (task.track != track) continue;
+      const NotedRows of_layers(  // whose rows are noted: no other task gives turns
+          pass_of(task, share_).layer ? step_.operations : nullptr);
+      run_now(task);
+    }
   };
-  pair.tracks.run([&] { run_track(0); }, [&] { run_track(1); });
+  pair.tracks.run([&] { run_track(0); }, [&] { run_track(1); },
+                  [&](int track) {
+                    if (step_.operations) step_.operations->turn(track);
+                  });
 }
 
 template <class T>

@@ -228,7 +228,8 @@ class Writer {
   // ---- layers
 
   // The forward pass, which action_ is, stands first: it takes its slots before the backward pass frees any. Its steps
-  // that add to a table to which the backward pass adds, too, follow the pair: so the order of sums is as without pairs.
+  // that add to a table to which the backward pass adds, too, follow the pair: so the order of sums is as without
+  // pairs.
   void pair(const Action& backward) {
     const Action forward = action_;
     const std::size_t steps = steps_for(forward).size(), together = steps_beside(backward);

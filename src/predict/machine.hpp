@@ -76,8 +76,8 @@ struct NodesRates {
   std::array<double, collective_count> bandwidth{};
 };
 
-// The clock that a GPU's limit of power leaves products and attention, as a fraction of the clock of their rates, by the
-// fraction of the peak that a step reaches at those rates; none: it stays.
+// The clock that a GPU's limit of power leaves products and attention, as a fraction of the clock of their rates, by
+// the fraction of the peak that a step reaches at those rates; none: it stays.
 struct PowerLimit {
   std::vector<double> fractions, clocks;
 };
@@ -140,11 +140,11 @@ struct Machine {
   double compute_speed = 1;      // of products, attention and rows: a factor of the rates below
   double clock = 1;              // of products and attention: another one, by `power` (predict)
   PowerLimit power;
-  double network_speed = 1;      // of collectives, inside nodes and between them
-  double uncertainty = 0.3;      // of a predicted step, as a fraction of it
-  double imbalance = 1;          // rows of the busiest ranks' experts over the mean (forge plan --imbalance)
-  bool has_cutlass = false;      // CUTLASS's kernels take the place of tensor_cores' for all experts in one launch
-  bool prefers_cudnn = false;    // cuDNN takes the place of tensor_cores for attention where it is legal
+  double network_speed = 1;    // of collectives, inside nodes and between them
+  double uncertainty = 0.3;    // of a predicted step, as a fraction of it
+  double imbalance = 1;        // rows of the busiest ranks' experts over the mean (forge plan --imbalance)
+  bool has_cutlass = false;    // CUTLASS's kernels take the place of tensor_cores' for all experts in one launch
+  bool prefers_cudnn = false;  // cuDNN takes the place of tensor_cores for attention where it is legal
   std::map<std::string, KernelRates, std::less<>> kernels;
   Program program;
   std::array<ComputeRates, 3> compute;                               // fp64, fp32, bf16

@@ -34,9 +34,12 @@ TEST(Tracks, TakeTurnsAtEachExchange) {
   for (int run = 0; run < 2; ++run) {
     text.clear();
     sent.clear();
-    tracks.run([&] { said.track('F', 2); }, [&] { said.track('B', 4); });
+    std::string seen;
+    const auto sees = [&](int track) { seen += track < 0 ? "." : std::to_string(track); };
+    tracks.run([&] { said.track('F', 2); }, [&] { said.track('B', 4); }, sees);
     EXPECT_EQ(text, "FBFBFBBB");
     EXPECT_EQ(sent, "FBFBBB");
+    EXPECT_EQ(seen, "01010111.");
   }
   EXPECT_FALSE(tracks.takes(compute));
 }

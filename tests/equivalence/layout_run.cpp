@@ -313,10 +313,9 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (const View<float, 1>& seen = session.amax_history().step; !seen.empty())
       for (const float amax : values_of(session.stream(), seen)) result.amaxes.insert(amax);
     result.problem = load_problem(setup, first.labels, step);
-    // Passes that run in pairs take turns, where the lists have one behind the other.
-    const bool listed = deck.train.overlap == Overlap::none;
-    if (result.problem.empty() && listed) result.problem = operations_problem(setup, operations, spans);
-    if (result.problem.empty() && listed) result.problem = timeline_problem(setup, spans);
+    if (result.problem.empty()) result.problem = operations_problem(setup, operations, spans);
+    const bool in_pairs = deck.train.overlap == Overlap::pairs;  // whose passes take turns
+    if (result.problem.empty() && !in_pairs) result.problem = timeline_problem(setup, spans);
   }
   const bool peak_in_update =
       plan.peak == name_of(TaskOp::compute_matrices) || plan.peak == name_of(TaskOp::update_factored);

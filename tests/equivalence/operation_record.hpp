@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <set>
 #include <string>
@@ -32,6 +33,9 @@ class SegmentLines {
   // `behind`: in another stream than the compute stream.
   void add(std::string_view name, std::int64_t read, std::int64_t written, bool behind);
   std::vector<std::string> lines();
+  // What follows stands in a line of its own; takes the lines of a pass that ran beside another one.
+  void cut() { end_sent(); }
+  void append(SegmentLines& pass);
   bool alike() const { return alike_; }
 
  private:
@@ -60,6 +64,7 @@ class OperationRecord : public OperationTape {
   void attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
                  const AttentionProduct& heads) override;
   void rows(const Stream& stream, std::string_view name, std::int64_t read, std::int64_t written) override;
+  void turn(int track) override;
 
   // The lines until now.
   std::vector<std::string> lines();
@@ -69,17 +74,21 @@ class OperationRecord : public OperationTape {
 
  private:
   void count_sent();
+  SegmentLines& current() { return track_ < 0 ? lines_ : of_tracks_[static_cast<std::size_t>(track_)]; }
 
   Mesh& mesh_;
   const Stream& compute_;
   const SegmentLines empty_;
   SegmentLines lines_ = empty_;
+  int track_ = -1;
+  std::array<SegmentLines, 2> of_tracks_{empty_, empty_};  // of the pair that runs
   std::map<Group, Traffic> counted_;
 };
 
 // "" where the record is the list of the rank's tasks: every product, its sizes and types, attention's sizes, and
 // between them the bytes of kernels over rows, and the collectives of layers with theirs, in the same order and in the
-// same stream; and where `spans`, the step's timeline, has these collectives in the list's order.
+// same stream; and where `spans`, the step's timeline, has these collectives in the list's order, but of pairs, whose
+// passes take turns.
 std::string operations_problem(const RunSetup& setup, OperationRecord& record,
                                const std::vector<Timeline::Span>& spans);
 
