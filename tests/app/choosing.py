@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""choosing.py FORGE: the predicted tokens a second and GPU, and the memory, in the tables and sentences of docs/choosing.md and docs/notes/layouts.md
-are what forge plan says. By deck and machine, rows of keys; each figure must stand in one of the pages."""
+"""choosing.py FORGE: the predicted tokens a second and GPU, and the memory, in the tables and sentences of docs/choosing.md, docs/parallelism.md
+and docs/notes/layouts.md and kernels.md are what forge plan says. By deck and machine, rows of keys; each figure must stand in one of the pages."""
 import csv
 import os
 import subprocess
@@ -28,7 +28,10 @@ ROWS = [
     ("7b_32gpu_fsdp", "h100_8", [{MICROBATCH: b} for b in (1, 2, 4, 8)], 0),
     ("moe_32gpu", "h200_4", [{}, {"mesh.etp": 4}], 0), ("moe_32gpu_shards", "h200_4", [{}], 0), ("70b_32gpu", "h200_4", [{}], 1),
     ("llama3_405b_256gpu", "h100_8", [{}, {Z: 2}], 0), ("playbook_80b_256gpu", "h100_8", [{}, {Z: 2}], 0),
-    ("olmoe_8gpu", "h100_8", [{}, {"mesh.ep": 1}], 0)]
+    ("olmoe_8gpu", "h100_8", [{}, {"mesh.ep": 1}], 0), ("70b_32gpu_tp4", "h200_4", [{"train.reduction": "two_level"}], 0), ("7b_1gpu", "h100_8", [{}], 0),
+    *((deck, "h100_8", [{}, {"train.overlap": "none"}], 0) for deck in ("qwen3_235b_256gpu", "llama3_405b_1024gpu", "deepseek_v3_1024gpu_vp4", "olmoe_8gpu")),
+    ("llama3_8b_64k_32gpu", "h100_8", [{PP: 1, TP: 1, S: 1, "mesh.cp": 16, NAME: "1f1b", "mesh.cp_method": method, "mesh.cp_inner": inner}
+                                       for method, inner in (("two_level", 8), ("ring", 0), ("all_to_all", 0))], 0)]
 ROWS += [row for machine in ("h100_8", "a100_8", "a100_40_8", "l40s_8") for row in (("7b_4gpu", machine, [{S: 8}], 1), ("olmoe_8gpu", machine, [{}], 1), ("finetune_lora_8b", machine, [{}], 1))]
 ROWS.append(("finetune_lora_8b", "rtx4090_1", [{}], 1))
 AS = [("7b_1gpu", {}), ("7b_4gpu", {}), ("7b_4gpu", {TP: 4, S: 1}), ("7b_8gpu_tp4", {}), ("13b_8gpu", {}), ("13b_16gpu_tp4", {}),
@@ -47,7 +50,7 @@ def predict(deck, machine, rows, options):
 
 
 def main():
-    pages = "".join(open(f"docs/{page}.md").read() for page in ("choosing", "notes/layouts"))
+    pages = "".join(open(f"docs/{page}.md").read() for page in ("choosing", "parallelism", "notes/layouts", "notes/kernels"))
     missing, figures = [], 0
 
     def expect(figure, what):
@@ -65,7 +68,7 @@ def main():
         told = predict(deck, "h200_4", [row], ["--as", "kempnerforge"])[0]
         expect(f"{float(told['tokens_per_second_per_rank']):,.0f}", f"{deck} {row} as kempnerforge")
     for problem in missing:
-        print("FAILED: docs/choosing.md and docs/notes/layouts.md don't have", problem)
+        print("FAILED: docs/choosing.md, parallelism.md, notes/layouts.md and kernels.md don't have", problem)
     print(f"{figures} figures, {len(missing)} missing")
     sys.exit(bool(missing))
 
