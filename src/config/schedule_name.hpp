@@ -34,7 +34,12 @@ constexpr int chunks_of(ScheduleName name) {
 
 // Whether its passes can run in pairs (train.overlap).
 constexpr bool has_pairs(ScheduleName name) {
-  return name == ScheduleName::one_f_one_b || name == ScheduleName::interleaved;
+  return name == ScheduleName::one_f_one_b || name == ScheduleName::interleaved || name == ScheduleName::zero_bubble ||
+         name == ScheduleName::zb_v;
+}
+// The fewest microbatches of which some do: zb_v's pipeline is full then.
+constexpr int least_paired(ScheduleName name, int pp) {
+  return name == ScheduleName::zb_v && pp > 1 ? 2 * pp - 1 : 2;
 }
 
 }  // namespace forge

@@ -66,7 +66,8 @@ std::vector<Candidate> Bounds::on_mesh(std::size_t index, const MeshDeck& mesh) 
     const bool over = bytes > most;
     if (over && !nearly_fits(choice, deck_, mesh, bytes, most)) continue;
     const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
-    const double bubbles = (pp - 1) / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
+    const double idle = !fills ? 1 : pairs ? 0.7 : 0.4;  // of the bubble of 1F1B with as many chunks
+    const double bubbles = (pp - 1) / pp / static_cast<double>(choice.chunks) * idle;
     const double bound = least_seconds(deck, cost, places, microbatches);
     const double experts = expert_traffic_seconds(deck, places, microbatches);
     Candidate c{index, choice, bound, std::max(bound, experts) + bubbles * cost.taken.seconds, bytes, 0, over};

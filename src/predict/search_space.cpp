@@ -129,10 +129,11 @@ std::vector<DispatchMethod> dispatches_of(const Deck& deck, const MeshDeck& mesh
   return list;
 }
 
-// Passes in pairs, where layers wait for other ranks, and the schedule has them.
+// Passes in pairs, where layers wait for other ranks, and the schedule has them with so many microbatches.
 std::vector<Overlap> overlaps_of(const MeshDeck& mesh, ScheduleName schedule, std::int64_t microbatches) {
   const bool waits = mesh.tp * mesh.cp * mesh.ep > 1;
-  if (!waits || !has_pairs(schedule) || microbatches < 2) return {Overlap::none};
+  const int least = least_paired(schedule, static_cast<int>(mesh.pp));
+  if (!waits || !has_pairs(schedule) || microbatches < least) return {Overlap::none};
   return {Overlap::none, Overlap::pairs};
 }
 

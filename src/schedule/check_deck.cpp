@@ -100,14 +100,20 @@ void check_stages(const Deck& deck, const std::vector<StageContent>& stages) {
 void check_overlap(const Deck& deck, std::int64_t microbatches, Report& report) {
   const TrainDeck& t = deck.train;
   if (t.overlap == Overlap::none) return;
-  const auto refuse = [&](bool wrong, const std::string& with, const char* legal) {
+  const auto refuse = [&](bool wrong, const std::string& with, const std::string& legal) {
     if (wrong) report.add("", "train.overlap = pairs with " + with + "; legal: none, or " + legal);
   };
   const ScheduleName schedule = deck.schedule.name;
   refuse(!deck.schedule.file.empty(), "schedule.file, which has no pairs", "a schedule.name");
   refuse(!has_pairs(schedule), "schedule.name = " + std::string(name_of(schedule)),
-         "schedule.name 1f1b or interleaved");
-  refuse(microbatches == 1, "one microbatch a step", "at least two");
+         "schedule.name 1f1b, interleaved, zero_bubble or zb_v");
+  const int least = least_paired(schedule, static_cast<int>(deck.mesh.pp));
+  refuse(microbatches < least, counted(microbatches, "microbatch", "microbatches") + " a step",
+         "at least " + std::to_string(least));
+  refuse(deck.model.tied_embeddings && schedule == ScheduleName::zb_v,
+         "model.tied_embeddings = true and schedule.name = zb_v, where gradients of both passes add to the table in "
+         "another order",
+         "schedule.name 1f1b, interleaved or zero_bubble");
 }
 
 // As many blocks as some stage has can be recomputed whole.

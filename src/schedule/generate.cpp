@@ -121,7 +121,55 @@ Schedule zb_v(int ranks, int microbatches) {
   return timeline(filled, unit).makespan <= timeline(phases, unit).makespan ? filled : phases;
 }
 
-using List = std::vector<Action>;
+// A backward pass that runs alone hands B on before its W. In a pair both are one pass.
+List split_alone(const List& whole) {
+  List list;
+  bool beside = false;
+  for (const Action& action : whole) {
+    list.push_back(action);
+    if (action.op == Op::backward && !beside) {
+      list.back().op = Op::backward_input;
+      list.push_back({Op::backward_weight, action.chunk, action.microbatch});
+    }
+    beside = action.paired;
+  }
+  return list;
+}
+
+// A rank's F's and backward passes of zb_v, each in their order, side by side as in DualPipeV (DeepSeek-AI 2024, arXiv
+// 2412.19437, and their repository DualPipe): 2 pp F's; then a backward pass and the next F in turn until gradients
+// come at every turn; then a backward pass beside the next F, where that is of the other chunk.
+List v_in_pairs(const List& passes, int ranks, int rank) {
+  List forwards, backwards;
+  for (const Action& action : passes) {
+    if (action.op == Op::forward) forwards.push_back(action);
+    if (action.op == Op::backward_input) backwards.push_back({Op::backward, action.chunk, action.microbatch});
+  }
+  std::size_t next = to_size(2 * ranks);
+  List list(forwards.begin(), forwards.begin() + 2 * ranks);
+  for (std::size_t k = 0; k < backwards.size(); ++k) {
+    const bool fills = k < to_size(ranks - rank - 1);
+    if (!fills && next < forwards.size() && forwards[next].chunk != backwards[k].chunk) {
+      list.push_back(forwards[next++]);
+      list.back().paired = true;
+    }
+    list.push_back(backwards[k]);
+    if (fills) list.push_back(forwards[next++]);
+  }
+  return list;
+}
+
+// At most 2 pp + 1 chunk activations per rank. A pipeline that never fills has no pairs: it would stand still for
+// longer than they save.
+Schedule zb_v_in_pairs(int ranks, int microbatches) {
+  Schedule schedule = zb_v(ranks, microbatches);
+  if (microbatches < least_paired(ScheduleName::zb_v, ranks)) return schedule;
+  for (int rank = 0; rank < ranks; ++rank) {
+    List& list = schedule.actions[to_size(rank)];
+    list = split_alone(v_in_pairs(list, ranks, rank));
+  }
+  return schedule;
+}
 
 // F and B alternate after `warmup` forwards; the rest of the backwards drains. The usual shape of 1F1B. In pairs the
 // two run at once, behind one forward more: the last stage's B reads its own F.
@@ -249,14 +297,16 @@ Schedule generate(const ScheduleRequest& request) {
       return of_ranks(request, request.chunks,
                       [&, group = checked_group(request)](int rank) { return interleaved(request, rank, group); });
     case ScheduleName::zero_bubble: {
-      ScheduleRequest alone = request;
-      alone.pairs = false;
-      Schedule schedule = of_ranks(alone, 1, [&](int rank) { return one_f_one_b(alone, rank, Op::backward_input); });
+      if (request.pairs)
+        return of_ranks(request, 1, [&](int rank) { return split_alone(one_f_one_b(request, rank, Op::backward)); });
+      Schedule schedule =
+          of_ranks(request, 1, [&](int rank) { return one_f_one_b(request, rank, Op::backward_input); });
       fill_with_weights(schedule, request.ranks);
       return schedule;
     }
     case ScheduleName::zb_v:
-      return zb_v(request.ranks, request.microbatches);
+      return request.pairs ? zb_v_in_pairs(request.ranks, request.microbatches)
+                           : zb_v(request.ranks, request.microbatches);
   }
   throw Error("a schedule of the deck is not in the table of schedules");
 }

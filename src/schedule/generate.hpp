@@ -12,7 +12,7 @@ struct ScheduleRequest {
   int chunks = 1;        // schedule.virtual_stages: model chunks per rank; read by interleaved only (zb_v has two)
   int microbatches = 1;  // M
   int group = 0;         // interleaved: microbatches that pass a chunk before the next chunk; 0 = pp
-  bool pairs = false;    // 1f1b, interleaved: an F and the B behind it run at once (Action::paired)
+  bool pairs = false;    // where has_pairs: an F and the backward pass behind it run at once (Action::paired)
 };
 
 // The compute actions (F, B, W, or B and W in one) of one step; lower() completes them. Throws BadInput, naming key,

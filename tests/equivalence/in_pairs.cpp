@@ -1,5 +1,7 @@
 #include "in_pairs.hpp"
 
+#include <algorithm>
+
 #include "config/schedule_name.hpp"
 #include "enumerate.hpp"
 #include "run_threads.hpp"
@@ -28,7 +30,11 @@ std::string difference_to_the_bit(const LayoutResult& a, const LayoutResult& b) 
 Deck in_pairs(Deck deck) {
   deck.train.overlap = Overlap::pairs;
   if (!has_pairs(deck.schedule.name)) deck.schedule = {};
+  if (deck.schedule.name == ScheduleName::zb_v) deck.model.tied_embeddings = false;
   deck.train.microbatch_sequences = 1;
+  const std::int64_t least = least_paired(deck.schedule.name, static_cast<int>(deck.mesh.pp));
+  std::int64_t& batch = deck.train.global_batch_sequences;
+  batch = std::max(batch, least * deck.mesh.dp_replicate * deck.mesh.dp_shard);
   return deck;
 }
 

@@ -44,6 +44,18 @@ TEST(Overlap, TiedTablesGiveThem) {
   EXPECT_EQ(failures_of_pairs(cases, cases.size()), "");
 }
 
+// Of every pipeline: two chunks on a rank, or one, and B's apart from their W's beside whole backward passes.
+TEST(Overlap, SplitBackwardPassesGiveThem) {
+  std::vector<LayoutCase> cases;
+  for (LayoutCase c : pair_layouts()) {
+    if (c.deck.mesh.pp == 1) continue;
+    c.deck.schedule = {cases.size() % 4 == 0 ? ScheduleName::zero_bubble : ScheduleName::zb_v, 1, "even", ""};
+    c.deck.schedule.split = split_string(c.deck, cases.size());
+    cases.push_back({c.name, in_pairs(c.deck)});
+  }
+  EXPECT_EQ(failures_of_pairs(thinned(cases, 3), part_of(99, 3)), "");
+}
+
 // Products in FP8 of every recipe, whose operands wait for other ranks' largest magnitudes; rows as codes.
 TEST(Overlap, RoundedProductsGiveThem) {
   constexpr std::array recipes{Fp8Recipe::block, Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row};

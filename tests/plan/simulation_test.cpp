@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "../equivalence/models.hpp"
 #include "config/schedule_name.hpp"
 #include "core/to_size.hpp"
@@ -194,12 +196,14 @@ TEST(Simulation, CollectivesSlowKernelsDown) {
 }
 
 // Of all schedules, the simulation of the executor's tasks takes as long as the schedule's own timeline, where a
-// layer's F, B and W take one second each and nothing else takes time.
+// layer's F, B and W take one second each and nothing else takes time; in pairs, too.
 TEST(Simulation, AgreesWithTimelines) {
   int compared = 0;
   for (const ScheduleName name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
                                   ScheduleName::zero_bubble, ScheduleName::zb_v}) {
-    for (const int microbatches : {4, 8, 12}) {
+    for (const int which : {4, 8, 12, -4, -8, -12}) {  // microbatches; below 0: in pairs
+      const int microbatches = std::abs(which);
+      if (which < 0 && !has_pairs(name)) continue;
       Deck deck = test_models().front().deck;
       deck.model.layers = 8;
       deck.mesh.pp = 4;
@@ -207,6 +211,7 @@ TEST(Simulation, AgreesWithTimelines) {
       deck.schedule.name = name;
       deck.schedule.virtual_stages = name == ScheduleName::interleaved || name == ScheduleName::zb_v ? 2 : 1;
       deck.train.global_batch_sequences = microbatches;
+      deck.train.overlap = which < 0 ? Overlap::pairs : Overlap::none;
       const CostOf cost = [&](const RankShare& share, const Task& task) {
         TaskCost c;
         if (task.layer < 0 || share.layers[to_size(task.action.chunk)][to_size(task.layer)].kind != LayerKind::block)
@@ -226,11 +231,11 @@ TEST(Simulation, AgreesWithTimelines) {
       const Schedule plain = schedule_of(deck, 4, microbatches);
       const double layers = 8.0 / plain.stages();
       EXPECT_NEAR(seconds_of(programs), timeline(plain, uniform_durations(layers, layers, layers)).makespan, 1e-9)
-          << plain.name << ", " << microbatches;
+          << plain.name << ", " << which;
       ++compared;
     }
   }
-  EXPECT_EQ(compared, 15);
+  EXPECT_EQ(compared, 15 + 12);
 }
 
 }  // namespace

@@ -30,10 +30,20 @@ inline std::vector<ScheduleRequest> legal_requests(int ranks, int microbatches, 
   return requests;
 }
 
+// These, and in pairs those whose schedules have them.
+inline std::vector<ScheduleRequest> with_pairs(std::vector<ScheduleRequest> requests) {
+  for (std::size_t i = 0, alone = requests.size(); i < alone; ++i) {
+    if (!has_pairs(requests[i].name)) continue;
+    requests.push_back(requests[i]);
+    requests.back().pairs = true;
+  }
+  return requests;
+}
+
 inline std::string text_of(const ScheduleRequest& request) {
   return std::string(name_of(request.name)) + " pp " + std::to_string(request.ranks) + " chunks " +
          std::to_string(request.chunks) + " M " + std::to_string(request.microbatches) + " G " +
-         std::to_string(request.group);
+         std::to_string(request.group) + (request.pairs ? " in pairs" : "");
 }
 
 // Microbatches, summed over the rank's chunks, that stand between F and W (or B) at the same time, at most.

@@ -40,8 +40,19 @@ TEST(Generate, EveryScheduleIsLegal) {
     ASSERT_EQ(find_violation(generate(request)), "") << text_of(request);
 }
 
-// In pairs passes keep their order, a stage's backward pass reads what an earlier pair left, and in the middle no rank
-// stands still.
+// The (chunk, microbatch) of a rank's F's, B's or W's, in order; a whole backward pass is both of these.
+std::vector<std::pair<int, int>> passes_of(const Schedule& schedule, int rank, bool (*is)(Op), int chunk = -1) {
+  std::vector<std::pair<int, int>> list;
+  for (const Action& action : schedule.actions[to_size(rank)])
+    if (is(action.op) && (chunk < 0 || action.chunk == chunk)) list.emplace_back(action.chunk, action.microbatch);
+  return list;
+}
+
+using List = std::vector<Action>;
+constexpr auto is_forward = [](Op op) { return op == Op::forward; };
+
+// In pairs F's and B's keep their order, and each chunk's W's theirs: sums add up as without. A stage's backward pass
+// reads what an earlier pair left.
 TEST(Generate, PairsAreLegal) {
   int paired = 0;
   for (ScheduleRequest request : legal_requests(8, 24, 4)) {
@@ -51,28 +62,74 @@ TEST(Generate, PairsAreLegal) {
     const Schedule pairs = generate(request);
     ASSERT_EQ(find_violation(pairs), "") << text_of(request);
     ASSERT_EQ(find_violation(lower(pairs)), "") << text_of(request);
-    const auto passes = [](const Schedule& schedule, int rank, Op op) {
-      std::vector<std::pair<int, int>> list;
-      for (const Action& action : schedule.actions[to_size(rank)])
-        if (action.op == op) list.emplace_back(action.chunk, action.microbatch);
-      return list;
-    };
+    int paired_here = 0;
     for (int rank = 0; rank < request.ranks; ++rank) {
-      for (const Op op : {Op::forward, Op::backward}) ASSERT_EQ(passes(pairs, rank, op), passes(alone, rank, op));
-      for (const Action& action : pairs.actions[to_size(rank)]) paired += action.paired;
-      if (request.chunks == 1) {
-        const int most = 2 * (request.ranks - rank);
-        ASSERT_EQ(microbatches_in_flight(pairs, rank), std::min(most, request.microbatches)) << text_of(request);
-      }
+      ASSERT_EQ(passes_of(pairs, rank, is_forward), passes_of(alone, rank, is_forward)) << text_of(request);
+      ASSERT_EQ(passes_of(pairs, rank, computes_input_gradient), passes_of(alone, rank, computes_input_gradient));
+      for (int chunk = 0; chunk < pairs.chunks_per_rank; ++chunk)
+        ASSERT_EQ(passes_of(pairs, rank, computes_weight_gradient, chunk),
+                  passes_of(alone, rank, computes_weight_gradient, chunk));
+      for (const Action& action : pairs.actions[to_size(rank)]) paired_here += action.paired;
     }
-    // F = 1, B = W = 1: forwards one by one up to the first pair of the last stage, and backwards likewise.
-    if (request.chunks == 1 && request.microbatches >= 2 * request.ranks) {
-      const double fill = request.ranks, drain = 2 * request.ranks, middle = 3 * (request.microbatches - 1);
-      EXPECT_NEAR(timeline(pairs, uniform_durations(1, 1, 1)).makespan, fill + middle + drain, 1e-9)
-          << text_of(request);
+    const bool some = request.microbatches >= least_paired(request.name, request.ranks);
+    EXPECT_EQ(paired_here > 0, some) << text_of(request);
+    paired += paired_here;
+  }
+  EXPECT_GT(paired, 20000);
+}
+
+// Whole microbatches between F and W, or zb_v's halves of them: 2 pp + 1, where there are as many.
+TEST(Generate, PairsHoldSoManyMicrobatches) {
+  for (ScheduleRequest request : legal_requests(8, 24, 1)) {
+    if (!has_pairs(request.name)) continue;
+    const Schedule alone = generate(request);
+    request.pairs = true;
+    const Schedule pairs = generate(request);
+    const bool some = request.microbatches >= least_paired(request.name, request.ranks);
+    for (int rank = 0; rank < request.ranks; ++rank) {
+      const int whole = std::min(2 * (request.ranks - rank), request.microbatches);
+      const int halves = std::min(2 * request.ranks - rank, request.microbatches) + rank + 1;
+      const int of_v = some ? halves : microbatches_in_flight(alone, rank);
+      EXPECT_EQ(microbatches_in_flight(pairs, rank), request.name == ScheduleName::zb_v ? of_v : whole)
+          << text_of(request) << " rank " << rank;
     }
   }
-  EXPECT_GT(paired, 10000);
+}
+
+// F = B = W = 1. 1f1b: forwards one by one up to the first pair of the last stage, and backwards likewise;
+// zero_bubble's gradients need not wait for W's on their way back; zb_v's ranks stand still 2 (pp - 1) halves of a
+// unit, and the middle has pairs alone on each.
+TEST(Generate, PairsTakeSoLong) {
+  const auto makespan = [](const ScheduleRequest& request) {
+    return timeline(generate(request), uniform_durations(1, 1, 1)).makespan;
+  };
+  for (int pp = 1; pp <= 8; ++pp)
+    for (int m = std::max(2, 2 * pp); m <= 24; ++m) {
+      const double work = 3 * m, last = pp - 1;
+      EXPECT_EQ(makespan({ScheduleName::one_f_one_b, pp, 1, m, 0, true}), work + 3 * last);
+      EXPECT_EQ(makespan({ScheduleName::zero_bubble, pp, 1, m, 0, true}), work + (pp > 1 ? 2 * last + 1 : 0));
+      EXPECT_EQ(makespan({ScheduleName::zb_v, pp, 1, m, 0, true}), 2 * work + 2 * last);
+    }
+}
+
+// Gradients of the token table come from W's of stage 0, and from B's of any stage that has multi-token prediction:
+// those on stage 0's rank come in the same order as without pairs.
+TEST(Generate, PairsAddToTheTokenTableAsPassesAlone) {
+  for (ScheduleRequest request : legal_requests(8, 24, 4)) {
+    if (!has_pairs(request.name)) continue;
+    const auto adding = [](const Schedule& schedule) {
+      List list;
+      for (const Action& action : schedule.actions[0]) {
+        if (computes_input_gradient(action.op)) list.push_back({Op::backward_input, action.chunk, action.microbatch});
+        if (computes_weight_gradient(action.op) && action.chunk == 0)
+          list.push_back({Op::backward_weight, action.chunk, action.microbatch});
+      }
+      return list;
+    };
+    const List alone = adding(generate(request));
+    request.pairs = true;
+    ASSERT_EQ(text_of(adding(generate(request))), text_of(alone)) << text_of(request);
+  }
 }
 
 TEST(Generate, OneStageOfOneFOneBIsTheGradientAccumulationLoop) {

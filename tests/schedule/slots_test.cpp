@@ -170,7 +170,7 @@ int total(const SlotTables& tables, Region region) {
 }
 
 TEST(Slots, NothingIsOverwrittenBeforeItsLastReader) {
-  for (const ScheduleRequest& request : legal_requests(5, 11, 3)) {
+  for (const ScheduleRequest& request : with_pairs(legal_requests(5, 11, 3))) {
     run(lower(generate(request)));
     ASSERT_FALSE(HasFailure()) << text_of(request);
   }
@@ -185,7 +185,7 @@ TEST(Slots, OneStageNeedsOneOfEach) {
 }
 
 TEST(Slots, SavedActivationsAreTheMicrobatchesInFlight) {
-  for (const ScheduleRequest& request : legal_requests(6, 13, 1)) {
+  for (const ScheduleRequest& request : with_pairs(legal_requests(6, 13, 1))) {
     const Schedule schedule = lower(generate(request));
     if (schedule.chunks_per_rank > 1) continue;  // each chunk has slots of its own
     for (int rank = 0; rank < schedule.ranks; ++rank)
@@ -200,6 +200,20 @@ TEST(Slots, ZeroBubbleKeepsWhatWReadsUntilW) {
     const SlotTables tables = tables_of(schedule, rank);
     EXPECT_EQ(total(tables, Region::saved), 4);
     EXPECT_EQ(total(tables, Region::left), rank == 0 ? 0 : rank + 1);
+  }
+}
+
+// Rank r of the V in pairs: 2 pp - r places for its first chunk and r + 1 for its second; one W of a chunk waits at a
+// time, where another rank waits for B.
+TEST(Slots, TheVInPairsHoldsOneChunkMore) {
+  for (const int pp : {1, 2, 4, 7}) {
+    const Schedule schedule = lower(generate({ScheduleName::zb_v, pp, 1, 2 * pp + 3, 0, true}));
+    for (int rank = 0; rank < pp; ++rank) {
+      const SlotTables tables = tables_of(schedule, rank);
+      const auto counts = [&](Region region) { return tables[static_cast<std::size_t>(region)].counts; };
+      EXPECT_EQ(counts(Region::saved), (std::vector{2 * pp - rank, rank + 1})) << pp << " " << rank;
+      EXPECT_EQ(counts(Region::left), (std::vector{rank > 0 ? 1 : 0, rank + 1 < pp ? 1 : 0})) << pp << " " << rank;
+    }
   }
 }
 
