@@ -30,6 +30,7 @@ ROWS = [
     ("llama3_405b_256gpu", "h100_8", [{}, {Z: 2}], 0), ("playbook_80b_256gpu", "h100_8", [{}, {Z: 2}], 0),
     ("olmoe_8gpu", "h100_8", [{}, {"mesh.ep": 1}], 0), ("70b_32gpu_tp4", "h200_4", [{"train.reduction": "two_level"}], 0), ("7b_1gpu", "h100_8", [{}], 0),
     *((deck, "h100_8", [{}, {"train.overlap": "none"}], 0) for deck in ("qwen3_235b_256gpu", "llama3_405b_1024gpu", "deepseek_v3_1024gpu_vp4", "olmoe_8gpu")),
+    ("deepseek_v3_1024gpu_vp4", "h100_8", [{NAME: "zb_v", "schedule.virtual_stages": 1, "schedule.split": "balanced"}], 0),
     ("llama3_8b_64k_32gpu", "h100_8", [{PP: 1, TP: 1, S: 1, "mesh.cp": 16, NAME: "1f1b", "mesh.cp_method": method, "mesh.cp_inner": inner}
                                        for method, inner in (("two_level", 8), ("ring", 0), ("all_to_all", 0))], 0)]
 ROWS += [row for machine in ("h100_8", "a100_8", "a100_40_8", "l40s_8") for row in (("7b_4gpu", machine, [{S: 8}], 1), ("olmoe_8gpu", machine, [{}], 1), ("finetune_lora_8b", machine, [{}], 1))]
