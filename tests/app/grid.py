@@ -206,9 +206,10 @@ def check_need_and_fill(work):
 def check_long_steps(work, dense):
     """Steps of many microbatches, which the search estimates first: no layout is faster than what it finds."""
     batch, asked, told, answer = "train.global_batch_sequences=128", work / "all.csv", work / "told.csv", work / "long.json"
-    names = ["mesh.pp", "mesh.tp", "mesh.dp_shard", "schedule.name", "train.microbatch_sequences", "train.zero_stage", "train.recompute"]
-    rows = [[pp, tp, 4 // pp // tp, schedule, b, zero, recompute] for pp in (1, 2, 4) for tp in (1, 2, 4) if pp * tp <= 4
-            for schedule in (("1f1b", "zero_bubble", "zb_v") if pp > 1 else ("1f1b",)) for b in (1, 2, 4) for zero in ((0,) if pp * tp == 4 else (1, 3)) for recompute in ("none", "selective")]
+    names = ["mesh.pp", "mesh.tp", "mesh.dp_shard", "schedule.name", "train.microbatch_sequences", "train.zero_stage", "train.recompute", "train.overlap"]
+    rows = [[pp, tp, 4 // pp // tp, schedule, b, zero, recompute, overlap] for pp in (1, 2, 4) for tp in (1, 2, 4) if pp * tp <= 4
+            for schedule in (("1f1b", "zero_bubble", "zb_v") if pp > 1 else ("1f1b",)) for b in (1, 2, 4) for zero in ((0,) if pp * tp == 4 else (1, 3)) for recompute in ("none", "selective")
+            for overlap in (("none", "pairs") if tp > 1 else ("none",))]
     with asked.open("w", newline="") as file:
         csv.writer(file).writerows([names, *rows])
     code, output = run("plan", dense, "--machine", "h100_8", "--ranks", "4", "--candidates", asked, "--output", told, "--set", batch)
