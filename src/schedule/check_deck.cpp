@@ -109,7 +109,7 @@ void check_overlap(const Deck& deck, std::int64_t microbatches, Report& report) 
          "schedule.name 1f1b, interleaved, zero_bubble or zb_v");
   const int least = least_paired(schedule, static_cast<int>(deck.mesh.pp));
   refuse(microbatches < least, counted(microbatches, "microbatch", "microbatches") + " a step",
-         "at least " + std::to_string(least));
+         "at least " + std::string(least > 2 ? "2 mesh.pp - 1 = " : "") + std::to_string(least));
   refuse(deck.model.tied_embeddings && schedule == ScheduleName::zb_v,
          "model.tied_embeddings = true and schedule.name = zb_v, where gradients of both passes add to the table in "
          "another order",

@@ -4,7 +4,9 @@
 
 #include "../long_run.hpp"
 #include "config/adapter_deck.hpp"
+#include "config/batch_ramp.hpp"
 #include "config/fp8_recipe.hpp"
+#include "config/schedule_name.hpp"
 #include "cover.hpp"
 #include "in_pairs.hpp"
 #include "models.hpp"
@@ -44,8 +46,8 @@ TEST(Overlap, TiedTablesGiveThem) {
   EXPECT_EQ(failures_of_pairs(cases, cases.size()), "");
 }
 
-// Of every pipeline: two chunks on a rank, or one, and B's apart from their W's beside whole backward passes.
-TEST(Overlap, SplitBackwardPassesGiveThem) {
+// Those of pipelines, most with two chunks on a rank, all with B's apart from their W's beside whole backward passes.
+std::vector<LayoutCase> split_layouts() {
   std::vector<LayoutCase> cases;
   for (LayoutCase c : pair_layouts()) {
     if (c.deck.mesh.pp == 1) continue;
@@ -53,7 +55,25 @@ TEST(Overlap, SplitBackwardPassesGiveThem) {
     c.deck.schedule.split = split_string(c.deck, cases.size());
     cases.push_back({c.name, in_pairs(c.deck)});
   }
-  EXPECT_EQ(failures_of_pairs(thinned(cases, 3), part_of(99, 3)), "");
+  return cases;
+}
+
+TEST(Overlap, SplitBackwardPassesGiveThem) {
+  EXPECT_EQ(failures_of_pairs(thinned(split_layouts(), 3), part_of(99, 3)), "");
+}
+
+// The second step has one microbatch less than has pairs, the first one twice as many.
+TEST(Overlap, StepsOfARampGiveThem) {
+  std::vector<LayoutCase> cases = split_layouts();
+  for (LayoutCase& c : cases) {
+    TrainDeck& t = c.deck.train;
+    const MeshDeck& m = c.deck.mesh;
+    const std::int64_t few = least_paired(c.deck.schedule.name, static_cast<int>(m.pp)) - 1;
+    const std::int64_t small = few * m.dp_replicate * m.dp_shard;
+    t.global_batch_sequences = 2 * small;
+    t.batch_ramp = {{1, 0, 2 * small}, {2, 0, small}};
+  }
+  EXPECT_EQ(failures_of_pairs(thinned(cases, 9), part_of(99, 9)), "");
 }
 
 // Products in FP8 of every recipe, whose operands wait for other ranks' largest magnitudes; rows as codes.
