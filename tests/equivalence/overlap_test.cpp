@@ -62,6 +62,24 @@ TEST(Overlap, SplitBackwardPassesGiveThem) {
   EXPECT_EQ(failures_of_pairs(thinned(split_layouts(), 3), part_of(99, 3)), "");
 }
 
+// All layers and depths on the first stage: W's of the embedding and B's of depths add to one table.
+TEST(Overlap, DepthsBesideTheEmbeddingGiveThem) {
+  std::vector<LayoutCase> cases;
+  for (const TestModel& model : mtp_models())
+    for (const std::int64_t pp : {2, 3})
+      for (const ScheduleName name : {ScheduleName::zero_bubble, ScheduleName::zb_v}) {
+        Deck deck = with_training(model.deck, 2);
+        deck.mesh = {.pp = pp, .dp_shard = 1};
+        const std::int64_t stages = name == ScheduleName::zb_v ? 2 * pp : pp;
+        deck.schedule = {name, 1, "Et*" + std::to_string(deck.model.layers), ""};
+        deck.schedule.split += "m*" + std::to_string(deck.model.mtp_depth);
+        deck.schedule.split += std::string(static_cast<std::size_t>(stages - 1), '|') + "L";
+        deck.train.zero_stage = 0;
+        cases.push_back({model.name, in_pairs(deck)});
+      }
+  EXPECT_EQ(failures_of_pairs(thinned(cases, 3), part_of(24, 3)), "");
+}
+
 // The second step has one microbatch less than has pairs, the first one twice as many.
 TEST(Overlap, StepsOfARampGiveThem) {
   std::vector<LayoutCase> cases = split_layouts();
