@@ -79,7 +79,7 @@ class OperationTape : public RowTape {
   // `heads`: without its positions, which the mask has, on the device: of what the stream was given before.
   virtual void attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
                          const AttentionProduct& heads) = 0;
-  // What follows belongs to this pass of a pair; -1: the pair has ended.
+  // Operations from here on belong to this pass of a pair; -1: the pair has ended.
   virtual void turn(int /*track*/) {}
 };
 
