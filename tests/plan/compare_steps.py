@@ -12,12 +12,12 @@ from compare import Forge
 PAGE = "docs/notes/planner.md"
 H100, H200 = "h100_8", "h200_4"
 STEPS = [  # model, what it is, precision, machine, ms measured
-    ("gpt2_size", "GPT-2's size, 32 x 1,024 tokens", "bf16", H200, 64.85), ("llama_1b", "Llama 1B, 4 x 4,096", "bf16", H200, 258.56),
-    ("7b_8layers_4k", "8 layers of a 7B model, 2 x 4,096", "bf16", H200, 212.31), ("7b_8layers_4k", "the same", "bf16", H100, 224.2),
-    ("7b_8layers_4k", "the same in FP8", "fp8", H200, 180.80), ("7b_3layers_32k", "3 layers of a 7B model, 1 x 32,768", "bf16", H200, 447.42),
-    ("olmoe_4layers", "4 layers of OLMoE, 4 x 4,096", "bf16", H200, 91.74), ("qwen3_30b_4layers", "4 layers of Qwen3-30B-A3B, 2 x 4,096", "bf16", H200, 83.39),
-    ("qwen3_30b_4layers", "the same", "bf16", H100, 96.6), ("tiny", "4.7 M, 8 x 256", "bf16", H200, 1.49),
-    ("qwen25_7b_llmq", "Qwen2.5-7B, states in bf16, 16 x 4 x 1,024", "bf16", H200, 5325)]
+    ("gpt2_size", "GPT-2's size", "bf16", H200, 64.85), ("llama_1b", "Llama 1B", "bf16", H200, 258.56),
+    ("7b_8layers_4k", "8 layers of a 7B model", "bf16", H200, 212.31), ("7b_8layers_4k", "the same", "bf16", H100, 224.2),
+    ("7b_8layers_4k", "the same in FP8", "fp8", H200, 180.80), ("7b_3layers_32k", "3 layers, T 32,768", "bf16", H200, 447.42),
+    ("olmoe_4layers", "4 layers of OLMoE", "bf16", H200, 91.74), ("qwen3_30b_4layers", "4 layers of Qwen3-30B-A3B", "bf16", H200, 83.39),
+    ("qwen3_30b_4layers", "the same", "bf16", H100, 96.6), ("tiny", "4.7 M", "bf16", H200, 1.49),
+    ("qwen25_7b_llmq", "Qwen2.5-7B, states in bf16", "bf16", H200, 5325)]
 
 
 def predicted_ms(forge, model, precision, machine):
