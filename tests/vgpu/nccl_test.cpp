@@ -1,6 +1,7 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -188,6 +189,7 @@ TEST_F(Nccl, FailuresOnDemandAreAsynchronous) {
     setenv("FORGE_VGPU_NCCL_FAULT", "1:2", 1);
     const ncclUniqueId id = new_id();
     std::atomic<bool> failed = false;
+    std::barrier seen(2);  // an abort ends the other rank's operations, too
     on_threads(2, [&](int rank) {
       const auto expect_equal = [&](const char* what, int found, int expected) {
         if (found == expected) return;
@@ -204,6 +206,7 @@ TEST_F(Nccl, FailuresOnDemandAreAsynchronous) {
         expect_equal("ncclCommGetAsyncError", ncclCommGetAsyncError(comm, &error), ncclSuccess);
       expect_equal("asynchronous error", error, rank == 1 ? ncclSystemError : ncclRemoteError);
       expect_equal("cudaStreamQuery", cudaStreamQuery(stream), cudaErrorNotReady);
+      seen.arrive_and_wait();
       expect_equal("ncclCommAbort", ncclCommAbort(comm), ncclSuccess);
       stream.wait();
     });
