@@ -189,7 +189,7 @@ TEST_F(Nccl, FailuresOnDemandAreAsynchronous) {
     setenv("FORGE_VGPU_NCCL_FAULT", "1:2", 1);
     const ncclUniqueId id = new_id();
     std::atomic<bool> failed = false;
-    std::barrier seen(2);  // an abort ends the other rank's operations, too
+    std::barrier together(2);
     on_threads(2, [&](int rank) {
       const auto expect_equal = [&](const char* what, int found, int expected) {
         if (found == expected) return;
@@ -200,13 +200,17 @@ TEST_F(Nccl, FailuresOnDemandAreAsynchronous) {
       const DeviceMemory<float> x(stream, {1});
       ncclComm_t comm = nullptr;
       expect_equal("ncclCommInitRank", ncclCommInitRank(&comm, 2, id, rank), ncclSuccess);
-      for (int i = 0; i < 3; ++i) ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, comm, stream);
+      for (int i = 0; i < 3; ++i) {
+        if (rank == 1 && i == 1) together.arrive_and_wait();  // it fails when the other one has launched all
+        ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, comm, stream);
+      }
+      if (rank == 0) together.arrive_and_wait();
       ncclResult_t error = ncclSuccess;
       while (error == ncclSuccess && !failed)
         expect_equal("ncclCommGetAsyncError", ncclCommGetAsyncError(comm, &error), ncclSuccess);
       expect_equal("asynchronous error", error, rank == 1 ? ncclSystemError : ncclRemoteError);
       expect_equal("cudaStreamQuery", cudaStreamQuery(stream), cudaErrorNotReady);
-      seen.arrive_and_wait();
+      together.arrive_and_wait();  // an abort ends the other rank's operations, too
       expect_equal("ncclCommAbort", ncclCommAbort(comm), ncclSuccess);
       stream.wait();
     });
