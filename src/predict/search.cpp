@@ -78,7 +78,7 @@ class Search {
       std::vector<Evaluation> found(std::min(together, candidates_.size() - next));
       timed(found.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[next + i], false); });
       for (std::size_t i = 0; i < found.size(); ++i) take(candidates_[next + i], std::move(found[i]));
-      tell(std::ssize(candidates_) - static_cast<std::int64_t>(next + found.size()));
+      tell(std::ssize(candidates_) + std::ssize(partly_) - static_cast<std::int64_t>(next + found.size()));
     }
     for (; next < candidates_.size(); ++next) ++(candidates_[next].seconds > worst() ? result_.bounded : result_.left);
     recompute_partly();
