@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 table() {
   cat <<'END'
-96 headers
+95 headers
 6 messages
 END
 }

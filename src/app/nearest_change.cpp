@@ -27,7 +27,8 @@ std::vector<std::vector<DeckSetting>> memory_settings(const Deck& deck, const st
   std::vector<std::vector<DeckSetting>> lists(5);
   if (deck.train.overlap != Overlap::none) lists[4].push_back([](Deck& d) { d.train.overlap = Overlap::none; });
   for (const Recompute r : recompute_policies(deck.model))
-    if (deck.train.recompute < r) lists[0].push_back([r](Deck& d) { set_recompute(d.train, r); });
+    if (r != deck.train.recompute && r.includes(deck.train.recompute))
+      lists[0].push_back([r](Deck& d) { set_recompute(d.train, r); });
   for (std::int64_t n = deck.train.microbatch_sequences / 2; n >= 1; n /= 2)
     lists[1].push_back([n](Deck& d) { d.train.microbatch_sequences = n; });
   for (std::int64_t stage = deck.train.zero_stage + 1; stage <= 3; ++stage)

@@ -101,7 +101,7 @@ void print_saved(const RunSetup& s, const BlockKind& kind) {
                 b.last_reader == Reader::backward_weight ? "W" : "B");
   std::printf("  kept of them with recompute:");
   for (const Recompute policy : recompute_policies(s.spec.options))
-    std::printf("  %s %s%s", name_of(policy),
+    std::printf("  %s %s%s", name_of(policy).c_str(),
                 format_bytes(aligned_bytes(saved_of_block(s.buffers, kind.layer, policy))).c_str(),
                 policy == s.buffers.recompute ? " (this deck)" : "");
   std::printf("\n\n");

@@ -52,7 +52,8 @@ void add_value(JsonLine& section, const Key& key, const Deck& deck) {
   std::visit(
       [&](const auto& kind) {
         using Kind = std::decay_t<decltype(kind)>;
-        if constexpr (requires { json_of(kind.access.get(deck)); } && !std::is_same_v<Kind, ChoiceKey>)
+        if constexpr (requires { json_of(kind.access.get(deck)); } && !std::is_same_v<Kind, ChoiceKey> &&
+                      !std::is_same_v<Kind, SetKey>)
           section.add(key.name, kind.access.get(deck));
         else
           section.add(key.name, value_text(key, deck));

@@ -181,16 +181,6 @@ void check_qk_clip(const Deck& deck, Report& report) {
                ", whose weights to use are averages of those that it would scale; legal: 0, or another optimizer");
 }
 
-void check_recompute(const Deck& deck, Report& report) {
-  if (deck.train.recompute == Recompute::latent && deck.model.attention != AttentionKind::mla)
-    report.add(
-        "train.recompute = latent without model.attention = mla, which has latents; legal: none | selective | full");
-  if (deck.train.recompute == Recompute::full && deck.train.recompute_full_layers > 0)
-    report.add(equation("train.recompute_full_layers", deck.train.recompute_full_layers) +
-               " with train.recompute = full, which recomputes all blocks; legal: 0, or a train.recompute for the "
-               "others");
-}
-
 // Where gradients are fp64, so is what an optimizer keeps; master weights in bf16 are those in use, and gradients in
 // bf16 are of the type in which layers compute.
 void check_state_types(const Deck& deck, Report& report) {

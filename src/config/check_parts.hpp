@@ -24,6 +24,9 @@ void check_epsilons(const Deck& deck, bool trains, Report& report);
 void check_latent_attention(ModelDeck& model, Report& report);
 void check_experts(ModelDeck& model, Report& report);
 
+// train.recompute names parts that the model has.
+void check_recompute(const Deck& deck, Report& report);
+
 // Gated DeltaNet: its keys, and those that exclude it.
 void check_linear(const Deck& deck, Report& report);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/adapter_deck.hpp"
+#include "config/recompute_policy.hpp"
 
 namespace forge {
 
@@ -33,8 +34,7 @@ enum class DispatchMethod { automatic, all_to_all, two_level, all_gather };  // 
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
-enum class Fp8Carrier { bf16, fp64 };                    // type of all that isn't quantised
-enum class Recompute { none, selective, latent, full };  // config/recompute.hpp
+enum class Fp8Carrier { bf16, fp64 };              // type of all that isn't quantised
 enum class SpikeAction { none, log, skip, back };  // a line, no update, the newest checkpoint without the step's data
 enum class ReplicaAction { stop, repair };
 enum class Accumulation { automatic, sharded, unsharded };       // automatic: sharded with zero_stage >= 2

@@ -76,6 +76,13 @@ class SectionKeys {
                                     [](Deck& d, int i) { std::invoke(Section, d).*Member = static_cast<Enum>(i); }};
     return add(name, rule, "", doc, ChoiceKey{as_index, std::move(words)});
   }
+  // `Member` has the set as its `parts`.
+  template <auto Member>
+  Key& set(const char* name, OnRestart rule, SetKey words, const char* doc) {
+    words.access = {[](const Deck& d) { return (std::invoke(Section, d).*Member).parts; },
+                    [](Deck& d, unsigned value) { (std::invoke(Section, d).*Member).parts = value; }};
+    return add(name, rule, "", doc, std::move(words));
+  }
   Key& add(const char* name, OnRestart rule, const char* unit, const char* doc, decltype(Key::kind) kind) {
     keys_.push_back(Key{name_, name, rule, unit, doc, Required::never, std::move(kind)});
     return keys_.back();
@@ -108,6 +115,7 @@ void add_model_keys(std::vector<Key>& keys);
 void add_latent_attention_keys(SectionKeys<&Deck::model>& k);
 void add_linear_attention_keys(SectionKeys<&Deck::model>& k);
 void add_expert_keys(SectionKeys<&Deck::model>& k);
+void add_recompute_keys(SectionKeys<&Deck::train>& k);
 void add_tuning_keys(std::vector<Key>& keys);  // the adapter and preference sections
 void add_run_keys(std::vector<Key>& keys);     // every other section
 

@@ -129,8 +129,26 @@ std::string legal_values(const Key& key) {
                           for (const auto& word : k.words) text += (text.empty() ? "" : " | ") + word;
                           return text;
                         },
+                        [](const SetKey& k) {
+                          std::string text;
+                          for (const auto& [word, set] : k.words) text += word + " | ";
+                          return text + "list of " + joined(k.names);
+                        },
                     },
                     key.kind);
+}
+
+std::vector<std::string> set_names(const SetKey& key, unsigned set) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < key.names.size(); ++i)
+    if (set >> i & 1) names.push_back(key.names[i]);
+  return names;
+}
+
+std::string set_text(const SetKey& key, unsigned set) {
+  for (const auto& [word, of_word] : key.words)
+    if (of_word == set) return word;
+  return "[" + joined(set_names(key, set)) + "]";
 }
 
 std::string default_text(const Key& key) {
@@ -151,6 +169,7 @@ std::string value_text(const Key& key, const Deck& deck) {
                         [&](const NumbersKey& k) { return numbers_text(k.access.get(deck)); },
                         [&](const RangesKey& k) { return "[" + ranges_text(k.access.get(deck)) + "]"; },
                         [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
+                        [&](const SetKey& k) { return set_text(k, k.access.get(deck)); },
                         [&]<class T>(const ListKey<T>& k) { return list_text(k.access.get(deck)); },
                     },
                     key.kind);
@@ -197,6 +216,7 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
             const int index = k.access.get(deck);
             return must_be(index >= 0 && index < static_cast<int>(k.words.size()));
           },
+          [&](const SetKey&) { return std::string(); },
       },
       key.kind);
 }

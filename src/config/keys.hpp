@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -68,6 +69,13 @@ struct ChoiceKey {
   std::vector<std::string> words;
 };
 
+// A set of names, or a word for one; the value has a bit for each name, and words may have others.
+struct SetKey {
+  ValueAccess<unsigned> access;
+  std::vector<std::pair<std::string, unsigned>> words;
+  std::vector<std::string> names;
+};
+
 // A list of maps (config/map_list.hpp).
 template <class T>
 struct ListKey {
@@ -98,7 +106,7 @@ struct Key {
   std::string doc;
   Required required = Required::never;
   std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, TextsKey, IntegersKey,
-               NumbersKey, RangesKey, ChoiceKey, SourcesKey, PhasesKey, ValidationKey, RampKey, GroupsKey>
+               NumbersKey, RangesKey, ChoiceKey, SetKey, SourcesKey, PhasesKey, ValidationKey, RampKey, GroupsKey>
       kind;
 
   std::string qualified() const { return section + "." + name; }
@@ -129,5 +137,8 @@ std::string compared_text(const Key& key, const Deck& deck);
 // dimension of 0 before model.hf is read) passes, unless the value is needed.
 std::string range_problem(const Key& key, const Deck& deck, bool needed = false);
 bool is_default(const Key& key, const Deck& deck);
+// A set as a deck has it: "selective", "[norms, activations]".
+std::string set_text(const SetKey& key, unsigned set);
+std::vector<std::string> set_names(const SetKey& key, unsigned set);
 
 }  // namespace forge

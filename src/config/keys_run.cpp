@@ -2,7 +2,6 @@
 #include "config/key_bounds.hpp"
 #include "config/key_builder.hpp"
 #include "config/optimizer_table.hpp"
-#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 
 namespace forge {
@@ -134,12 +133,7 @@ void add_train(std::vector<Key>& keys) {
   add_batches(k);
   add_precision(k);
   k.unsigned_integer<&T::seed>("seed", stays, "of initial values, sample order, dropout and sampling");
-  k.choice<&T::recompute>("recompute", may_change, {recompute_words.begin(), recompute_words.end()},
-                          "recomputed by backward instead of saved: nothing; outputs of norms and activations; with "
-                          "mla also q, k and v, from their latents; whole blocks");
-  k.integer<&T::recompute_full_layers>("recompute_full_layers", may_change, 0, 1 << 20, "",
-                                       "blocks at the start of each stage that are recomputed whole, where the others "
-                                       "are as `recompute` says");
+  add_recompute_keys(k);
   k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",
                             "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
   k.choice<&T::accumulate>("accumulate", may_change, {"automatic", "sharded", "unsharded"},

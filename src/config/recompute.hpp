@@ -1,41 +1,32 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "config/deck.hpp"
-#include "core/to_size.hpp"
 
 namespace forge {
 
-// Policies of recomputation, each of which drops more than the one before: the deck's words.
-inline constexpr std::array recompute_words{"none", "selective", "latent", "full"};
-constexpr const char* name_of(Recompute policy) {
-  return recompute_words[to_size(policy)];
-}
+// As a deck has it: "selective", "[norms, expert_activations]".
+std::string name_of(Recompute policy);
+// Whether it has a word.
+bool has_word(Recompute policy);
 
-// Those that a model may have: latents are of multi-head latent attention.
-inline std::vector<Recompute> recompute_policies(const ModelDeck& model) {
-  if (model.attention == AttentionKind::mla)
-    return {Recompute::none, Recompute::selective, Recompute::latent, Recompute::full};
-  return {Recompute::none, Recompute::selective, Recompute::full};
-}
-
-// "selective", "selective, 2 of a stage full".
-inline std::string recompute_text(const TrainDeck& train) {
-  const std::string others = name_of(train.recompute);
-  return train.recompute_full_layers == 0
-             ? others
-             : others + ", " + std::to_string(train.recompute_full_layers) + " of a stage full";
-}
+// Those with words that a model may have, each of which drops more than the one before: latents are of multi-head
+// latent attention.
+std::vector<Recompute> recompute_policies(const ModelDeck& model);
 // Of those the one that drops most, but for full.
 inline Recompute most_below_full(const ModelDeck& model) {
   const std::vector<Recompute> policies = recompute_policies(model);
   return policies[policies.size() - 2];
 }
+// What a list may name: parts that some block of the model has.
+Recompute parts_of(const ModelDeck& model);
+
+// "selective", "selective, 2 of a stage full".
+std::string recompute_text(const TrainDeck& train);
 
 // Layers of the largest of stages that share them out evenly.
 inline std::int64_t layers_of_stage(const Deck& deck) {

@@ -123,6 +123,26 @@ class ValueReader {
     k.access.set(deck_, static_cast<int>(word - k.words.begin()));
     return "";
   }
+  std::string operator()(const SetKey& k) {
+    unsigned set = 0;
+    if (node_.kind == YamlNode::Kind::scalar) {
+      const auto is_text = [&](const auto& entry) { return entry.first == node_.text; };
+      const auto word = std::find_if(k.words.begin(), k.words.end(), is_text);
+      const bool name = std::find(k.names.begin(), k.names.end(), node_.text) != k.names.end();
+      if (word == k.words.end()) return illegal() + (name ? ", as in [" + node_.text + "]" : "");
+      set = word->second;
+    } else if (node_.kind != YamlNode::Kind::list) {
+      return illegal();
+    }
+    for (const auto& item : node_.items) {
+      const auto name = std::find(k.names.begin(), k.names.end(), item.text);
+      if (item.kind != YamlNode::Kind::scalar || name == k.names.end())
+        return "holds " + kind_of(item) + ": legal: " + legal_values(key_);
+      set |= 1U << (name - k.names.begin());
+    }
+    k.access.set(deck_, set);
+    return "";
+  }
 
  private:
   bool plain_scalar() const { return node_.kind == YamlNode::Kind::scalar && node_.plain; }

@@ -95,7 +95,7 @@ template <class T>
 inline constexpr bool rounds = !std::is_same_v<T, acc_t<T>>;
 
 // Lists the members of structs. Results of a forward pass are kept until their last reader, or recomputed, as the
-// policy says: products, attention and exchanges are saved, outputs of norms and activations recomputed.
+// policy says.
 class BufferLister {
  public:
   enum class Part { all, saved, recomputed };  // of forward's results
@@ -111,7 +111,7 @@ class BufferLister {
   void add(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last = F) {
     list.push_back({name, {{rows, columns}}, dtype_of<P>, last, &member, place_view<P, N>});
   }
-  // Members: one that every policy saves; one that full recomputation drops; one that latent drops, too; and selective.
+  // Members: one that every policy saves; one that whole blocks alone drop; one of a part that a policy names.
   template <class P, int N>
   void keep(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
     if (part_ != Part::recomputed) add(member, name, rows, columns, last);
@@ -121,12 +121,9 @@ class BufferLister {
     if (wants(c.recompute != Recompute::full)) add(member, name, rows, columns, last);
   }
   template <class P, int N>
-  void save_head(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
-    if (wants(c.recompute < Recompute::latent)) add(member, name, rows, columns, last);
-  }
-  template <class P, int N>
-  void recompute(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
-    if (wants(c.recompute == Recompute::none)) add(member, name, rows, columns, last);
+  void recompute(View<P, N>& member, Recompute::Part part, std::string_view name, std::int64_t rows,
+                 std::int64_t columns, Reader last) {
+    if (wants(!c.recompute.has(part))) add(member, name, rows, columns, last);
   }
 
  private:

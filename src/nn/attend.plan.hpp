@@ -61,7 +61,7 @@ struct AttendBuffers {
     if (l.spec.norms_behind()) norm1_behind.list(l, "norm 1 behind mean", "norm 1 behind rstd");
   }
   void list_n1(BufferLister& l) {
-    if (l.spec.norms_before()) l.recompute(n1, "norm 1 output", l.S, l.spec.C(), l.W);
+    if (l.spec.norms_before()) l.recompute(n1, Recompute::norms, "norm 1 output", l.S, l.spec.C(), l.W);
   }
   void list_outputs(BufferLister& l) {
     l.save(o, "attention output", l.R, l.spec.o_columns(), l.W);

@@ -157,7 +157,8 @@ void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) co
 
 template <class T>
 void AttentionLayer<T>::recompute() const {
-  if (p.spec().norms_before()) norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
+  if (p.spec().norms_before() && p.ctx.buffers.recompute.has(Recompute::norms))
+    norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
 }
 
 template <class T>

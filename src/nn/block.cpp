@@ -79,34 +79,34 @@ void Block<T>::forward(View<T, 2> out) {
 }
 
 template <class T>
+void Block<T>::recompute_whole() {
+  Frame frame(p.ctx.arena);
+  const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
+  const RowOperand<T> normed = forward_to_norm2(s);
+  of_feed_forward(
+      p.spec(), p.layer, Halves<T>{*this},
+      [&](const Mlp<T>& mlp) {
+        const bool output = recomputes_output(p.ctx.buffers);
+        const RowOperand<T> act = mlp.forward_to_activation(normed, s.rows, output);
+        if (output) mlp.forward_output(act, b.branch, s.rows);
+      },
+      [&](const Moe<T>& moe) { moe.recompute(normed, s.moe, s.rows); });
+  norm_behind(b.branch, s.branch);
+}
+
+template <class T>
 void Block<T>::recompute() {
-  const auto activate = [&](const auto& half) {
-    if (!activates_in_backward(p.ctx.buffers, p.ctx.rounding.block)) half.activate();
-  };
-  switch (p.ctx.buffers.recompute) {
-    case Recompute::none:
-      return;
-    case Recompute::selective:
-    case Recompute::latent:
-      of_attention(p.spec(), p.layer, Halves<T>{*this}, [](const auto& half) { half.recompute(); });
-      if (p.spec().norms_before())
-        norm_forward<T>(p.ctx, b.attend(p.spec(), p.layer).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
-      return of_feed_forward(p.spec(), p.layer, Halves<T>{*this}, activate, activate);
-    case Recompute::full: {
-      Frame frame(p.ctx.arena);
-      const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
-      const RowOperand<T> normed = forward_to_norm2(s);
-      of_feed_forward(
-          p.spec(), p.layer, Halves<T>{*this},
-          [&](const Mlp<T>& mlp) {
-            const bool output = recomputes_output(p.ctx.buffers);
-            const RowOperand<T> act = mlp.forward_to_activation(normed, s.rows, output);
-            if (output) mlp.forward_output(act, b.branch, s.rows);
-          },
-          [&](const Moe<T>& moe) { moe.recompute(normed, s.moe, s.rows); });
-      norm_behind(b.branch, s.branch);
-    }
-  }
+  const Recompute policy = p.ctx.buffers.recompute;
+  if (policy == Recompute::full) return recompute_whole();
+  of_attention(p.spec(), p.layer, Halves<T>{*this}, [](const auto& half) { half.recompute(); });
+  if (p.spec().norms_before() && policy.has(Recompute::norms))
+    norm_forward<T>(p.ctx, b.attend(p.spec(), p.layer).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
+  of_feed_forward(
+      p.spec(), p.layer, Halves<T>{*this},
+      [&](const Mlp<T>& mlp) {
+        if (activates_before_backward(p.ctx.buffers, p.ctx.rounding.block)) mlp.activate();
+      },
+      [](const Moe<T>& moe) { moe.activate(); });
 }
 
 // d_out → d_h; with `weights`, W's workspace, W of the feed-forward part, too.

@@ -28,6 +28,7 @@ struct Block {
   void backward(View<const T, 2> d_out, View<T, 2> dx) const;
 
  private:
+  void recompute_whole();
   // The feed-forward layer's input, in backward.
   View<const T, 2> second_input() const { return p.spec().norms_before() ? b.n2 : b.attend(p.spec(), p.layer).h; }
   RowOperand<T> forward_to_norm2(const BlockForward<T>& s) const;

@@ -33,7 +33,7 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
     };
     const bool latent = c.spec.mla() && !c.spec.linear(layer);
     if (recompute && c.recompute == Recompute::full) return forward();
-    if (recompute) return latent && c.recompute == Recompute::latent ? counted_bytes<LatentForward<T>>(c) : 0;
+    if (recompute) return latent && c.recompute.has(Recompute::up_projections) ? counted_bytes<LatentForward<T>>(c) : 0;
     if (pass == Pass::forward) {
       BlockBuffers<T> block;
       BufferLister made(c, BufferLister::Part::recomputed);
@@ -51,16 +51,17 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
 
 namespace {
 
-// What selective recomputation dropped: outputs of norms and activations; and latent recomputation: q, k and v.
+// The parts that the policy names.
 void list_partial_recompute(Segments& list, std::int64_t layer) {
-  const bool before = list.spec.norms_before();
-  if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
+  const Recompute policy = list.c.recompute;
+  const bool norms = policy.has(Recompute::norms), before = norms && list.spec.norms_before();
   const bool latent = list.spec.mla() && !list.spec.linear(layer);
-  if (latent) list_latent_norms(list);
-  if (latent && list.c.recompute == Recompute::latent) list_latent_heads(list);
   if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
-  if (activates_in_backward(list.c, list.rounds)) return;
-  list.spec.is_moe(layer) ? list_moe_activation(list) : list_activation(list, list.spec.F());
+  if (latent && norms) list_latent_norms(list);
+  if (latent && policy.has(Recompute::up_projections)) list_latent_heads(list);
+  if (before) list_norm(list, Pass::forward, list.S, list.spec.C());
+  if (list.spec.is_moe(layer)) return list_moe_activation(list);
+  if (activates_before_backward(list.c, list.rounds)) list_activation(list, list.spec.F());
 }
 
 }  // namespace

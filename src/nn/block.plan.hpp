@@ -93,7 +93,7 @@ struct BlockBuffers {
     of_attention(l.spec, layer, *this, list);
     if (l.spec.norms_before()) {
       norm2.list(l, "norm 2 mean", "norm 2 rstd");
-      l.recompute(n2, "norm 2 output", l.S, l.spec.C(), l.W);
+      l.recompute(n2, Recompute::norms, "norm 2 output", l.S, l.spec.C(), l.W);
     }
     if (l.spec.norms_behind()) {
       norm2_behind.list(l, "norm 2 behind mean", "norm 2 behind rstd");

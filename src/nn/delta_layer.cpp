@@ -125,7 +125,8 @@ void DeltaLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const 
 
 template <class T>
 void DeltaLayer<T>::recompute() const {
-  if (p.spec().norms_before()) norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
+  if (p.spec().norms_before() && p.ctx.buffers.recompute.has(Recompute::norms))
+    norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, b.n1);
 }
 
 // d_o → the gradient of the rule's result, in its place, and that of z

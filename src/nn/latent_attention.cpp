@@ -138,9 +138,12 @@ void LatentAttention<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) c
 
 template <class T>
 void LatentAttention<T>::recompute() const {
-  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, normalised());
-  make_latents();
-  if (p.ctx.buffers.recompute == Recompute::latent) project_up();
+  const Recompute policy = p.ctx.buffers.recompute;
+  if (policy.has(Recompute::norms)) {
+    norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, normalised());
+    make_latents();
+  }
+  if (policy.has(Recompute::up_projections)) project_up();
 }
 
 template <class T>

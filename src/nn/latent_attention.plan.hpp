@@ -43,10 +43,10 @@ struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora
     }
     l.save(kv_down, "kv latent, rope key", l.S, s.kv_down_columns(), l.B);
     l.save(kv_down_rstd, "kv latent rstd", l.S, 1, l.B);
-    l.recompute(latents, "inputs of the up-projections", l.S, s.latent_columns(), l.W);
-    l.save_head(q, "q", l.R, s.q_columns(), l.B);
-    l.save_head(k, "k", l.R, s.kv_columns(), l.B);
-    l.save_head(v, "v", l.R, s.v_columns(), l.B);
+    l.recompute(latents, Recompute::norms, "inputs of the up-projections", l.S, s.latent_columns(), l.W);
+    l.recompute(q, Recompute::up_projections, "q", l.R, s.q_columns(), l.B);
+    l.recompute(k, Recompute::up_projections, "k", l.R, s.kv_columns(), l.B);
+    l.recompute(v, Recompute::up_projections, "v", l.R, s.v_columns(), l.B);
     each_low([&](LowRows<T>& low, BlockProduct product) { low.list(l, product); });
     this->list_outputs(l);
   }
@@ -116,8 +116,8 @@ struct LatentSplits {
 LatentSplits latent_splits(const ModelSpec& spec);
 
 void list_latent_attention(Segments& list, std::int64_t layer, Pass pass);
-// From the down-projections' outputs to the inputs of the up-projections, again in selective recomputation; from there
-// to q, k and v, again in latent recomputation.
+// From the down-projections' outputs to the inputs of the up-projections, and from there to q, k and v; again where
+// recomputation names them.
 void list_latent_norms(Segments& list);
 void list_latent_heads(Segments& list);
 

@@ -36,7 +36,7 @@ struct MlpBuffers {
     const bool gated = l.spec.gated();
     const char* name = shared ? (gated ? "shared gate and up" : "shared up") : (gated ? "gate and up" : "up");
     l.save(up, name, l.R, l.spec.up_columns(ffn), l.W);
-    l.recompute(act, shared ? "shared activation" : "activation", l.R, ffn, l.W);
+    l.recompute(act, Recompute::activations, shared ? "shared activation" : "activation", l.R, ffn, l.W);
     up_low.list(l, {BlockProduct::gate_up, shared});
     down_low.list(l, {BlockProduct::down, shared});
   }
@@ -53,11 +53,17 @@ inline bool recomputes_output(const BufferContext& c) {
   return c.recompute == Recompute::full && c.spec.norms_behind();
 }
 
-// Whether B, which reads the activations' inputs anyway, makes the activations that recomputation left out. Not where
-// products of the block are `rounded`: they need the activations' largest magnitudes before B; nor where they are
-// recomputed for the output.
-inline bool activates_in_backward(const BufferContext& c, bool rounded) {
-  return c.recompute != Recompute::none && !rounded && !recomputes_output(c);
+// Whether B, which reads the activations' inputs anyway, makes the activations of a part that recomputation left out.
+// Not where products of the block are `rounded`: they need the activations' largest magnitudes before B; nor where they
+// are recomputed for the output.
+inline bool activates_in_backward(const BufferContext& c, bool rounded, Recompute::Part part = Recompute::activations) {
+  return c.recompute.has(part) && !rounded && !recomputes_output(c);
+}
+
+// Whether it makes them anew before B, where blocks aren't recomputed whole.
+inline bool activates_before_backward(const BufferContext& c, bool rounded,
+                                      Recompute::Part part = Recompute::activations) {
+  return c.recompute.has(part) && !activates_in_backward(c, rounded, part);
 }
 
 // How tp splits the two matrices of a feed-forward layer of `ffn` columns on this rank.

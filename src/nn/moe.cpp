@@ -152,12 +152,14 @@ void Moe<T>::recompute(const RowOperand<T>& normed, const MoeForward<T>& s, cons
     if (has_gate()) shared().forward_output(act, b.shared_out, rows);  // the gate's gradient
   }
   ahead.wait();
-  experts_to_activation(ctx, *dispatch, 0, !activates_in_backward(ctx.buffers, ctx.rounding.block));
+  experts_to_activation(ctx, *dispatch, 0, !experts_activate_in_backward());
 }
 
 template <class T>
 void Moe<T>::activate() const {
-  if (has_shared()) shared().activate();
+  const bool rounded = ctx.rounding.block;
+  if (has_shared() && activates_before_backward(ctx.buffers, rounded)) shared().activate();
+  if (!activates_before_backward(ctx.buffers, rounded, Recompute::expert_activations)) return;
   // Rows behind the last one are whatever they were, and read by nobody.
   weighted_swiglu_forward<T>(ctx.stream, b.experts.up, b.experts.weights, b.experts.act, gate_of(ctx.spec()));
 }
@@ -246,7 +248,7 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
       experts_to_activation(with_counts(ctx, {}), *dispatch, round, false);
       send(round);
     }
-    experts_backward(s, *dispatch, round, round > 0 || activates_in_backward(ctx.buffers, ctx.rounding.block));
+    experts_backward(s, *dispatch, round, round > 0 || experts_activate_in_backward());
   }
   dispatch->sum_rows(has_shared(), d_n2);
   dispatch->place_weights(s.router.d_weights);

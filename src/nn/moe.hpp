@@ -28,7 +28,7 @@ struct Moe {
   void forward(const RowOperand<T>& normed, View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& rows) const;
   // Recomputes what full recomputation dropped, up to the activations.
   void recompute(const RowOperand<T>& normed, const MoeForward<T>& s, const RowScratch<T>& rows) const;
-  // The same of selective recomputation: activations from what stands before them.
+  // Makes the activations that recomputation names, where B doesn't.
   void activate() const;
   // B, and W of the experts, whose later rounds' rows exist only here: d_n2(S,C) from d_y(S,C), the gradient of y.
   // d_down_out(R,C), where it is not empty, gets what W of the shared experts reads.
@@ -47,6 +47,9 @@ struct Moe {
   bool has_biases() const { return ctx.spec().options.expert_bias; }
   BiasColumns up_biases() const { return {0, b.experts.up.columns()}; }
   BiasColumns down_biases() const { return down_bias_columns(ctx.buffers, ctx.groups.etp_rank()); }
+  bool experts_activate_in_backward() const {
+    return activates_in_backward(ctx.buffers, ctx.rounding.block, Recompute::expert_activations);
+  }
   bool has_gate() const { return ctx.spec().options.shared_expert_gate; }
   MatrixSplit up_split() const { return expert_up_split(ctx.spec(), b.experts.act.columns()); }
   MatrixSplit down_split() const { return expert_down_split(ctx.spec(), b.experts.act.columns()); }

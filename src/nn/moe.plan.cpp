@@ -115,7 +115,8 @@ RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
 }
 
 void list_moe_activation(Segments& list) {
-  if (list.spec.Fs() > 0) list_activation(list, list.spec.Fs());
+  if (list.spec.Fs() > 0 && activates_before_backward(list.c, list.rounds)) list_activation(list, list.spec.Fs());
+  if (!activates_before_backward(list.c, list.rounds, Recompute::expert_activations)) return;
   // Of all rows that there is room for.
   list.over_rows("weighted_swiglu_forward", moe_shape(list.c).round_rows, moe_shape(list.c).ffn, 2, 1);
 }
@@ -143,7 +144,7 @@ void list_forward(Segments& list, bool recompute) {
   list.expert_linear(ProductOf::output, rows, expert_up_split(s, ffn));
   if (s.options.expert_bias) list.over_rows("expert_bias_forward", rows, s.up_columns(ffn), 1, 1);
   list_expert_adapter(list, BlockProduct::expert_gate_up, ProductOf::output, rows);
-  if (!recompute || !activates_in_backward(list.c, list.rounds))
+  if (!recompute || !activates_in_backward(list.c, list.rounds, Recompute::expert_activations))
     list.over_rows("weighted_swiglu_forward", rows, ffn, 2, 1);
   if (recompute) return;
   list.expert_linear(ProductOf::output, rows, expert_down_split(s, ffn));
@@ -158,15 +159,15 @@ void list_backward_input(Segments& list, Pass pass) {
   const std::int64_t rows = expected_expert_rows(list.c), ffn = moe_shape(list.c).ffn,
                      bias_columns = down_bias_columns(list.c, 0).columns;
   const bool gate = s.options.shared_expert_gate, biases = s.options.expert_bias,
-             activates = activates_in_backward(list.c, list.rounds);
+             activates = activates_in_backward(list.c, list.rounds, Recompute::expert_activations),
+             shared_activates = activates_in_backward(list.c, list.rounds) && !recomputes_shared_output(list.c);
   if (s.options.dropout > 0) list.over_rows("dropout", list.S, s.C(), 1, 1);
   list_to_experts(list, ProductOf::input_gradient);
   if (gate)
     list.over_rows("gate_rows_backward", list.S, s.C(), 2, 1);
   else if (s.Fs() > 0 && output_rows_differ(list.c))
     list.over_rows("copy_rows", list.S, s.C(), 1, 1);
-  if (s.Fs() > 0)
-    list_mlp(list, pass, {s.Fs(), false, true}, true, false, activates && !recomputes_shared_output(list.c));
+  if (s.Fs() > 0) list_mlp(list, pass, {s.Fs(), false, true}, true, false, shared_activates);
   if (gate) list.linear_backward_input(list.S, 1, s.C());
   list.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, ffn));
   list_expert_adapter(list, BlockProduct::expert_down, ProductOf::input_gradient, rows);

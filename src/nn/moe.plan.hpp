@@ -60,7 +60,7 @@ struct ExpertBuffers {
     l.save(weights, "weights of expert rows", m.round_rows, 1, l.B);
     l.save(in, "expert rows", m.round_rows, l.spec.C(), l.B);
     l.save(up, "experts' gate and up", m.round_rows, 2 * m.ffn, l.B);
-    l.recompute(act, "experts' activation", m.round_rows, m.ffn, l.B);
+    l.recompute(act, Recompute::expert_activations, "experts' activation", m.round_rows, m.ffn, l.B);
     up_low.list(l, BlockProduct::expert_gate_up, m.round_rows);
     down_low.list(l, BlockProduct::expert_down, m.round_rows);
   }
@@ -147,7 +147,7 @@ inline bool recomputes_shared_output(const BufferContext& c) {
 
 // `recompute`: without the last products. Of dropless dispatch one round, as where the router loads all experts alike.
 void list_moe(Segments& list, Pass pass, bool recompute);
-// What selective recomputation does again.
+// What recomputation of activations by name does again.
 void list_moe_activation(Segments& list);
 
 }  // namespace forge

@@ -38,7 +38,7 @@ void MtpInput<T>::forward(const EmbeddingParameters<const T>& table, View<T, 2> 
 
 template <class T>
 void MtpInput<T>::recompute() const {
-  if (ctx.buffers.recompute != Recompute::none) normalise();
+  if (ctx.buffers.recompute.has(Recompute::norms)) normalise();
 }
 
 template <class T>

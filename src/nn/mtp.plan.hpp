@@ -52,7 +52,7 @@ struct MtpBuffers {
     l.keep(embedding, "embedding of shifted tokens", l.S, l.spec.C(), l.B);
     l.keep(embedding_rstd, "its norm's rstd", l.S, 1, l.B);
     l.keep(hidden_rstd, "hidden state's norm rstd", l.S, 1, l.B);
-    l.recompute(in, "embedding and hidden state", l.S, 2 * l.spec.C(), l.W);
+    l.recompute(in, Recompute::norms, "embedding and hidden state", l.S, 2 * l.spec.C(), l.W);
   }
 };
 

@@ -167,7 +167,7 @@ class Warnings {
       return blocks > 0 ? formatted(" and train.recompute_full_layers = %lld", whole(n)) : std::string();
     };
     for (const Recompute less : recompute_policies(deck_.model)) {
-      if (less > now || (less == now && blocks == 0)) return;
+      if (!now.includes(less) || (less == now && blocks == 0)) return;
       Deck other = deck_;
       other.train.recompute = less;
       other.train.recompute_full_layers = 0;
@@ -176,9 +176,9 @@ class Warnings {
       list_.push_back(
           formatted("train.recompute = %s%s where %s%s has room (%s of %s): layers are computed again for nothing; "
                     "better: train.recompute = %s%s",
-                    name_of(now), with_blocks(blocks).c_str(), name_of(less), blocks > 0 ? " alone" : "",
-                    format_bytes(bytes).c_str(), format_bytes(site_.usable_bytes).c_str(), name_of(less),
-                    with_blocks(0).c_str()));
+                    name_of(now).c_str(), with_blocks(blocks).c_str(), name_of(less).c_str(),
+                    blocks > 0 ? " alone" : "", format_bytes(bytes).c_str(), format_bytes(site_.usable_bytes).c_str(),
+                    name_of(less).c_str(), with_blocks(0).c_str()));
       return;
     }
   }

@@ -89,7 +89,7 @@ const Bounds::LayersCost& Bounds::layers_of(const Deck& deck, const MeshShape& m
   const bool codes = deck.train.fp8_gather;
   Key key{{mesh.tp, mesh.cp, mesh.cp_inner, static_cast<int>(deck.mesh.cp_method), mesh.ep, mesh.etp,
            deck.train.microbatch_sequences},
-          deck.train.recompute,
+          deck.train.recompute.parts,
           deck.model.dispatch,
           {codes && mesh.dense_shards() > 1, codes && mesh.expert_shards() > 1},
           {}};

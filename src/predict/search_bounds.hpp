@@ -95,7 +95,7 @@ class Bounds {
   std::mutex mutex_;
   // The key of known costs: microbatch, recomputation, dispatch, codes that are gathered, codes that are rounded once,
   // and the mesh as far as layers know it: tp, cp, ep, etp and how their groups lie. Many meshes are alike there.
-  using Key = std::tuple<std::array<std::int64_t, 7>, Recompute, DispatchMethod, std::array<bool, 2>,
+  using Key = std::tuple<std::array<std::int64_t, 7>, unsigned, DispatchMethod, std::array<bool, 2>,
                          std::array<std::array<int, 4>, 6>>;
   std::map<Key, LayersCost> known_;
 };

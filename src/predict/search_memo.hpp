@@ -44,7 +44,7 @@ class Rooms {
     const auto& list = full_[key_of(c)];
     return std::any_of(list.begin(), list.end(), [&](const Choice& full) {
       return c.choice.microbatch >= full.microbatch && c.choice.zero_stage <= full.zero_stage &&
-             c.choice.recompute <= full.recompute;
+             full.recompute.includes(c.choice.recompute);
     });
   }
   void set_full(const Candidate& c) {

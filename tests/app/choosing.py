@@ -13,7 +13,7 @@ NAME, MICROBATCH, DISPATCH = "schedule.name", "train.microbatch_sequences", "mod
 RECOMPUTE, BLOCKS = "train.recompute", "train.recompute_full_layers"
 FABRIC = [{}, {S: 8, R: 2}, {S: 8, PP: 2}, {S: 2, TP: 8}, {S: 1, TP: 16}]
 ROWS = [
-    ("7b_4gpu", "h200_4", [*({RECOMPUTE: r} for r in ("none", "selective", "full")), {RECOMPUTE: "selective", BLOCKS: 8}, {TP: 4, S: 1}, {S: 8}], 4),
+    ("7b_4gpu", "h200_4", [*({RECOMPUTE: r} for r in ("none", "[activations]", "selective", "full")), {RECOMPUTE: "selective", BLOCKS: 8}, {TP: 4, S: 1}, {S: 8}], 5),
     ("qwen3_235b_256gpu", "h100_8", [{RECOMPUTE: "selective", BLOCKS: 1}, {RECOMPUTE: "full"}], 1),
     ("7b_8gpu_tp4", "h200_4", [{}], 0), ("13b_8gpu", "h200_4", [{}], 0), ("7b_1gpu", "h200_4", [{}], 0),
     ("13b_16gpu_tp4", "h200_4", [{}, {TP: 1, S: 16}], 0), ("13b_32gpu_tp4", "h200_4", [{}, {TP: 1, S: 32}], 0),

@@ -60,14 +60,6 @@ TEST(Check, Batch) {
   expect_refused([](Deck& d) { d.train.global_batch_sequences = 1; }, {"nearest legal: 2"});
 }
 
-TEST(Check, BlocksRecomputedWhole) {
-  EXPECT_EQ(checked([](Deck& d) { d.train.recompute_full_layers = d.model.layers; }).train.recompute, Recompute::none);
-  expect_refused([](Deck& d) { d.train.recompute_full_layers = d.model.layers + 1; },
-                 {"train.recompute_full_layers = 3", "the largest stage has 2 layers", "0 to 2"});
-  expect_refused([](Deck& d) { d.train.recompute_full_layers = 1, d.train.recompute = Recompute::full; },
-                 {"train.recompute_full_layers = 1", "train.recompute = full", "legal: 0"});
-}
-
 TEST(Check, Heads) {
   expect_refused([](Deck& d) { d.model.heads = 6, d.model.width = 36, d.model.kv_heads = 4; },
                  {"model.heads = 6", "model.kv_heads = 4", "3 or 6"});

@@ -67,6 +67,7 @@ TEST(Keys, HaveAFieldOfTheirOwn) {
     if (const auto* k = std::get_if<GroupsKey>(&key.kind)) k->access.set(deck, {{"*", 1.0, {}, {}}});
     if (const auto* k = std::get_if<IntegersKey>(&key.kind)) k->access.set(deck, {k->least});
     if (const auto* k = std::get_if<NumbersKey>(&key.kind)) k->access.set(deck, {k->least + 0.5, 1});
+    if (const auto* k = std::get_if<SetKey>(&key.kind)) k->access.set(deck, 1);
     if (const auto* k = std::get_if<ChoiceKey>(&key.kind)) {
       if (k->words.size() < 2) continue;
       k->access.set(deck, k->access.get(deck) == 0 ? 1 : 0);

@@ -126,6 +126,11 @@ struct Randomize {
     }
     k.access.set(deck, groups);
   }
+  void operator()(const SetKey& k) const {
+    const std::size_t words = k.words.size(), drawn = random() % (words + 4);
+    k.access.set(deck,
+                 drawn < words ? k.words[drawn].second : static_cast<unsigned>(random() % (1U << k.names.size())));
+  }
   void operator()(const ChoiceKey& k) const { k.access.set(deck, static_cast<int>(random() % k.words.size())); }
 };
 

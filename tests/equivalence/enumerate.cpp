@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "../model/recompute_lists.hpp"
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
@@ -150,8 +151,10 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
   deck.train.accumulate = choice.accumulate;
   deck.train.gather = choice.gather;
   deck.train.recompute = choice.recompute;
-  const bool latent = deck.model.attention == AttentionKind::mla && choice.recompute == Recompute::selective;
-  if (latent && number % 2 == 1) deck.train.recompute = Recompute::latent;
+  const bool selective = choice.recompute == Recompute::selective;
+  if (selective && deck.model.attention == AttentionKind::mla && number % 2 == 1)
+    deck.train.recompute = Recompute::latent;
+  if (selective && number % 5 > 2) deck.train.recompute = recompute_list(deck.model, number / 5);
   if (choice.recompute != Recompute::full && number % 5 > 2) deck.train.recompute_full_layers = 1;
   deck.schedule.name = choice.schedule;
   deck.schedule.virtual_stages = choice.chunks;

@@ -23,7 +23,7 @@ struct Choice {
 };
 // The ZeRO stages, each with its legal ways of accumulation and gathering; nothing else is set.
 std::vector<Choice> zero_choices();
-// none, selective, full, none, …; layout_deck() takes latent for some with selective.
+// none, selective, full, none, …; layout_deck() takes latent or a list for some with selective.
 Recompute recompute_of(std::size_t number);
 // All of them with every recompute policy and schedule.
 std::vector<Choice> choices_of(const MeshDeck& mesh);

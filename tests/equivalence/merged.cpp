@@ -58,7 +58,7 @@ std::string text_of(const Deck& d) {
   text << "pp " << d.mesh.pp << ", dp " << d.mesh.dp_replicate << " x " << d.mesh.dp_shard << ", cp " << d.mesh.cp
        << ", tp " << d.mesh.tp << ", ep " << d.mesh.ep << ", etp " << d.mesh.etp << "; zero " << d.train.zero_stage
        << ", accumulate " << static_cast<int>(d.train.accumulate) << ", levels " << static_cast<int>(d.train.reduction)
-       << ", gather " << static_cast<int>(d.train.gather) << ", recompute " << static_cast<int>(d.train.recompute)
+       << ", gather " << static_cast<int>(d.train.gather) << ", recompute " << name_of(d.train.recompute)
        << " and full of " << d.train.recompute_full_layers << ", schedule " << static_cast<int>(d.schedule.name)
        << " x " << d.schedule.virtual_stages << " " << d.schedule.split << ", cp method "
        << static_cast<int>(d.mesh.cp_method) << ", b " << d.train.microbatch_sequences << ", G "

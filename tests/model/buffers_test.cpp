@@ -10,6 +10,7 @@
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "nn/block.plan.hpp"
+#include "recompute_lists.hpp"
 
 namespace forge {
 namespace {
@@ -23,7 +24,7 @@ struct Three {
 
   void list(BufferLister& l) {
     l.save(a, "a", 3, 5, l.B);
-    l.recompute(b, "b", 7, 1, l.W);
+    l.recompute(b, Recompute::norms, "b", 7, 1, l.W);
     l.keep(c, "c", 2, 2, l.W);
   }
 };
@@ -66,7 +67,8 @@ TEST(Buffers, ThePolicySaysWhatIsSaved) {
   };
   EXPECT_EQ(names(Recompute::none, Part::saved), "abc");
   EXPECT_EQ(names(Recompute::selective, Part::saved), "ac");
-  EXPECT_EQ(names(Recompute::latent, Part::saved), "ac");
+  EXPECT_EQ(names({Recompute::norms}, Part::saved), "ac");
+  EXPECT_EQ(names({Recompute::activations | Recompute::up_projections}, Part::saved), "abc");
   EXPECT_EQ(names(Recompute::full, Part::saved), "c");
   EXPECT_EQ(names(Recompute::none, Part::recomputed), "");
   EXPECT_EQ(names(Recompute::selective, Part::recomputed), "b");
@@ -80,31 +82,59 @@ TEST(Buffers, LatentDropsHeadsAndSelectiveKeepsThem) {
       const BufferContext context = context_of(policy);
       View<float, 2> q;
       BufferLister lister(context, part);
-      lister.save_head(q, "q", 3, 5, lister.B);
-      EXPECT_EQ(lister.list.size(), part == Part::saved ? saved : 1 - saved) << static_cast<int>(policy);
+      lister.recompute(q, Recompute::up_projections, "q", 3, 5, lister.B);
+      EXPECT_EQ(lister.list.size(), part == Part::saved ? saved : 1 - saved) << policy.parts;
     }
 }
 
-// What a block saves and what it recomputes are all of its members together, and none twice.
-TEST(Buffers, NothingOfABlockIsSavedAndRecomputed) {
+ModelDeck dense() {
   ModelDeck m;
   m.layers = 1;
   m.width = 32;
   m.heads = 4;
   m.ffn = 48;
   m.vocabulary = 100;
-  ModelDeck latent = m, experts = m;
-  latent.attention = AttentionKind::mla;
-  latent.q_lora = 8;
-  latent.kv_lora = 12;
-  latent.nope_dim = latent.value_dim = 8;
-  latent.rope_dim = 4;
-  experts.experts = 4;
-  experts.experts_per_token = 2;
-  experts.expert_ffn = 24;
-  experts.shared_expert_ffn = 8;
-  for (const ModelDeck& deck : {m, latent, experts})
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+  return m;
+}
+ModelDeck with_latents(ModelDeck m) {
+  m.attention = AttentionKind::mla;
+  m.q_lora = 8;
+  m.kv_lora = 12;
+  m.nope_dim = m.value_dim = 8;
+  m.rope_dim = 4;
+  return m;
+}
+ModelDeck with_experts(ModelDeck m) {
+  m.experts = 4;
+  m.experts_per_token = 2;
+  m.expert_ffn = 24;
+  m.shared_expert_ffn = 8;
+  return m;
+}
+
+// A name drops its own members and no others.
+TEST(Buffers, ANameDropsItsPart) {
+  const auto dropped = [&](Recompute::Part part) {
+    BufferContext context = context_of({part});
+    context.spec = resolve_model(with_experts(with_latents(dense())));
+    context.microbatch = {2, 16};
+    BlockBuffers<bf16> block;
+    BufferLister lister(context, Part::recomputed);
+    block.list(lister, 0);
+    std::string text;
+    for (const BufferSpec& buffer : lister.list) text += (text.empty() ? "" : "; ") + std::string(buffer.name);
+    return text;
+  };
+  EXPECT_EQ(dropped(Recompute::norms), "norm 1 output; inputs of the up-projections; norm 2 output");
+  EXPECT_EQ(dropped(Recompute::activations), "shared activation");
+  EXPECT_EQ(dropped(Recompute::expert_activations), "experts' activation");
+  EXPECT_EQ(dropped(Recompute::up_projections), "q; k; v");
+}
+
+// What a block saves and what it recomputes are all of its members together, and none twice.
+TEST(Buffers, NothingOfABlockIsSavedAndRecomputed) {
+  for (const ModelDeck& deck : {dense(), with_latents(dense()), with_experts(dense())})
+    for (const Recompute recompute : test::every_recompute(deck)) {
       BufferContext context = context_of(recompute);
       context.spec = resolve_model(deck);
       context.microbatch = {2, 16};

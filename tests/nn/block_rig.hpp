@@ -91,12 +91,18 @@ struct BlockRig {
     for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).master, 100 + u, 0.4, 1.0);
   }
 
-  // Memory for the list of list(lister), for as long as the rig, or the frame around it, lives.
+  // Memory for the list of list(lister), for as long as the rig, or the frame around it, lives: of NaNs, so that
+  // nothing is right by what an earlier pass left there.
   template <class F>
   void allocate_list(F list, BufferLister::Part part = BufferLister::Part::all) {
     BufferLister lister(buffers, part);
     list(lister);
-    allocate(arena, lister.list, Category::activations);
+    if (lister.list.empty()) return;
+    const std::vector<char> nans(aligned_bytes(lister.list), '\xff');
+    void* memory = arena.allocate(nans.size(), Category::activations);
+    copy_to_device(stream, memory, nans.data(), nans.size());
+    stream.synchronize();
+    place(lister.list, memory);
   }
   BlockBuffers<T> saved_of(std::int64_t layer) {
     BlockBuffers<T> b;

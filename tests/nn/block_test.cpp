@@ -3,9 +3,9 @@
 #include <cmath>
 #include <functional>
 
+#include "../model/recompute_lists.hpp"
 #include "block_rig.hpp"
 #include "config/family.hpp"
-#include "config/recompute.hpp"
 #include "config/router_score.hpp"
 
 namespace forge::test {
@@ -256,7 +256,7 @@ TEST_P(BlockTest, EveryParameterHasAGradient) {
 // Recomputing gives the very bits of saving, and a split backward (B, later W) those of both together.
 TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
   std::vector<std::vector<double>> results;
-  for (const Recompute recompute : recompute_policies(deck()))
+  for (const Recompute recompute : every_recompute(deck()))
     for (const bool split : {false, true}) {
       BlockRig rig(deck(), recompute);
       const auto x = rig.rows(rig.random_rows(1)), u = rig.rows(rig.random_rows(2)), out = rig.rows(), dx = rig.rows();

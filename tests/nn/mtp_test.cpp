@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "../model/recompute_lists.hpp"
 #include "block_rig.hpp"
 #include "nn/units.plan.hpp"
 
@@ -195,7 +196,7 @@ TEST_P(MtpTest, EveryParameterOfTheModuleHasAGradient) {
 
 TEST_P(MtpTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
   std::vector<std::vector<double>> results;
-  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+  for (const Recompute recompute : every_recompute(deck()))
     for (const bool split : {false, true}) {
       MtpRig rig(deck(), recompute);
       const auto hidden = rig.rows(rig.random_rows(1)), d_hidden = rig.rows(rig.random_rows(3));

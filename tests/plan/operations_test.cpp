@@ -8,6 +8,7 @@
 #include "../equivalence/layout_run.hpp"
 #include "../equivalence/models.hpp"
 #include "../equivalence/run_threads.hpp"
+#include "../model/recompute_lists.hpp"
 #include "config/fp8_recipe.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
@@ -202,7 +203,8 @@ TEST(Operations, BytesOfRowKernels) {
   std::size_t runs = 0;
   for (Deck deck : alike_models())
     for (const PrecisionName precision : {PrecisionName::fp64, PrecisionName::fp32, PrecisionName::bf16})
-      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      for (const Recompute recompute :
+           {Recompute::none, Recompute::selective, recompute_list(deck.model, runs / 4), Recompute::full}) {
         deck.mesh = meshes[runs++ % meshes.size()];
         if (deck.model.experts == 0) deck.mesh.ep = 1, deck.mesh.etp = 0;
         deck.train.precision = precision;
@@ -211,7 +213,7 @@ TEST(Operations, BytesOfRowKernels) {
         ASSERT_EQ(illegality(deck), "") << text_of(deck);
         EXPECT_EQ(run_threads(deck, {.whole = false, .alike = true}).problem, "") << text_of(deck);
       }
-  EXPECT_GE(runs, 9u * 17);
+  EXPECT_GE(runs, 12u * 17);
 }
 
 // Collectives of tp ranks in a layer and microbatch: those that the compute stream runs itself, and those behind it.

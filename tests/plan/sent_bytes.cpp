@@ -145,7 +145,7 @@ class Step {
     const std::int64_t layers = here(false) + here(true), again = full(false) + full(true);
     const bool shared = m.shared_expert_ffn > 0;
     const std::int64_t mlps = here(false) + shared * here(true), mlps_again = full(false) + shared * full(true);
-    const std::int64_t inputs = d.train.recompute == Recompute::latent ? layers : again;
+    const std::int64_t inputs = d.train.recompute.has(Recompute::up_projections) ? layers : again;
     const Joined behind = joined();
     // Attention: its input gathered in F, for W and when recomputed; its output's gradient gathered.
     tp.all_gather(S * attention_inputs(), e, M * (2 * layers + inputs) - behind.layers);

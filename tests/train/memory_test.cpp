@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
+#include "../model/recompute_lists.hpp"
 #include "config/family.hpp"
 #include "config/optimizer_table.hpp"
-#include "config/recompute.hpp"
 #include "config/schedule_name.hpp"
 #include "rig.hpp"
 
@@ -65,6 +65,9 @@ void hold_plans(const char* name, Deck deck, PrecisionName precision) {
     deck.train.recompute = recompute;
     hold_plan<T>(name, deck);
   }
+  static std::size_t number = 0;
+  deck.train.recompute = recompute_list(deck.model, number++);
+  hold_plan<T>(name, deck);
   deck.train.recompute = Recompute::selective;
   deck.train.recompute_full_layers = 1;
   hold_plan<T>(name, deck);
