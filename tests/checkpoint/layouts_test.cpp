@@ -124,7 +124,7 @@ bool in_fp8(const Deck& deck) {
   return deck.train.precision == PrecisionName::fp8;
 }
 
-bool trains_a_part(const Deck& deck) {
+[[maybe_unused]] bool trains_a_part(const Deck& deck) {
   return !deck.train.frozen.empty() || deck.model.adapter.on();
 }
 
