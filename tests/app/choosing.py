@@ -11,6 +11,7 @@ FORGE = os.path.abspath(sys.argv[1])
 S, R, TP, PP, Z = "mesh.dp_shard", "mesh.dp_replicate", "mesh.tp", "mesh.pp", "train.zero_stage"
 NAME, MICROBATCH, DISPATCH = "schedule.name", "train.microbatch_sequences", "model.dispatch"
 RECOMPUTE, BLOCKS = "train.recompute", "train.recompute_full_layers"
+ALONE = {"train.overlap": "none"}
 FABRIC = [{}, {S: 8, R: 2}, {S: 8, PP: 2}, {S: 2, TP: 8}, {S: 1, TP: 16}]
 ROWS = [
     ("7b_4gpu", "h200_4", [*({RECOMPUTE: r} for r in ("none", "[activations]", "selective", "full")), {RECOMPUTE: "selective", BLOCKS: 8}, {TP: 4, S: 1}, {S: 8}], 5),
@@ -22,16 +23,16 @@ ROWS = [
                                      {"train.global_batch_sequences": 64}], 0),
     ("7b_16gpu_adamw", "h100_8", FABRIC + [{Z: 1}, {Z: 2}, {Z: 3}], 0), ("7b_16gpu_adamw", "h100_8_efa", FABRIC, 0),
     ("7b_16gpu_adamw", "h100_8_ethernet", FABRIC + [{"train.gather": "step"}], 0),
-    ("qwen3_30b_16gpu", "h100_8", [{DISPATCH: d} for d in ("all_to_all", "automatic", "all_gather")], 0),
+    ("qwen3_30b_16gpu", "h100_8", [{}, *({DISPATCH: d, **ALONE, RECOMPUTE: "none", BLOCKS: 0} for d in ("all_to_all", "automatic", "all_gather"))], 0),
     *((deck, "h100_8", [{DISPATCH: d} for d in ("all_to_all", "automatic")], 0) for deck in ("deepseek_v3_1024gpu", "qwen3_235b_256gpu", "kimi_k2_512gpu")),
     ("qwen3_30b_16gpu_fsdp", "h100_8", [{}], 0),
     ("7b_32gpu_fsdp", "h100_8", [{MICROBATCH: b} for b in (1, 2, 4, 8)], 0),
     ("moe_32gpu", "h200_4", [{}, {"mesh.etp": 4}], 0), ("moe_32gpu_shards", "h200_4", [{}], 0), ("70b_32gpu", "h200_4", [{}], 1),
     ("llama3_405b_256gpu", "h100_8", [{}, {Z: 2}], 0), ("playbook_80b_256gpu", "h100_8", [{}, {Z: 2}], 0),
     ("olmoe_8gpu", "h100_8", [{}, {"mesh.ep": 1}], 0), ("70b_32gpu_tp4", "h200_4", [{"train.reduction": "two_level"}], 0), ("7b_1gpu", "h100_8", [{}], 0),
-    *((deck, "h100_8", [{}, {"train.overlap": "none"}], 0) for deck in ("qwen3_235b_256gpu", "llama3_405b_1024gpu", "deepseek_v3_1024gpu_vp4", "olmoe_8gpu")),
+    *((deck, "h100_8", [{}, ALONE], 0) for deck in ("qwen3_235b_256gpu", "llama3_405b_1024gpu", "deepseek_v3_1024gpu_vp4", "olmoe_8gpu")),
     ("deepseek_v3_1024gpu_vp4", "h100_8", [{NAME: "zb_v", "schedule.virtual_stages": 1, "schedule.split": "balanced"}], 0),
-    ("llama3_8b_64k_32gpu", "h100_8", [{PP: 1, TP: 1, S: 1, "mesh.cp": 16, NAME: "1f1b", "mesh.cp_method": method, "mesh.cp_inner": inner}
+    ("llama3_8b_64k_32gpu", "h100_8", [{PP: 1, TP: 1, S: 1, **ALONE, "mesh.cp": 16, NAME: "1f1b", "mesh.cp_method": method, "mesh.cp_inner": inner}
                                        for method, inner in (("two_level", 8), ("ring", 0), ("all_to_all", 0))], 0)]
 ROWS += [row for machine in ("h100_8", "a100_8", "a100_40_8", "l40s_8") for row in (("7b_4gpu", machine, [{S: 8}], 1), ("olmoe_8gpu", machine, [{}], 1), ("finetune_lora_8b", machine, [{}], 1))]
 ROWS.append(("finetune_lora_8b", "rtx4090_1", [{}], 1))
