@@ -136,8 +136,8 @@ constexpr std::array key_aliases = {
           "train.recompute", ""},
     Alias{"recomputenumlayers recomputelayers", "train.recompute_full_layers", ""},
     Alias{"recomputemodules recomputemethod", "train.recompute",
-          "a list in train.recompute: layernorm is norms, moe_act expert_activations, mla_up_proj up_projections, of "
-          "mlp activations; whole blocks are full, or train.recompute_full_layers of each stage"},
+          "as in [norms, up_projections]: layernorm is norms, moe_act expert_activations, mla_up_proj up_projections; "
+          "whole blocks are full, or train.recompute_full_layers of each stage"},
     Alias{"zero zerostage zerooptimization distributedoptimizer usedistributedoptimizer shardingstrategy deepspeed",
           "train.zero_stage", ""},
     Alias{"evalinterval evalsteps evalevery evaluationinterval valinterval valcheckinterval validationinterval "

@@ -60,6 +60,7 @@ TEST(Suggest, NearKeysOfTheSectionAlone) {
   EXPECT_EQ(key("model", "kvHeads"), "model.kv_heads");
   EXPECT_EQ(key("schedule", "pipeline_parallel_schedule"), "schedule.name");
   EXPECT_EQ(key("train", "overlap_moe_expert_parallel_comm"), "train.overlap");
+  EXPECT_EQ(key("train", "recompute_modules"), "train.recompute");
   EXPECT_EQ(key("optimizer", "widht"), "");
   EXPECT_EQ(suggest_section("modell"), "nearest known section: model");
   EXPECT_NE(suggest_section("evaluation").find("train.validate_every_steps"), std::string::npos);
