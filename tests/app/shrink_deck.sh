@@ -79,6 +79,7 @@ shrink_deck() {
     --set train.microbatch_sequences=1 --set train.global_batch_sequences=$((replicate * shard * microbatches))
     --set train.validation_sequences=$((replicate * shard))
     --set machine.workspace_mib=1 --set machine.peak_tflops=1 --set optimizer.warmup_steps=1)
+  [ "$(value "$shown" train recompute_full_layers)" -le 1 ] || small+=(--set train.recompute_full_layers=1)
   [ "$(value "$shown" model sliding_window_full_every)" -eq 0 ] || small+=(--set model.sliding_window=24 --set model.sliding_window_full_every=2)
   [ "$(value "$shown" model query_position_scale)" = 0 ] ||
     small+=(--set model.rope_scaling=yarn --set model.rope_factor=4 --set model.rope_original_positions=16)
