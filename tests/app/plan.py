@@ -147,7 +147,7 @@ def check_odd_meshes(work):
 def check_faster_headers(work):
     """What a deck's header calls faster is, on the machine that it names, and fits."""
     decks = [deck for deck in sorted(pathlib.Path("inputs").glob("*.yaml")) if "# faster by forge plan:" in deck.read_text()]
-    expect(len(decks) >= 7, f"headers that name something faster: {decks}")
+    expect(len(decks) >= 5, f"headers that name something faster: {decks}")
     for deck in decks if LONG else decks[:2]:
         text = deck.read_text()
         machine, faster = re.search(r"(?m)^# machine: (\S+)$", text)[1], re.search(r"(?m)^# faster by forge plan: (.*)$", text)[1]
@@ -254,7 +254,7 @@ def check_wrong_input(work):
 def check_launches_of_experts():
     """A product of all experts is one launch, by CUTLASS two: a block has two forward, and for each two gradients."""
     deck, blocks, microbatches = "inputs/qwen3_30b_16gpu.yaml", 4, 2
-    small = ["model.layers=4", "mesh.dp_shard=1", "mesh.ep=1", "mesh.pp=1", "train.recompute=none", "train.microbatch_sequences=1",
+    small = ["model.layers=4", "mesh.dp_shard=1", "mesh.ep=1", "mesh.pp=1", "train.recompute=none", "train.recompute_full_layers=0", "train.overlap=none", "train.microbatch_sequences=1",
              "train.global_batch_sequences=2"]
 
     def launches(machine, grouped, *settings):
