@@ -15,6 +15,11 @@ const SetKey& key() {
   return std::get<SetKey>(find_key("train", "recompute")->kind);
 }
 
+bool has_word(Recompute policy) {
+  return std::any_of(recompute_words.begin(), recompute_words.end(),
+                     [&](const RecomputeWord& word) { return word.policy == policy; });
+}
+
 }  // namespace
 
 void add_recompute_keys(SectionKeys<&Deck::train>& k) {
@@ -31,11 +36,6 @@ void add_recompute_keys(SectionKeys<&Deck::train>& k) {
 
 std::string name_of(Recompute policy) {
   return set_text(key(), policy.parts);
-}
-
-bool has_word(Recompute policy) {
-  return std::any_of(recompute_words.begin(), recompute_words.end(),
-                     [&](const RecomputeWord& word) { return word.policy == policy; });
 }
 
 std::vector<Recompute> recompute_policies(const ModelDeck& model) {

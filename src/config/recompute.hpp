@@ -11,8 +11,6 @@ namespace forge {
 
 // As a deck has it: "selective", "[norms, expert_activations]".
 std::string name_of(Recompute policy);
-// Whether it has a word.
-bool has_word(Recompute policy);
 
 // Those with words that a model may have, each of which drops more than the one before: latents are of multi-head
 // latent attention.
@@ -22,7 +20,7 @@ inline Recompute most_below_full(const ModelDeck& model) {
   const std::vector<Recompute> policies = recompute_policies(model);
   return policies[policies.size() - 2];
 }
-// What a list may name: parts that some block of the model has.
+// The parts that a list may name: those that some block of the model has.
 Recompute parts_of(const ModelDeck& model);
 
 // "selective", "selective, 2 of a stage full".

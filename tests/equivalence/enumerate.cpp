@@ -154,7 +154,7 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
   const bool selective = choice.recompute == Recompute::selective;
   if (selective && deck.model.attention == AttentionKind::mla && number % 2 == 1)
     deck.train.recompute = Recompute::latent;
-  if (selective && number % 5 > 2) deck.train.recompute = recompute_list(deck.model, number / 5);
+  if (selective && (number % 5 == 1 || number % 5 == 3)) deck.train.recompute = recompute_list(deck.model, number / 5);
   if (choice.recompute != Recompute::full && number % 5 > 2) deck.train.recompute_full_layers = 1;
   deck.schedule.name = choice.schedule;
   deck.schedule.virtual_stages = choice.chunks;

@@ -131,7 +131,7 @@ TEST(Buffers, ANameDropsItsPart) {
   EXPECT_EQ(dropped(Recompute::up_projections), "q; k; v");
 }
 
-// What a block saves and what it recomputes are all of its members together, and none twice.
+// A block's saved members and its recomputed ones together are all of its members, each once.
 TEST(Buffers, NothingOfABlockIsSavedAndRecomputed) {
   for (const ModelDeck& deck : {dense(), with_latents(dense()), with_experts(dense())})
     for (const Recompute recompute : test::every_recompute(deck)) {

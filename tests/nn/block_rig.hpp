@@ -91,8 +91,8 @@ struct BlockRig {
     for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).master, 100 + u, 0.4, 1.0);
   }
 
-  // Memory for the list of list(lister), for as long as the rig, or the frame around it, lives: of NaNs, so that
-  // nothing is right by what an earlier pass left there.
+  // Memory for the list of list(lister), for as long as the rig, or the frame around it, lives. It holds NaNs, so that
+  // no test passes with numbers of an earlier pass.
   template <class F>
   void allocate_list(F list, BufferLister::Part part = BufferLister::Part::all) {
     BufferLister lister(buffers, part);
